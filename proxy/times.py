@@ -1,0 +1,97 @@
+"""Reads the texts in which people write times: delays, instants, level tables (DESIGN 2).
+
+Every reader takes text and gives milliseconds, or raises ValueError with a sentence that
+says what was found and what would be right. Nothing is guessed from magnitude.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Final
+
+MILLISECONDS_PER: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+MAX_DIGITS: Final = 15
+"""Epoch milliseconds of the year 33,658 have 15 digits: longer numbers are mistakes."""
+
+_UNIT = re.compile(rf"([0-9]{{1,{MAX_DIGITS - 3}}})(ms|s|m|h|d)")
+_ISO_DURATION = re.compile(
+    r"P(?:(?P<weeks>\d{1,6})W|(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,12})(?:[.,](?P<fraction>\d{1,9}))?S)?)?)",
+    re.ASCII,
+)
+_RFC_3339 = re.compile(
+    r"(?P<seconds>\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2})"
+    r"(?:\.(?P<fraction>\d{1,9}))?(?P<zone>[Zz]|[+-]\d{2}:\d{2})",
+    re.ASCII,
+)
+
+
+def parse_delay_ms(text: str) -> int:
+    """A length of time in ms: `1500`, `500ms`, `30s`, `5m`, `2h`, `7d`, or ISO 8601 `PT30S`."""
+    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+        return int(text)
+    if unit := _UNIT.fullmatch(text):
+        return int(unit[1]) * MILLISECONDS_PER[unit[2]]
+    iso = _ISO_DURATION.fullmatch(text)
+    if iso and any(iso.groupdict().values()):
+        return _iso_duration_ms(iso.groupdict(default="0"))
+    raise ValueError(
+        f"{_shown(text)} is not a delay: write milliseconds (1500), a number with a unit "
+        "(500ms 30s 5m 2h 7d), or an ISO 8601 duration without years or months (PT30S)"
+    )
+
+
+def parse_instant_ms(text: str) -> int:
+    """A point in time in epoch ms: digits are epoch ms; else RFC 3339 with a zone."""
+    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+        return int(text)
+    if stamp := _RFC_3339.fullmatch(text):
+        return _rfc_3339_ms(text, stamp)
+    raise ValueError(
+        f"{_shown(text)} is not a time: write epoch milliseconds (1767258000000) or "
+        "RFC 3339 with a zone (2026-01-01T09:00:00Z, 2026-01-01T10:00:00.250+01:00)"
+    )
+
+
+def parse_levels(text: str) -> tuple[int, ...]:
+    """A delay-level table in ms, level 1 first: `1s 5s 10s 30s 1m`."""
+    words = text.split()
+    if not words:
+        raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
+    levels = tuple(parse_delay_ms(word) for word in words)
+    if any(later < earlier for earlier, later in zip(levels, levels[1:], strict=False)):
+        raise ValueError(f"the level table {_shown(text)} must not fall: sort it by length")
+    return levels
+
+
+def _iso_duration_ms(parts: dict[str, str]) -> int:
+    days = int(parts["weeks"]) * 7 + int(parts["days"])
+    seconds = int(parts["hours"]) * 3600 + int(parts["minutes"]) * 60 + int(parts["seconds"])
+    return (days * 86_400 + seconds) * 1000 + _fraction_ms(parts["fraction"])
+
+
+def _rfc_3339_ms(text: str, stamp: re.Match[str]) -> int:
+    zone = "+00:00" if stamp["zone"] in "Zz" else stamp["zone"]
+    try:
+        moment = datetime.fromisoformat(stamp["seconds"].upper() + zone)
+    except ValueError as error:
+        raise ValueError(f"{_shown(text)} is not a time: {error}") from None
+    return int(moment.timestamp()) * 1000 + _fraction_ms(stamp["fraction"] or "0")
+
+
+def _fraction_ms(digits: str) -> int:
+    """Fractions of a millisecond count as a whole one: later is allowed, early never."""
+    nanoseconds = int(digits.ljust(9, "0"))
+    return -(-nanoseconds // 1_000_000)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
