@@ -1,0 +1,82 @@
+"""Errors a person meets: each says what was found, where, and what to do about it.
+
+The command line prints the message of a `ProxyError` as it is, on stderr, and ends with its
+`exit_code`. Anything that is not a `ProxyError` there is a defect of the proxy.
+"""
+
+
+class ProxyError(Exception):
+    """Root of all errors that are meant to be read.
+
+    `found` says what was found and where, `remedy` what to do; both are whole sentences.
+    """
+
+    exit_code = 1
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__(f"{found} {remedy}".strip())
+        self.found = found
+        self.remedy = remedy
+
+
+class SettingsError(ProxyError):
+    """The settings file or an environment variable says something the proxy cannot follow."""
+
+
+class BrokerUnreachable(ProxyError):
+    """No broker answered at the bootstrap addresses within the time allowed."""
+
+    def __init__(self, bootstrap: str, detail: str) -> None:
+        super().__init__(
+            f"No Kafka broker answers at {bootstrap}: {detail}.",
+            "Start the broker, or correct `kafka: bootstrap.servers` "
+            "(environment: DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS).",
+        )
+
+
+class BrokerRefused(ProxyError):
+    """The broker answered and said no: not authorised, not authenticated, unsupported."""
+
+
+class TopicMissing(ProxyError):
+    """A topic the proxy cannot work without does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"The topic {topic} does not exist.",
+            "Create it with `kafka-delay-proxy topics create`, or set `topics: create: true`.",
+        )
+
+
+class StartOverRefused(ProxyError):
+    """Going on would silently forget records: the state there was does not fit the topic there is.
+
+    Source: DESIGN 5, invariant 8.
+    """
+
+
+class InstanceConflict(ProxyError):
+    """Another process lives under the same instance id and has fenced this one."""
+
+    def __init__(self, instance: str, detail: str) -> None:
+        super().__init__(
+            f"Another process uses the instance id {instance}: {detail}.",
+            "Give every process its own `instance_id`; the default is the host name.",
+        )
+
+
+class DataDirInUse(ProxyError):
+    """Another process on this machine holds the data folder."""
+
+    def __init__(self, data_dir: str) -> None:
+        super().__init__(
+            f"The data folder {data_dir} is in use by another process.",
+            "Stop that process, or choose another `data_dir`.",
+        )
+
+
+class PortTaken(ProxyError):
+    """Something else listens on a port the proxy was told to listen on."""
+
+    def __init__(self, host: str, port: int, choose: str) -> None:
+        super().__init__(f"Port {port} on {host} is already in use.", choose)

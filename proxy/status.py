@@ -1,0 +1,59 @@
+"""What a worker shows of itself: one immutable snapshot, replaced as a whole.
+
+The worker's loop writes it, the admin server and the metrics read it from other threads. Nothing
+is shared but the reference, so neither side needs a lock.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+ShardState = Literal["recovering", "catching-up", "running", "held"]
+SHARD_STATES: tuple[ShardState, ...] = get_args(ShardState)
+CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held"})
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One ingress partition as this worker sees it.
+
+    `next_offset` is O, `watermark_ms` T and `floor` F of DESIGN 5. `behind` counts the ingress
+    records not read yet, `behind_ms` is the age of the last one read while `behind` is above 0.
+    """
+
+    topic: str
+    partition: int
+    state: ShardState
+    next_offset: int
+    watermark_ms: int
+    floor: int
+    pending: int
+    behind: int
+    behind_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One worker: its shards, and when its loop last turned (`time.monotonic()`).
+
+    `assigned` becomes true with the group's first answer, an empty one included: a worker that
+    has joined and got no partition is idle, not unready.
+    """
+
+    shards: tuple[ShardStatus, ...] = ()
+    heartbeat_monotonic: float = 0.0
+    assigned: bool = False
+
+
+class StatusBoard:
+    """Holds the newest `Status` of one worker."""
+
+    def __init__(self, started_monotonic: float) -> None:
+        self._status = Status(heartbeat_monotonic=started_monotonic)
+
+    def show(self, status: Status) -> None:
+        """Replace the snapshot; called by the worker's loop."""
+        self._status = status
+
+    def read(self) -> Status:
+        """The newest snapshot; called from any thread."""
+        return self._status
