@@ -4,7 +4,8 @@ The worker's loop writes it, the admin server and the metrics read it from other
 is shared but the reference, so neither side needs a lock.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 ShardState = Literal["recovering", "catching-up", "running", "held"]
@@ -35,6 +36,7 @@ class ShardStatus:
 class Status:
     """One worker: its shards, and when its loop last turned (`time.monotonic()`).
 
+    `pending_by_target` counts over all its shards; nobody changes the mapping once it is here.
     `assigned` becomes true with the group's first answer, an empty one included: a worker that
     has joined and got no partition is idle, not unready.
     """
@@ -42,6 +44,7 @@ class Status:
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
+    pending_by_target: Mapping[str, int] = field(default_factory=dict)
 
 
 class StatusBoard:

@@ -1,0 +1,160 @@
+"""What the proxy counts for Prometheus. Every name begins with `delay_proxy_`.
+
+Counters are moved by the worker, once per transaction; all that describes a shard is read from the
+worker's `Status` at the moment of the scrape, so a shard that has moved away leaves nothing behind.
+Every label has a bounded number of values.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from proxy.histogram import BatchHistogram
+from proxy.status import SHARD_STATES, ShardStatus, Status
+
+TARGETS_SHOWN = 50
+REASONS_SHOWN = 50
+OTHER = "other"
+LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
+TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+TransactionResult = Literal["committed", "aborted", "unknown"]
+
+
+class Metrics:
+    """All metrics of one worker, in a registry of their own.
+
+    `read_status` is asked at each scrape, from the admin server's thread.
+    """
+
+    def __init__(self, read_status: Callable[[], Status] = Status) -> None:
+        self.registry = CollectorRegistry()
+        self._reasons: set[str] = set()
+        self.deliveries = self._counter("deliveries", "Records delivered to their target.")
+        self.transactions = self._counter(
+            "transactions", "Kafka transactions by how they ended.", ["result"]
+        )
+        self.dead_letters = self._counter(
+            "dead_letters", "Records that ended as dead letters, by reason.", ["reason"]
+        )
+        self.transaction_seconds = Histogram(
+            "delay_proxy_transaction_seconds",
+            "From the begin of a transaction to the answer to its commit.",
+            buckets=TRANSACTION_BOUNDS_S,
+            registry=self.registry,
+        )
+        self.due_lag_seconds = self._gauge(
+            "due_lag_seconds", "How long the oldest due, undelivered record has been due."
+        )
+        self.clock_offset_seconds = self._gauge(
+            "clock_offset_seconds", "Wall clock minus the logical clock that decides what is due."
+        )
+        self.clock_held = self._gauge(
+            "clock_held", "1 while firing is held because the wall clock jumped ahead, else 0."
+        )
+        self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
+        self.lateness = BatchHistogram(
+            "delay_proxy_lateness_seconds",
+            "Delivery minus due, per record, when its transaction was committed.",
+            LATENESS_BOUNDS_MS,
+        )
+        self.registry.register(self.lateness)
+        self.registry.register(StatusCollector(read_status))
+        Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
+            {"version": proxy_version()}
+        )
+
+    def observe_lateness(self, values_ms: "Sequence[int] | npt.NDArray[np.int64]") -> None:
+        """Count the lateness of each record of a committed transaction, and the deliveries."""
+        self.lateness.observe_ms(values_ms)
+        self.deliveries.inc(len(values_ms))
+
+    def count_transaction(self, result: TransactionResult, seconds: float) -> None:
+        """Count one transaction and the time it took."""
+        self.transactions.labels(result).inc()
+        self.transaction_seconds.observe(seconds)
+
+    def count_dead_letters(self, by_reason: Mapping[str, int]) -> None:
+        """Count dead letters; a reason beyond the bound counts as `other`."""
+        for reason, count in by_reason.items():
+            if len(self._reasons) < REASONS_SHOWN:
+                self._reasons.add(reason)
+            self.dead_letters.labels(reason if reason in self._reasons else OTHER).inc(count)
+
+    def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> Counter:
+        return Counter(f"delay_proxy_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"delay_proxy_{name}", text, registry=self.registry)
+
+
+class StatusCollector(Collector):
+    """Turns the newest `Status` into gauges."""
+
+    def __init__(self, read_status: Callable[[], Status]) -> None:
+        self._read_status = read_status
+
+    def collect(self) -> Iterator[Metric]:
+        """Pending records by target, then one gauge per fact about a shard."""
+        status = self._read_status()
+        yield _pending(status.pending_by_target)
+        for name, text, read in SHARD_FACTS:
+            family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
+            for shard in status.shards:
+                family.add_metric([str(shard.partition)], read(shard))
+            yield family
+        yield _states(status.shards)
+
+
+ShardFact = tuple[str, str, Callable[[ShardStatus], float]]
+SHARD_FACTS: tuple[ShardFact, ...] = (
+    ("watermark_seconds", "All due up to here has ended.", lambda shard: shard.watermark_ms / 1000),
+    ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
+    ("floor_offset", "Lowest ingress offset still needed.", lambda shard: shard.floor),
+    ("shard_pending_records", "Records waiting for their due.", lambda shard: shard.pending),
+    ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
+    (
+        "enqueue_lag_seconds",
+        "Age of the last ingress record read, while there are records not read yet.",
+        lambda shard: shard.behind_ms / 1000,
+    ),
+)
+
+
+def _states(shards: Iterable[ShardStatus]) -> Metric:
+    family = GaugeMetricFamily(
+        "delay_proxy_shard_state",
+        "1 for the state a shard is in, 0 for the others.",
+        labels=["partition", "state"],
+    )
+    for shard in shards:
+        for state in SHARD_STATES:
+            family.add_metric([str(shard.partition), state], float(shard.state == state))
+    return family
+
+
+def _pending(by_target: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(
+        "delay_proxy_pending_records",
+        f"Records waiting for their due: the {TARGETS_SHOWN} targets with most, and `{OTHER}`.",
+        labels=["target"],
+    )
+    ranked = sorted(by_target.items(), key=lambda item: (-item[1], item[0]))
+    for target, count in ranked[:TARGETS_SHOWN]:
+        family.add_metric([target], count)
+    if rest := ranked[TARGETS_SHOWN:]:
+        family.add_metric([OTHER], sum(count for _, count in rest))
+    return family
+
+
+def proxy_version() -> str:
+    """Version of the installed distribution; `0` where it runs from a folder not installed."""
+    try:
+        return version("kafka-delay-proxy")
+    except PackageNotFoundError:
+        return "0"
