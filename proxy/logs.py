@@ -1,0 +1,46 @@
+"""Logs: one line when something happens, none per message.
+
+On a terminal a line is `12:00:00.123 info  event key=value …`, elsewhere one JSON object with
+`time`, `level`, `event` and the event's own keys. Both go to stderr, so that a command's answer on
+stdout stays readable by a program.
+"""
+
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+LogFormat = Literal["auto", "console", "json"]
+
+
+def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
+    """Set up structlog for this process; `level` and `form` as in the settings' `log`."""
+    out = stream if stream is not None else sys.stderr
+    console = form == "console" or (form == "auto" and out.isatty())
+    structlog.configure(
+        processors=_for_people(colors=out.isatty()) if console else _for_programs(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _for_people(*, colors: bool) -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+        structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0),
+    ]
+
+
+def _for_programs() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
