@@ -167,7 +167,7 @@ class TransactionSettings(Section):
 
 
 class ReleaseSettings(Section):
-    """How much one Kafka transaction carries at most, and how long it stays open at most."""
+    """How much one Kafka transaction carries, and how often mere progress is committed."""
 
     max_per_second: Annotated[
         int | None, _refuse_unless(None, "a cap on the rate is not built yet; leave it null")
@@ -194,6 +194,12 @@ class ClockSettings(Section):
     """How far the wall clock may jump ahead before firing is held (DESIGN 5, invariant 7)."""
 
     max_step_ms: DurationMs = Field(5_000, alias="max_step")
+
+
+class RecoverySettings(Section):
+    """Losses an operator has accepted by name, see `proxy.recovery`."""
+
+    accept_loss_below: dict[int, int] = Field(default_factory=dict)
 
 
 class AdminSettings(Section):
@@ -248,6 +254,7 @@ class Settings(Section):
         Patterns, _refuse_unless((), "header aliases are not built yet; leave it []")
     ] = ()
     clock: ClockSettings = ClockSettings()
+    recovery: RecoverySettings = RecoverySettings()
     admin: AdminSettings = AdminSettings()
     log: LogSettings = LogSettings()
 

@@ -1,0 +1,169 @@
+"""Fetches ingress records, and tells who owns which partition from which offset on.
+
+The consumer reads committed records only, never commits by itself, and is a static member of a
+cooperative-sticky group: a restart within the session time-out moves no partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+import structlog
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from proxy.errors import InstanceConflict
+from proxy.message import Message
+
+FETCH_RECORDS: Final = 2_000
+ASK_TIMEOUT_S: Final = 5.0
+STABLE_WITHIN_S: Final = 60.0
+"""How long a predecessor's open transaction may hide the committed offset."""
+
+log = structlog.get_logger(__name__)
+
+
+class Owner(Protocol):
+    """Who is told when partitions come and go; called from within `fetch`."""
+
+    def take_over(self, partitions: list[int]) -> dict[int, int]:
+        """Give the offset from which to read each of the newly assigned partitions."""
+
+    def hand_over(self, partitions: list[int]) -> None:
+        """These go to another worker: finish with them."""
+
+    def lose(self, partitions: list[int]) -> None:
+        """These went without asking: another worker may have them already."""
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Records and ends of partitions, by partition; `append_ms` is the broker's newest stamp."""
+
+    records: dict[int, list[Message]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    append_ms: int = -1
+
+    def add(self, message: Message) -> None:
+        """One record, behind those of its partition."""
+        bucket = self.records.get(message.partition())
+        if bucket is None:
+            self.records[message.partition()] = [message]
+        else:
+            bucket.append(message)
+
+    def note_append_time(self) -> None:
+        """Take the broker's clock from the newest records, where it stamps them itself."""
+        for bucket in self.records.values():
+            kind, timestamp_ms = bucket[-1].timestamp()
+            if kind == TIMESTAMP_LOG_APPEND_TIME:
+                self.append_ms = max(self.append_ms, timestamp_ms)
+
+
+class Ingress:
+    """The consumer of the ingress topic. All calls come from one thread."""
+
+    def __init__(self, config: Mapping[str, Any], topic: str, instance: str) -> None:
+        self._consumer = Consumer(dict(config))
+        self._topic, self._instance = topic, instance
+
+    def join(self, owner: Owner) -> None:
+        """Join the group; `owner` is called from `fetch` as partitions come and go."""
+
+        def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
+            offsets = owner.take_over([p.partition for p in assigned])
+            starts = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
+            self._consumer.incremental_assign(starts)
+
+        def on_revoke(_: Consumer, revoked: list[TopicPartition]) -> None:
+            owner.hand_over([p.partition for p in revoked])
+            self._consumer.incremental_unassign(revoked)
+
+        def on_lost(_: Consumer, lost: list[TopicPartition]) -> None:
+            owner.lose([p.partition for p in lost])
+            self._consumer.incremental_unassign(lost)
+
+        self._consumer.subscribe(
+            [self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+        )
+
+    def fetch(self, wait_s: float) -> Fetched:
+        """Wait for a first record, then take what has arrived with it.
+
+        `consume` alone would wait its whole time-out unless the batch is full.
+        """
+        fetched = Fetched()
+        first = self._consumer.poll(wait_s)
+        if first is not None:
+            for message in (first, *self._consumer.consume(FETCH_RECORDS, 0)):
+                error = message.error()
+                if error is None:
+                    fetched.add(cast(Message, message))
+                else:
+                    self._note_error(error, cast(Message, message), fetched)
+            fetched.note_append_time()
+        return fetched
+
+    def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        """Committed offsets with metadata, waiting out a predecessor's open transaction."""
+        asked = [TopicPartition(self._topic, p) for p in partitions]
+        deadline = time.monotonic() + STABLE_WITHIN_S
+        while True:
+            try:
+                answers = self._consumer.committed(asked, ASK_TIMEOUT_S)
+                errors = [a.error for a in answers if a.error is not None]
+                if not errors:
+                    return answers
+                raise KafkaException(errors[0])
+            except KafkaException as raised:
+                if time.monotonic() > deadline:
+                    raise
+                log.info("waiting for committed offsets", error=raised.args[0].str())
+
+    def log_range(self, partition: int) -> tuple[int, int]:
+        """First offset still there, and the high watermark: open transactions count as there."""
+        place = TopicPartition(self._topic, partition)
+        low, high = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)
+        return low, high
+
+    def newest(self, partition: int) -> int:
+        """High watermark as of the last fetch; no request is made. -1 before the first."""
+        place = TopicPartition(self._topic, partition)
+        _low, high = self._consumer.get_watermark_offsets(place, cached=True)
+        return high
+
+    def pause(self, partition: int) -> None:
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
+        """An offset to commit, with what belongs to it."""
+        return TopicPartition(self._topic, partition, next_offset, metadata)
+
+    def group_metadata(self) -> object:
+        """Fences a worker that the group has given up (KIP-447)."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Hand over what is owned, then leave. A static member is missed after its time-out."""
+        self._consumer.close()
+
+    def _note_error(self, error: KafkaError, message: Message, fetched: Fetched) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            fetched.ends[message.partition()] = message.offset()
+        elif error.code() == KafkaError.FENCED_INSTANCE_ID:
+            raise InstanceConflict(self._instance, error.str())
+        elif error.fatal():
+            raise KafkaException(error)
+        else:
+            log.warning("ingress not readable for now", error=error.str())

@@ -1,0 +1,87 @@
+"""The librdkafka settings with which the proxy talks to the broker.
+
+The user's own settings (section `kafka`) come first; what the exactly-once argument rests on is
+laid over them, what is only a better default lies under them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+import structlog
+
+from proxy.settings import Settings
+
+TUNED_CONSUMER: Final = {
+    "fetch.wait.max.ms": 5,
+    "fetch.min.bytes": 1,
+    "queued.max.messages.kbytes": 32_768,
+    "queued.min.messages": 20_000,
+    "session.timeout.ms": 10_000,
+    "heartbeat.interval.ms": 2_000,
+    "max.poll.interval.ms": 300_000,
+    "fetch.error.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+}
+TUNED_PRODUCER: Final = {
+    "linger.ms": 0,
+    "retry.backoff.ms": 2,
+    "transaction.timeout.ms": 10_000,
+    "topic.metadata.propagation.max.ms": 1_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "message.max.bytes": 100_000_000,
+    "batch.size": 1_000_000,
+    "reconnect.backoff.max.ms": 1_000,
+    "sticky.partitioning.linger.ms": 0,
+}
+"""retry.backoff.ms 2 instead of 100: else each transaction soon after a commit waits 104 ms.
+message.max.bytes: the broker, not the client, judges what is too large."""
+
+
+def common_config(settings: Settings) -> dict[str, Any]:
+    """Connection settings, with librdkafka's own log lines sent to ours."""
+    return {**settings.kafka, "logger": _client_logger()}
+
+
+def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
+    """A static member of the group that reads committed records and never commits itself."""
+    return {
+        **TUNED_CONSUMER,
+        **common_config(settings),
+        "group.id": settings.group_id,
+        "group.instance.id": f"{settings.instance_name}-{worker}",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+    }
+
+
+def producer_config(settings: Settings, worker: int) -> dict[str, Any]:
+    """A transactional producer whose id is stable, so that a restart fences its predecessor."""
+    return {
+        **TUNED_PRODUCER,
+        **common_config(settings),
+        "transactional.id": f"{settings.group_id}-{settings.instance_name}-{worker}",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+    }
+
+
+class _ToStructlog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        log = structlog.get_logger("librdkafka")
+        log.log(max(record.levelno, logging.INFO), "librdkafka", said=record.getMessage())
+
+
+def _client_logger() -> logging.Logger:
+    logger = logging.getLogger("librdkafka")
+    if not logger.handlers:
+        logger.addHandler(_ToStructlog())
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+    return logger

@@ -1,0 +1,69 @@
+"""Where shards keep their local state: one folder per partition and topic id, in the data folder.
+
+The data folder belongs to one `run` at a time; within it a folder belongs to one worker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from proxy.checkpoint import Position
+from proxy.errors import DataDirInUse
+from proxy.message import BodyCodec
+from storage.errors import StoreLocked
+from storage.options import Options
+from storage.store import Store
+from storage.wheel_store import open_store
+
+LOCK_FILE: Final = "lock"
+LOCK_WAIT_S: Final = 30.0
+"""How long a worker that has lost a shard may take to let go of its folder."""
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def held_data_dir(data_dir: Path) -> Iterator[None]:
+    """Hold the data folder; raises DataDirInUse when another `run` has it."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (data_dir / LOCK_FILE).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataDirInUse(str(data_dir)) from None
+        yield
+
+
+class LocalState:
+    """Opens shards' folders against the broker's truth."""
+
+    def __init__(self, data_dir: Path, topic: str, topic_id: str, options: Options) -> None:
+        self._data_dir, self._topic, self._topic_id = data_dir, topic, topic_id
+        self._options = options
+
+    def exists(self, partition: int) -> bool:
+        """True when this machine has kept state of the partition, whatever the topic's id."""
+        return any(self._data_dir.glob(f"{self._topic}-{partition}@*"))
+
+    def open(self, partition: int, position: Position) -> Store:
+        """The shard's store; waits for a worker that is about to let go of it."""
+        folder = self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                return self._open(folder, position)
+            except StoreLocked as locked:
+                if time.monotonic() > deadline:
+                    raise
+                log.info("waiting for a shard's folder", why=str(locked))
+                time.sleep(0.2)
+
+    def _open(self, folder: Path, position: Position) -> Store:
+        raise NotImplementedError

@@ -1,0 +1,99 @@
+"""The shapes in which records leave the proxy: deliveries, dead letters, outcomes (DESIGN 2, 3).
+
+Also the codec that turns an entry's rest into the bytes that storage keeps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+import msgpack
+
+from proxy.protocol import (
+    ERROR,
+    ERROR_DETAIL,
+    INGRESS_KEY,
+    ORIGIN,
+    Headers,
+    Rejection,
+)
+from storage.store import Entry
+
+
+OVERHEAD_BYTES: Final = 400
+"""What an entry takes in memory beside its value: tuples, key, two headers (measured)."""
+
+
+class Message(Protocol):
+    """What the core asks of a fetched record; confluent_kafka.Message serves it."""
+
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> Headers | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+class DeadLetter(NamedTuple):
+    """A record that ends in the dead-letter topic, as it was in the ingress, and why."""
+
+    offset: int
+    due_ms: int | None
+    reason: Rejection
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class BodyCodec:
+    """Entries to bytes and back: MessagePack of (partition, key, value, headers) (storage.Codec)."""
+
+    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
+        pack = msgpack.Packer(autoreset=True).pack
+        return [pack(entry[3:]) for entry in entries]
+
+    def decode(
+        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
+    ) -> list[Entry]:
+        unpack = partial(msgpack.unpackb, use_list=False)
+        return [
+            (due_ms, offset, target, *unpack(body))
+            for due_ms, offset, target, body in zip(dues_ms, offsets, targets, bodies, strict=True)
+        ]
+
+    def weight_bytes(self, entries: Sequence[Entry]) -> int:
+        values = [entry[5] for entry in entries]
+        return OVERHEAD_BYTES * len(entries) + sum(len(value) for value in values if value)
+
+
+def dead_entry(entry: Entry, reason: Rejection) -> DeadLetter:
+    """An entry that cannot be delivered, turned back into the record it was in the ingress."""
+    due_ms, offset, _target, _partition, key, value, headers = entry
+    own_key = [header for header in headers if header[0] == INGRESS_KEY]
+    if own_key:
+        key = own_key[-1][1]
+    kept = [header for header in headers if header[0] != INGRESS_KEY]
+    return DeadLetter(offset, due_ms, reason, key, value, kept)
+
+
+def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:
+    """All headers of the record, and why it ended here."""
+    said = [
+        (ERROR, letter.reason.code.encode()),
+        (ERROR_DETAIL, letter.reason.detail.encode("utf-8", "backslashreplace")),
+        (ORIGIN, origin.encode()),
+    ]
+    names = {name for name, _ in said}
+    return [header for header in letter.headers if header[0] not in names] + said
+
+
+def outcome_json(
+    origin: str, outcome: str, due_ms: int | None, ident: str | None, detail: str
+) -> bytes:
+    """One record of the outcomes topic; its key is the origin."""
+    fields = {"origin": origin, "outcome": outcome, "due": due_ms, "id": ident, "detail": detail}
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,0 +1,258 @@
+"""The journey of a record, in order: fetch, parse and put, due, publish, confirm, tidy.
+
+One loop without locks. A turn leaves nothing half done: between two turns memory holds exactly
+what the broker has committed, and the records ingested since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+from confluent_kafka import TopicPartition
+
+from proxy.clock import Clock
+from proxy.ingress import Fetched
+from proxy.metrics import Metrics
+from proxy.publisher import Batch
+from proxy.schedule import Plan, Shard, State
+from storage.errors import StorageFull
+
+LONGEST_WAIT_MS: Final = 50
+IDLE_COMMIT_MS: Final = 10_000
+"""An idle shard's watermark is committed this often, so that it is seen to move."""
+TIDY_ENTRIES: Final = 4_096
+FULL_RETRY_MS: Final = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class IngressPort(Protocol):
+    """What the pipeline asks of `proxy.ingress.Ingress`."""
+
+    def fetch(self, wait_s: float) -> Fetched: ...
+    def newest(self, partition: int) -> int: ...
+    def pause(self, partition: int) -> None: ...
+    def resume(self, partition: int) -> None: ...
+    def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition: ...
+    def group_metadata(self) -> object: ...
+
+
+class PublisherPort(Protocol):
+    """What the pipeline asks of `proxy.publisher.Publisher`."""
+
+    def publish(
+        self,
+        batches: list[Batch],
+        offsets: list[TopicPartition],
+        group_metadata: object,
+        now_ms: int,
+    ) -> list[Batch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one transaction (settings `release`)."""
+
+    transaction_records: int = 10_000
+    transaction_interval_ms: int = 50
+
+
+class Pipeline:
+    """Moves records of the shards it owns from the ingress to their targets.
+
+    `shards` changes only between turns or inside `fetch`, when partitions come and go.
+    `first_commit` is called once per shard, after its first transaction.
+    """
+
+    def __init__(
+        self,
+        ingress: IngressPort,
+        publisher: PublisherPort,
+        clock: Clock,
+        limits: Limits,
+        metrics: Metrics,
+        first_commit: Callable[[int], None],
+    ) -> None:
+        self.shards: dict[int, Shard] = {}
+        self._ingress, self._publisher = ingress, publisher
+        self._clock, self._limits, self._metrics = clock, limits, metrics
+        self._first_commit = first_commit
+        self._uncommitted_at_first: set[int] = set()
+        self._paused: set[int] = set()
+        self._committed_at_ms = 0
+        self._turns = 0
+        self._busy = False
+        self._full_until_ms = 0
+
+    def turn(self) -> None:
+        """One turn of the loop; raises SessionLost when shards must be recovered."""
+        fetched = self._ingress.fetch(self._wait_ms() / 1000)
+        self._clock.observe_broker(fetched.append_ms)
+        now_ms = self._clock.now_ms()
+        self._ingest(fetched, now_ms)
+        self._commit(self._plans(now_ms), now_ms)
+        self._busy = self._tidy(now_ms)
+        self._turns += 1
+
+    def adopt(self, shards: Mapping[int, Shard]) -> None:
+        """Shards newly taken over."""
+        self.shards.update(shards)
+        self._uncommitted_at_first.update(shards)
+
+    def release(self, partitions: Iterable[int], *, publish: bool) -> None:
+        """Give shards up: commit how far they were read, write their local state, close it."""
+        leaving = {p: self.shards[p] for p in partitions if p in self.shards}
+        if publish and leaving:
+            now_ms = self._clock.now_ms()
+            moved = {
+                p: s.plan(now_ms, 0) for p, s in leaving.items() if s.state is not State.REPLAYING
+            }
+            self._publish(
+                {p: plan for p, plan in moved.items() if self._has_moved(p, plan)}, now_ms
+            )
+        for partition, shard in leaving.items():
+            del self.shards[partition]
+            self._paused.discard(partition)
+            _put_away(partition, shard)
+
+    def _ingest(self, fetched: Fetched, now_ms: int) -> None:
+        room = self._limits.transaction_records
+        for partition, shard in self.shards.items():
+            records = fetched.records.get(partition, [])
+            if records or shard.waiting:
+                shard.ingest(records, now_ms, room)
+                self._hold_back(partition, shard)
+            if partition in fetched.ends:
+                shard.reach(fetched.ends[partition])
+
+    def _hold_back(self, partition: int, shard: Shard) -> None:
+        """Fetch no more of a partition whose records have to wait, or that the disk cannot take."""
+        must_wait = bool(shard.waiting) or self._full_until_ms > 0
+        if must_wait and partition not in self._paused:
+            self._ingress.pause(partition)
+            self._paused.add(partition)
+            if shard.waits_for_clock:
+                log.warning("clock behind the watermark: records wait", partition=partition)
+        elif not must_wait and partition in self._paused:
+            self._ingress.resume(partition)
+            self._paused.discard(partition)
+
+    def _plans(self, now_ms: int) -> dict[int, Plan]:
+        """One transaction's plans, no shard always the first to be served."""
+        room = self._limits.transaction_records
+        plans: dict[int, Plan] = {}
+        numbers = list(self.shards)
+        first = self._turns % len(numbers) if numbers else 0
+        for partition in numbers[first:] + numbers[:first]:
+            shard = self.shards[partition]
+            if shard.state is not State.REPLAYING:
+                plans[partition] = plan = shard.plan(now_ms, room)
+                room = max(0, room - plan.records)
+        return plans
+
+    def _commit(self, plans: dict[int, Plan], now_ms: int) -> None:
+        """Commit what has records at once, mere progress now and then."""
+        since_ms = now_ms - self._committed_at_ms
+        chosen = {
+            p: plan
+            for p, plan in plans.items()
+            if plan.records
+            or (since_ms >= self._limits.transaction_interval_ms and self._has_moved(p, plan))
+            or since_ms >= IDLE_COMMIT_MS
+        }
+        self._publish(chosen, now_ms)
+
+    def _has_moved(self, partition: int, plan: Plan) -> bool:
+        return (
+            plan.position.next_offset > self.shards[partition].position.next_offset
+            or partition in self._uncommitted_at_first
+        )
+
+    def _publish(self, plans: dict[int, Plan], now_ms: int) -> None:
+        if not plans:
+            return
+        started = time.monotonic()
+        batches = [
+            Batch(self.shards[p].origin, plan.deliveries, plan.dead_letters)
+            for p, plan in plans.items()
+        ]
+        offsets = [
+            self._ingress.offset(p, plan.position.next_offset, plan.position.to_metadata())
+            for p, plan in plans.items()
+        ]
+        done = self._publisher.publish(batches, offsets, self._ingress.group_metadata(), now_ms)
+        for partition, plan in plans.items():
+            self.shards[partition].confirm(plan)
+            if partition in self._uncommitted_at_first:
+                self._uncommitted_at_first.discard(partition)
+                self._first_commit(partition)
+        self._committed_at_ms = self._clock.now_ms()
+        self._count(done, time.monotonic() - started)
+
+    def _count(self, batches: Iterable[Batch], seconds: float) -> None:
+        done_ms = self._committed_at_ms
+        self._metrics.count_transaction("committed", seconds)
+        for batch in batches:
+            if batch.deliveries:
+                self._metrics.observe_lateness([done_ms - entry[0] for entry in batch.deliveries])
+            if batch.dead_letters:
+                reasons = Counter(letter.reason.code for letter in batch.dead_letters)
+                self._metrics.count_dead_letters(reasons)
+                _say_buried(batch, reasons)
+
+    def _tidy(self, now_ms: int) -> bool:
+        """A bounded piece of each store's own work; True when more waits."""
+        if now_ms < self._full_until_ms:
+            return False
+        more = False
+        try:
+            for shard in self.shards.values():
+                more |= shard.store.maintain(shard.settled_offset, TIDY_ENTRIES)
+        except StorageFull as full:
+            log.error("local disk full: reading of the ingress is held", why=str(full))
+            self._full_until_ms = now_ms + FULL_RETRY_MS
+        else:
+            self._full_until_ms = 0
+        return more
+
+    def _wait_ms(self) -> int:
+        """How long the next fetch may wait for a first record."""
+        if self._busy or any(shard.waiting for shard in self.shards.values()):
+            return 1
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + LONGEST_WAIT_MS
+        for shard in self.shards.values():
+            if shard.state is State.READY:
+                due_ms = shard.store.next_due_ms(until_ms)
+                until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
+        return max(0, until_ms - now_ms)
+
+
+def _put_away(partition: int, shard: Shard) -> None:
+    try:
+        shard.store.flush(shard.settled_offset)
+    except StorageFull as full:
+        log.error(
+            "local state not written; the broker has it all", partition=partition, why=str(full)
+        )
+    finally:
+        shard.store.close()
+    log.info("shard given up", partition=partition, next_offset=shard.position.next_offset)
+
+
+def _say_buried(batch: Batch, reasons: Mapping[str, int]) -> None:
+    """One line per transaction and reason, with the first record as an example."""
+    for code, count in reasons.items():
+        example = next(letter for letter in batch.dead_letters if letter.reason.code == code)
+        log.warning(
+            "dead letters",
+            reason=code,
+            count=count,
+            first=f"{batch.origin}{example.offset}",
+            detail=example.reason.detail,
+        )

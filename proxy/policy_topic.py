@@ -1,0 +1,136 @@
+"""The settings topic: policies under their digests, and which partitions were ever served.
+
+Compacted, written once per change of settings and per partition, read whole at start (DESIGN 5.3,
+5.8). The marks of service tell a new partition from one whose committed offset was lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from proxy.errors import BrokerRefused, StartOverRefused
+from proxy.policy import Policy
+from proxy.topics import TopicFacts
+
+READ_TIMEOUT_S: Final = 30.0
+WRITE_TIMEOUT_S: Final = 30.0
+SERVED: Final = "served"
+
+log = structlog.get_logger(__name__)
+
+
+class PolicyTopic:
+    """What the settings topic holds, by digest, and the way to add to it."""
+
+    def __init__(self, kafka: Mapping[str, Any], topic: str, group_id: str) -> None:
+        self._kafka, self._topic, self._group_id = dict(kafka), topic, group_id
+        self._policies: dict[str, Policy] = {}
+        self._served: dict[str, str] = {}
+        self._load()
+
+    def policy(self, digest: str) -> Policy:
+        """Raises StartOverRefused: without it the fate of older records cannot be known."""
+        if digest not in self._policies:
+            raise StartOverRefused(
+                f"The committed offsets name the settings {digest}, which the topic {self._topic} "
+                "does not hold.",
+                "Restore that topic's records; do not delete or empty it while records wait.",
+            )
+        return self._policies[digest]
+
+    def ensure(self, policy: Policy) -> str:
+        """Make sure that the topic holds the policy before any offset refers to it."""
+        digest = policy.digest
+        if digest not in self._policies:
+            self._write(digest, policy.to_json())
+            self._policies[digest] = policy
+        return digest
+
+    def served_topic_id(self, topic: str, partition: int) -> str | None:
+        """Id of the topic whose offsets this group has committed here before; None if never."""
+        return self._served.get(self._mark(topic, partition))
+
+    def mark_served(self, topic: TopicFacts, partition: int) -> None:
+        """Remember that this partition has a committed offset from now on."""
+        mark = self._mark(topic.name, partition)
+        if self._served.get(mark) != topic.topic_id:
+            self._write(mark, json.dumps({"topic_id": topic.topic_id}))
+            self._served[mark] = topic.topic_id
+
+    def _mark(self, topic: str, partition: int) -> str:
+        return f"{SERVED}/{self._group_id}/{topic}/{partition}"
+
+    def _load(self) -> None:
+        consumer = Consumer(
+            {
+                **self._kafka,
+                "group.id": f"{self._group_id}-settings-reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            metadata = consumer.list_topics(self._topic, READ_TIMEOUT_S).topics[self._topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            open_ends = set(metadata.partitions)
+            consumer.assign(
+                [TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in metadata.partitions]
+            )
+            while open_ends:
+                message = consumer.poll(READ_TIMEOUT_S)
+                if message is None:
+                    raise BrokerRefused(f"The topic {self._topic} could not be read in time.")
+                self._note(message, open_ends)
+        finally:
+            consumer.close()
+
+    def _note(self, message: Message, open_ends: set[int]) -> None:
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            open_ends.discard(message.partition() or 0)
+            return
+        key = (message.key() or b"").decode("utf-8", "replace")
+        try:
+            self._read(key, message.value() or b"")
+        except (ValueError, KeyError, TypeError) as problem:
+            log.warning("record of the settings topic not understood", key=key, why=str(problem))
+
+    def _read(self, key: str, value: bytes) -> None:
+        if key.startswith(SERVED + "/"):
+            self._served[key] = str(json.loads(value)["topic_id"])
+            return
+        policy = Policy.from_json(value)
+        if policy.digest == key:
+            self._policies[key] = policy
+
+    def _write(self, key: str, value: str) -> None:
+        producer = Producer({**self._kafka, "enable.idempotence": True})
+        failed: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer.produce(self._topic, value, key, on_delivery=on_delivery)
+        if producer.flush(WRITE_TIMEOUT_S) or failed:
+            why = failed[0].str() if failed else "no answer in time"
+            raise BrokerRefused(
+                f"The topic {self._topic} does not take a record: {why}.",
+                "The proxy must be able to write there before it can judge any record.",
+            )

@@ -1,0 +1,77 @@
+"""Shows from outside how a worker is: status for the admin port, gauges for Prometheus."""
+
+from __future__ import annotations
+
+import time
+
+from proxy.clock import Clock
+from proxy.ingress import Ingress
+from proxy.metrics import Metrics
+from proxy.pipeline import Pipeline
+from proxy.schedule import Shard, State
+from proxy.status import ShardState, ShardStatus, Status, StatusBoard
+
+
+class Reporter:
+    """Fills the status board from the pipeline; called a few times a second by its loop."""
+
+    def __init__(self, topic: str, clock: Clock, metrics: Metrics, board: StatusBoard) -> None:
+        self._topic, self._clock = topic, clock
+        self._metrics, self._board = metrics, board
+        self._status = Status()
+        self._is_assigned = False
+
+    def assigned(self) -> None:
+        """The group has answered for the first time."""
+        self._is_assigned = True
+
+    def beat(self) -> None:
+        """The loop lives, though it waits for the broker."""
+        old = self._status
+        self._show(Status(old.shards, time.monotonic(), old.assigned, old.pending_by_target))
+
+    def report(self, pipeline: Pipeline, ingress: Ingress) -> None:
+        """Take a snapshot of everything."""
+        now_ms = self._clock.now_ms()
+        by_target: dict[str, int] = {}
+        for shard in pipeline.shards.values():
+            for target, count in shard.store.pending_by_target().items():
+                by_target[target] = by_target.get(target, 0) + count
+        shards = tuple(
+            self._shard_status(partition, shard, ingress.newest(partition), now_ms)
+            for partition, shard in sorted(pipeline.shards.items())
+        )
+        self._show(Status(shards, time.monotonic(), self._is_assigned, by_target))
+        self._gauges(pipeline, now_ms)
+
+    def _show(self, status: Status) -> None:
+        self._status = status
+        self._board.show(status)
+
+    def _shard_status(self, partition: int, shard: Shard, end: int, now_ms: int) -> ShardStatus:
+        behind = max(0, end - shard.next_offset)
+        return ShardStatus(
+            topic=self._topic,
+            partition=partition,
+            state=self._state(shard),
+            next_offset=shard.position.next_offset,
+            watermark_ms=shard.position.watermark_ms,
+            floor=shard.position.floor,
+            pending=shard.store.pending(),
+            behind=behind,
+            behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
+        )
+
+    def _state(self, shard: Shard) -> ShardState:
+        if shard.state is State.REPLAYING:
+            return "recovering"
+        if shard.state is State.CATCHING_UP:
+            return "catching-up"
+        return "held" if self._clock.is_held or shard.waits_for_clock else "running"
+
+    def _gauges(self, pipeline: Pipeline, now_ms: int) -> None:
+        dues = [shard.store.next_due_ms(now_ms) for shard in pipeline.shards.values()]
+        lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
+        self._metrics.due_lag_seconds.set(max(lags_ms, default=0) / 1000)
+        self._metrics.clock_offset_seconds.set(self._clock.offset_ms / 1000)
+        self._metrics.clock_held.set(float(self._clock.is_held))

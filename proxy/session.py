@@ -1,0 +1,130 @@
+"""One session with the broker: a consumer, a transactional producer, and the shards they own.
+
+Nothing of a session outlives it: when anything about a transaction is uncertain it is dropped
+as a whole, and the next one recovers its shards from the broker (DESIGN 5.6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+from confluent_kafka.admin import AdminClient
+
+from proxy.clock import Clock
+from proxy.ingress import Ingress
+from proxy.kafka_config import common_config, consumer_config, producer_config
+from proxy.local_state import LocalState
+from proxy.metrics import Metrics
+from proxy.pipeline import Limits, Pipeline
+from proxy.policy import Policy
+from proxy.policy_topic import PolicyTopic
+from proxy.publisher import Publisher
+from proxy.recovery import Recovery
+from proxy.reporting import Reporter
+from proxy.settings import Settings
+from proxy.status import StatusBoard
+from proxy.targets import Targets
+from proxy.topics import describe_topic
+from storage.options import Options
+
+REPORT_EVERY_S: Final = 0.25
+
+log = structlog.get_logger(__name__)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """The fate-deciding part of the settings."""
+    return Policy(
+        levels_ms=settings.levels_ms,
+        max_delay_ms=settings.max_delay_ms,
+        allow=settings.targets.allow,
+        deny=settings.targets.deny,
+        own_topics=settings.topics.own,
+    )
+
+
+class Session:
+    """Joins the group and turns the pipeline until told to stop, or until an error ends it.
+
+    Order of starting: the producer first, since its initialisation fences a predecessor and so
+    settles the committed offsets that the shards then start from.
+    """
+
+    def __init__(
+        self, settings: Settings, worker: int, clock: Clock, metrics: Metrics, board: StatusBoard
+    ) -> None:
+        names = settings.topics
+        admin = AdminClient(common_config(settings))
+        self._topic = describe_topic(names.ingress, admin)
+        self._policies = PolicyTopic(common_config(settings), names.settings, settings.group_id)
+        digest = self._policies.ensure(policy_of(settings))
+        self._reporter = Reporter(names.ingress, clock, metrics, board)
+        publisher = Publisher(
+            producer_config(settings, worker),
+            Targets(admin),
+            names.dead_letters,
+            names.outcomes,
+            self._reporter.beat,
+        )
+        local = LocalState(
+            settings.data_dir,
+            names.ingress,
+            self._topic.topic_id,
+            Options(precision_ms=settings.wheel.precision_ms, slots=settings.wheel.slots),
+        )
+        self._recovery = Recovery(
+            self._topic,
+            self._policies,
+            digest,
+            settings.recovery.accept_loss_below,
+            local.open,
+            local.exists,
+        )
+        instance = f"{settings.instance_name}-{worker}"
+        self._ingress = Ingress(consumer_config(settings, worker), names.ingress, instance)
+        limits = Limits(
+            settings.release.transaction_records, settings.release.transaction_interval_ms
+        )
+        self._pipeline = Pipeline(
+            self._ingress, publisher, clock, limits, metrics, self._note_first_commit
+        )
+
+    def run(self, is_stopping: Callable[[], bool]) -> None:
+        """Turn until stopped; then finish: hand over what is owned and leave the group."""
+        self._ingress.join(self)
+        next_report = 0.0
+        try:
+            while not is_stopping():
+                self._pipeline.turn()
+                if (now := time.monotonic()) >= next_report:
+                    next_report = now + REPORT_EVERY_S
+                    self._reporter.report(self._pipeline, self._ingress)
+            self._ingress.close()
+        finally:
+            self._pipeline.release(list(self._pipeline.shards), publish=False)
+
+    def abandon(self) -> None:
+        """Leave after an error: no transaction is attempted any more."""
+        self._pipeline.release(list(self._pipeline.shards), publish=False)
+        self._ingress.close()
+
+    def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Newly assigned partitions: recover their shards (ingress.Owner)."""
+        shards = self._recovery.take_over(self._ingress, partitions)
+        self._pipeline.adopt(shards)
+        self._reporter.assigned()
+        return {partition: shard.next_offset for partition, shard in shards.items()}
+
+    def hand_over(self, partitions: Sequence[int]) -> None:
+        """Another worker gets these: commit how far they were read, and write local state."""
+        self._pipeline.release(partitions, publish=True)
+
+    def lose(self, partitions: Sequence[int]) -> None:
+        """These are gone: what is committed is true, nothing more may be committed."""
+        self._pipeline.release(partitions, publish=False)
+
+    def _note_first_commit(self, partition: int) -> None:
+        self._policies.mark_served(self._topic, partition)

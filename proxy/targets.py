@@ -1,0 +1,106 @@
+"""What the broker says of target topics: whether they exist, how many partitions, whether the
+proxy may write to them. Asked in bulk and remembered for a while, never once a record.
+
+Asking never creates a topic, whatever the broker's auto.create.topics.enable says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+
+from proxy.protocol import Rejection
+from storage.store import Entry
+
+MISSING_FOR_MS: Final = 5_000
+"""A topic created meanwhile is found after this time at the latest."""
+KNOWN_FOR_MS: Final = 60_000
+ASKED_AT_ONCE: Final = 500
+REMEMBERED: Final = 100_000
+ASK_TIMEOUT_S: Final = 10.0
+NONE: Final = -1
+"""Partition count of a topic that cannot be written to."""
+
+log = structlog.get_logger(__name__)
+
+
+class Targets:
+    """`partitions[topic]` is the partition count, NONE when `why_not` has the reason."""
+
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+        self.partitions: dict[str, int] = {}
+        self._refused: dict[str, Rejection] = {}
+        self._known_until_ms: dict[str, int] = {}
+
+    def learn(self, topics: set[str], now_ms: int) -> None:
+        """Make sure that `partitions` is fresh for all of `topics`; ask the broker if not."""
+        known = self._known_until_ms
+        stale = [topic for topic in topics if known.get(topic, 0) <= now_ms]
+        if len(known) + len(stale) > REMEMBERED:
+            for memory in (known, self.partitions, self._refused):
+                memory.clear()
+            stale = list(topics)
+        for start in range(0, len(stale), ASKED_AT_ONCE):
+            self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """The broker contradicted what is remembered of these: ask again next time."""
+        for topic in topics:
+            self._known_until_ms.pop(topic, None)
+
+    def why_not(self, entry: Entry) -> Rejection:
+        """The reason why this entry cannot be delivered to its target."""
+        _due_ms, _offset, target, partition, *_ = entry
+        return self._refused.get(target) or Rejection(
+            "partition-bad",
+            f"timer-partition is {partition}, but {target} has partitions 0 to "
+            f"{self.partitions[target] - 1}",
+        )
+
+    def _ask(self, topics: list[str], now_ms: int) -> None:
+        answers = self._admin.describe_topics(
+            TopicCollection(topics),
+            include_authorized_operations=True,
+            request_timeout=ASK_TIMEOUT_S,
+        )
+        for topic, answer in answers.items():
+            try:
+                description = answer.result()
+            except KafkaException as error:
+                self._note_error(topic, error.args[0], now_ms)
+            else:
+                operations = description.authorized_operations
+                may_write = not operations or AclOperation.WRITE in operations
+                refusal = None if may_write else _not_authorised(topic, "may not write to it")
+                self._note(topic, len(description.partitions), refusal, now_ms)
+
+    def _note_error(self, topic: str, error: KafkaError, now_ms: int) -> None:
+        code = error.code()
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            why = f"the topic {topic} does not exist: create it, then send the record again"
+            self._note(topic, NONE, Rejection("target-unknown", why), now_ms)
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._note(topic, NONE, _not_authorised(topic, "may not see it"), now_ms)
+        elif topic not in self.partitions:
+            raise KafkaException(error)
+        else:
+            log.warning("target not described", topic=topic, error=error.str())
+
+    def _note(self, topic: str, count: int, refusal: Rejection | None, now_ms: int) -> None:
+        self.partitions[topic] = NONE if refusal else count
+        self._known_until_ms[topic] = now_ms + (MISSING_FOR_MS if refusal else KNOWN_FOR_MS)
+        if refusal:
+            self._refused[topic] = refusal
+        else:
+            self._refused.pop(topic, None)
+
+
+def _not_authorised(topic: str, what: str) -> Rejection:
+    return Rejection(
+        "not-authorised", f"the proxy's user {what} ({topic}): grant it Write and Describe"
+    )

@@ -1,0 +1,106 @@
+"""The proxy's own topics: created where allowed, and what the broker says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from proxy.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from proxy.kafka_config import common_config
+from proxy.settings import Settings
+
+ASK_TIMEOUT_S: Final = 10.0
+DAY_MS: Final = 86_400_000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the broker says of a topic that exists."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    """An admin client with the user's own connection settings."""
+    return AdminClient(common_config(settings))
+
+
+def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
+    """The configuration with which each own topic is created, by name.
+
+    Until rolls are built a record must stay in the ingress until its due, so its retention is
+    max_delay and a day. Time is the broker's own there: a producer's clock decides nothing.
+    """
+    names = settings.topics
+    stay = str(settings.max_delay_ms + DAY_MS)
+    return {
+        names.ingress: {"message.timestamp.type": "LogAppendTime", "retention.ms": stay},
+        names.dead_letters: {"retention.ms": stay, "max.message.bytes": str(2 * 1024 * 1024)},
+        names.outcomes: {"retention.ms": stay},
+        names.settings: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+    }
+
+
+def ensure_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
+    """Create the own topics that are missing, if `topics.create` allows; the names created."""
+    admin = admin or admin_client(settings)
+    existing = existing_topics(settings, admin)
+    missing = [name for name in own_topics(settings) if name not in existing]
+    if missing and not settings.topics.create:
+        raise TopicMissing(missing[0])
+    return create_topics(settings, missing, admin)
+
+
+def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> list[str]:
+    """Create these own topics; one that another process just created is fine."""
+    if not names:
+        return []
+    configs = own_topics(settings)
+    wanted = [
+        NewTopic(
+            name,
+            num_partitions=settings.topics.partitions if name == settings.topics.ingress else 1,
+            config=configs[name],
+        )
+        for name in names
+    ]
+    for name, answer in admin.create_topics(wanted, request_timeout=ASK_TIMEOUT_S).items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerRefused(
+                    f"The topic {name} could not be created: {error.args[0].str()}.",
+                    "Create it by hand, or let the proxy's user create topics.",
+                ) from None
+    log.info("topics created", topics=names)
+    return names
+
+
+def existing_topics(settings: Settings, admin: AdminClient) -> set[str]:
+    """Names of all topics; raises BrokerUnreachable when nobody answers."""
+    try:
+        return set(admin.list_topics(timeout=ASK_TIMEOUT_S).topics)
+    except KafkaException as error:
+        raise BrokerUnreachable(settings.bootstrap_servers, error.args[0].str()) from None
+
+
+def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
+    """Raises TopicMissing, or BrokerRefused with the broker's reason."""
+    answer = admin.describe_topics(TopicCollection([name]), request_timeout=ASK_TIMEOUT_S)[name]
+    try:
+        found = answer.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicMissing(name) from None
+        raise BrokerRefused(f"The topic {name} could not be read: {error.args[0].str()}.") from None
+    return TopicFacts(name, str(found.topic_id), len(found.partitions))

@@ -1,0 +1,106 @@
+"""Runs the proxy: one worker in this process, or several in processes of their own."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from types import FrameType
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from proxy.admin import AdminServer
+from proxy.clock import Clock
+from proxy.errors import InstanceConflict
+from proxy.local_state import held_data_dir
+from proxy.metrics import Metrics
+from proxy.publisher import SessionLost
+from proxy.session import Session
+from proxy.settings import Settings
+from proxy.status import StatusBoard
+from proxy.topics import ensure_topics
+
+BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+STEADY_AFTER_S: Final = 30.0
+FENCED_AT_MOST: Final = 5
+"""Sessions lost to fencing in a row before it is taken for another process of the same name."""
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings) -> int:
+    """Run the proxy until SIGTERM or SIGINT; the exit code."""
+    with held_data_dir(settings.data_dir):
+        ensure_topics(settings)
+        board = StatusBoard(time.monotonic())
+        metrics = Metrics(board.read)
+        admin = AdminServer(settings.admin, metrics.registry, lambda: [board.read()])
+        with closing(admin), _stop_signals() as is_stopping:
+            log.info("proxy started", admin_port=admin.port, broker=settings.bootstrap_servers)
+            run_worker(settings, 0, is_stopping, metrics, board)
+            log.info("proxy stopped")
+    return 0
+
+
+def run_worker(
+    settings: Settings,
+    worker: int,
+    is_stopping: Callable[[], bool],
+    metrics: Metrics,
+    board: StatusBoard,
+) -> None:
+    """Sessions one after the other until told to stop."""
+    gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
+    clock = Clock(settings.clock.max_step_ms)
+    losses = 0
+    while not is_stopping():
+        started = time.monotonic()
+        try:
+            _one_session(settings, worker, clock, metrics, board, is_stopping)
+        except (SessionLost, KafkaException) as lost:
+            losses = 1 if time.monotonic() - started > STEADY_AFTER_S else losses + 1
+            log.warning("session lost: shards are recovered from the broker", why=str(lost))
+            _refuse_conflict(settings, worker, lost, losses)
+            time.sleep(BACKOFF_S[min(losses, len(BACKOFF_S)) - 1])
+            gc.collect()
+
+
+def _one_session(
+    settings: Settings,
+    worker: int,
+    clock: Clock,
+    metrics: Metrics,
+    board: StatusBoard,
+    is_stopping: Callable[[], bool],
+) -> None:
+    session = Session(settings, worker, clock, metrics, board)
+    try:
+        session.run(is_stopping)
+    except BaseException:
+        session.abandon()
+        raise
+
+
+def _refuse_conflict(settings: Settings, worker: int, lost: Exception, losses: int) -> None:
+    if "fenced" in str(lost).lower() and losses >= FENCED_AT_MOST:
+        raise InstanceConflict(f"{settings.instance_name}-{worker}", str(lost))
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """True once SIGTERM or SIGINT has come; the turn in hand is finished first."""
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
