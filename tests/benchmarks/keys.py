@@ -1,0 +1,27 @@
+"""The key of a benchmark record: 16 bytes that say which record it is and when it is due.
+
+The reader needs nothing else of a record, so that reading costs the machine little."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+KEY = np.dtype([("sequence", ">u8"), ("due_ms", ">i8")])
+KEY_BYTES = KEY.itemsize
+
+Keys = npt.NDArray[np.void]
+
+
+def write_keys(first_sequence: int, due_ms: npt.NDArray[np.int64]) -> list[bytes]:
+    """One key per due, numbered from `first_sequence` on."""
+    keys = np.empty(len(due_ms), KEY)
+    keys["sequence"] = np.arange(first_sequence, first_sequence + len(due_ms))
+    keys["due_ms"] = due_ms
+    packed = keys.tobytes()
+    return [packed[at : at + KEY_BYTES] for at in range(0, len(packed), KEY_BYTES)]
+
+
+def read_keys(keys: Sequence[bytes]) -> Keys:
+    """The keys as one structured array with the fields `sequence` and `due_ms`."""
+    return np.frombuffer(b"".join(keys), KEY)

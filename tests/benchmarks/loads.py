@@ -1,0 +1,105 @@
+"""The load generator: delayed records into the ingress topic, paced or as fast as they go."""
+
+import gc
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Producer
+
+from tests.benchmarks import clients
+from tests.benchmarks.keys import write_keys
+from tests.benchmarks.processes import Announce
+
+CHUNK_RECORDS = 2_000
+TICK_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send.
+
+    A record is due at `anchor_ms` (the moment of sending when None) plus a delay drawn evenly
+    from `delay_ms`. A rate of None sends as fast as the broker takes records.
+    """
+
+    bootstrap_servers: str
+    ingress: str
+    target: str
+    count: int
+    delay_ms: tuple[int, int]
+    anchor_ms: int | None = None
+    rate_per_s: float | None = None
+    value_bytes: int = 200
+    first_sequence: int = 0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was sent: wall-clock span in epoch ms, CPU of the generator's process in seconds."""
+
+    count: int
+    started_ms: float
+    ended_ms: float
+    cpu_s: float
+
+    @property
+    def offered_per_s(self) -> float:
+        """Records a second that really went out."""
+        return self.count / max(self.ended_ms - self.started_ms, 1.0) * 1000
+
+
+def send(announce: Announce, load: Load) -> Loaded:
+    """Sends a whole load and waits until the broker has it. Runs in a process of its own."""
+    gc.disable()
+    client = clients.producer(load.bootstrap_servers)
+    client.list_topics(load.ingress, timeout=10)
+    announce()
+    cpu_before_s = time.process_time()
+    started_s = time.time()
+    _send_all(load, client, started_s)
+    ended_s = time.time()
+    clients.finish(client)
+    return Loaded(load.count, started_s * 1000, ended_s * 1000, time.process_time() - cpu_before_s)
+
+
+def _send_all(load: Load, client: Producer, started_s: float) -> None:
+    rng = np.random.default_rng(load.seed)
+    sent = 0
+    while sent < load.count:
+        room = min(_allowed(load, started_s), load.count) - sent
+        if room <= 0:
+            time.sleep(TICK_S)
+            continue
+        size = min(room, CHUNK_RECORDS)
+        _send_chunk(load, client, load.first_sequence + sent, _dues_ms(load, rng, size))
+        client.poll(0)
+        sent += size
+
+
+def _allowed(load: Load, started_s: float) -> int:
+    if load.rate_per_s is None:
+        return load.count
+    return int((time.time() - started_s) * load.rate_per_s) + 1
+
+
+def _dues_ms(load: Load, rng: np.random.Generator, size: int) -> npt.NDArray[np.int64]:
+    anchor_ms = time.time_ns() // 1_000_000 if load.anchor_ms is None else load.anchor_ms
+    low_ms, high_ms = load.delay_ms
+    return anchor_ms + rng.integers(low_ms, high_ms, size, endpoint=True)
+
+
+def _send_chunk(
+    load: Load, client: Producer, first_sequence: int, dues_ms: npt.NDArray[np.int64]
+) -> None:
+    value = bytes(load.value_bytes)
+    to_target = ("timer-topic", load.target.encode())
+    for key, due_ms in zip(write_keys(first_sequence, dues_ms), dues_ms.tolist(), strict=True):
+        headers: clients.Headers = [to_target, ("timer-deliver-at", b"%d" % due_ms)]
+        try:
+            client.produce(load.ingress, value, key, headers=headers)
+        except BufferError:
+            clients.wait_for_room(client)
+            client.produce(load.ingress, value, key, headers=headers)

@@ -1,0 +1,73 @@
+"""Everything a run found, as one JSON object."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+
+from tests.benchmarks.figures import Figure, figures_of
+from tests.benchmarks.machine import Machine
+from tests.benchmarks.scenarios.pending import Pending
+from tests.benchmarks.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run: when, where, and what each scenario gave (keys are the scenarios' names)."""
+
+    date: str
+    quick: bool
+    machine: Machine
+    results: Mapping[str, object]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The headline figures, with what they should be."""
+        return figures_of(self.results)
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """What must never be: counted over all records of all scenarios."""
+        verdicts = {id(found): found for found in _verdicts(self.results)}.values()
+        pending = self.results.get("pending")
+        return {
+            "early": sum(verdict.early for verdict in verdicts),
+            "missing": sum(verdict.missing for verdict in verdicts),
+            "duplicate": sum(verdict.duplicate for verdict in verdicts),
+            "lost": pending.lost if isinstance(pending, Pending) else 0,
+        }
+
+    def to_json(self) -> str:
+        """The report for programs; a figure that could not be had is null."""
+        content = {
+            "date": self.date,
+            "quick": self.quick,
+            "machine": asdict(self.machine),
+            "faults": self.faults,
+            "figures": [asdict(figure) for figure in self.figures],
+            "scenarios": {name: _plain(result) for name, result in self.results.items()},
+        }
+        return json.dumps(_without_nan(content), indent=2)
+
+
+def _verdicts(found: object) -> Iterator[Verdict]:
+    if isinstance(found, Verdict):
+        yield found
+    elif is_dataclass(found):
+        for field in fields(found):
+            yield from _verdicts(getattr(found, field.name))
+    elif isinstance(found, Mapping | list):
+        for inner in found.values() if isinstance(found, Mapping) else found:
+            yield from _verdicts(inner)
+
+
+def _plain(result: object) -> object:
+    return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+
+
+def _without_nan(content: object) -> object:
+    if isinstance(content, dict):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -1,0 +1,53 @@
+"""How much is measured: the real thing, or a few seconds that only show that it works."""
+
+from dataclasses import dataclass
+
+HOUR_MS = 3_600_000
+FAR_MS = (HOUR_MS, 144 * HOUR_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Counts, rates (records/s) and durations of every scenario."""
+
+    warm_records: int = 20_000
+    value_bytes: int = 200
+    relay_records: int = 500_000
+    rounds: int = 3
+    ingest_records: int = 1_000_000
+    burst_records: int = 200_000
+    burst_lead_ms: int = 10_000
+    light_rate: int = 100
+    light_s: int = 60
+    light_delay_ms: tuple[int, int] = (1_000, 10_000)
+    scattered_rates: tuple[int, ...] = (10_000, 30_000, 60_000, 90_000)
+    scattered_spread_ms: int = 30_000
+    scattered_s: int = 60
+    through_rates: tuple[int, ...] = (30_000, 50_000, 80_000)
+    through_delay_ms: int = 5_000
+    through_s: int = 27
+    refinements: int = 1
+    pending_records: int = 10_000_000
+    settle_s: float = 10
+
+
+FULL = Scale()
+QUICK = Scale(
+    warm_records=500,
+    relay_records=10_000,
+    rounds=1,
+    ingest_records=10_000,
+    burst_records=5_000,
+    burst_lead_ms=3_000,
+    light_s=5,
+    light_delay_ms=(200, 1_000),
+    scattered_rates=(500, 1_000),
+    scattered_spread_ms=2_000,
+    scattered_s=5,
+    through_rates=(500, 1_000),
+    through_delay_ms=1_000,
+    through_s=5,
+    refinements=0,
+    pending_records=20_000,
+    settle_s=1,
+)

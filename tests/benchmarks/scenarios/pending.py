@@ -1,0 +1,83 @@
+"""pending: millions of waiting records. Memory, disk, and the ways back after a stop."""
+
+import shutil
+import signal
+import time
+from contextlib import closing
+from dataclasses import dataclass
+
+from tests.benchmarks.accounting import anonymous_bytes, disk_bytes
+from tests.benchmarks.loads import send
+from tests.benchmarks.peak import AnonymousPeak
+from tests.benchmarks.processes import Job
+from tests.benchmarks.restarts import PATIENCE_S, Restart, restart
+from tests.benchmarks.scale import FAR_MS
+from tests.benchmarks.trial import Trial, World, trial
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What many waiting records cost. Memory is the proxy's, mapped files apart.
+
+    `rebuilt_per_s` counts from the start of the process to the first delivery, after its disk
+    was taken away; `lost` is by how much the proxy's own count was off after the restarts.
+    """
+
+    records: int
+    value_bytes: int
+    loaded_per_s: float
+    anonymous_mb: float
+    peak_anonymous_mb: float
+    disk_mb: float
+    disk_bytes_per_record: float
+    restarts: list[Restart]
+    rebuilt_per_s: float
+    lost: int
+
+
+def measure(world: World) -> Pending:
+    """Loads the schedule, then stops it cleanly, kills it, and takes its disk away."""
+    world.say(f"pending: {world.scale.pending_records} records due far away")
+    with trial(world, "pending") as made:
+        return _measure(made)
+
+
+def _measure(made: Trial) -> Pending:
+    count = made.world.scale.pending_records
+    with closing(AnonymousPeak(made.proxy.pid)) as peak:
+        loaded_s = _load(made, count)
+        time.sleep(made.world.scale.settle_s)
+    settled_bytes, held_bytes = anonymous_bytes(made.proxy.pid), disk_bytes(made.proxy.data_dir)
+    restarts = [
+        restart(made, "clean stop", made.proxy.stop, count),
+        restart(made, "killed", lambda: made.proxy.stop(signal.SIGKILL), count),
+        restart(made, "disk lost", lambda: _lose_disk(made), count),
+    ]
+    return Pending(
+        records=count,
+        value_bytes=made.world.scale.value_bytes,
+        loaded_per_s=round(count / loaded_s),
+        anonymous_mb=round(settled_bytes / 1e6, 1),
+        peak_anonymous_mb=round(peak.bytes / 1e6, 1),
+        disk_mb=round(held_bytes / 1e6, 1),
+        disk_bytes_per_record=round(held_bytes / count, 1),
+        restarts=restarts,
+        rebuilt_per_s=round(count / restarts[-1].first_delivery_s),
+        lost=sum(
+            abs(count - back.pending_after) for back in restarts if back.pending_after is not None
+        ),
+    )
+
+
+def _load(made: Trial, count: int) -> float:
+    """Seconds until all was sent and ingested."""
+    started_s = time.monotonic()
+    with Job(send, made.load(count, FAR_MS)) as generator:
+        generator.result(PATIENCE_S)
+    made.wait_until_ingested(PATIENCE_S)
+    return time.monotonic() - started_s
+
+
+def _lose_disk(made: Trial) -> None:
+    made.proxy.stop()
+    shutil.rmtree(made.proxy.data_dir)

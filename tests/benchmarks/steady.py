@@ -1,0 +1,102 @@
+"""A steady stream through the proxy, and how late its records came."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tests.benchmarks.accounting import anonymous_bytes
+from tests.benchmarks.loads import send
+from tests.benchmarks.processes import Job
+from tests.benchmarks.reader import read
+from tests.benchmarks.trial import Trial, World, trial
+from tests.benchmarks.verdict import Lateness, Verdict, judge, lateness
+
+OFFERED_ENOUGH = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """`rate` records/s for `seconds`, each due after a delay drawn from `delay_ms`.
+
+    Judged for lateness are records due from `settle_ms` after the start until the generator
+    ends: from there on as many records fall due each second as are sent.
+    """
+
+    rate: int
+    seconds: int
+    delay_ms: tuple[int, int]
+    settle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What came of a stream. Rates in records/s; memory is the proxy's, mapped files apart."""
+
+    rate: int
+    records: int
+    offered_per_s: float
+    lateness: Lateness
+    verdict: Verdict
+    cpu_us_per_record: dict[str, float]
+    other_cores: float
+    anonymous_mb: float
+
+    def held(self, p99_ms: float) -> bool:
+        """Whether the rate was really offered and its records came in time."""
+        offered = self.offered_per_s >= OFFERED_ENOUGH * self.rate
+        return offered and self.lateness.p99_ms <= p99_ms and not self.verdict.faults
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Streams of rising rates, and the highest that was held."""
+
+    held_per_s: int
+    p99_limit_ms: float
+    streams: list[Streamed]
+
+
+def run_stream(world: World, name: str, stream: Stream) -> Streamed:
+    """Sends one stream through a fresh proxy."""
+    world.say(f"{name}: {stream.rate} records/s for {stream.seconds} s")
+    with trial(world, name) as made:
+        return _measure(made, stream)
+
+
+def climb(
+    run: Callable[[int], Streamed], rates: tuple[int, ...], refinements: int, p99_ms: float
+) -> Ladder:
+    """Tries every rate, then halves the gap between the highest held and the next above."""
+    streams = [run(rate) for rate in rates]
+    for _ in range(refinements):
+        held = _held(streams, p99_ms)
+        above = [tried.rate for tried in streams if tried.rate > held]
+        streams.append(run((held + min(above)) // 2 if above else held * 4 // 3))
+    streams.sort(key=lambda tried: tried.rate)
+    return Ladder(_held(streams, p99_ms), p99_ms, streams)
+
+
+def _held(streams: list[Streamed], p99_ms: float) -> int:
+    return max((tried.rate for tried in streams if tried.held(p99_ms)), default=0)
+
+
+def _measure(made: Trial, stream: Stream) -> Streamed:
+    count = stream.rate * stream.seconds
+    load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
+    patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60
+    with Job(read, made.order(count, patience_s)) as reader:
+        reader.wait_ready()
+        meter = made.meter()
+        with Job(send, load) as generator:
+            loaded = generator.result(patience_s)
+        arrivals = reader.result(patience_s + 60)
+    bill = meter.bill({"generator": loaded.cpu_s, "reader": arrivals.cpu_s})
+    return Streamed(
+        rate=stream.rate,
+        records=count,
+        offered_per_s=round(loaded.offered_per_s, 1),
+        lateness=lateness(arrivals, loaded.started_ms + stream.settle_ms, loaded.ended_ms),
+        verdict=judge(arrivals, load),
+        cpu_us_per_record=bill.us_per_record(count),
+        other_cores=bill.other_cores,
+        anonymous_mb=round(anonymous_bytes(made.proxy.pid) / 1e6, 1),
+    )

@@ -1,0 +1,62 @@
+"""What the arrivals prove: nothing early, nothing missing, nothing twice, and how late."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.benchmarks.loads import Load
+from tests.benchmarks.reader import Arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Faults among the records of one load, counted by key. All three must be zero."""
+
+    received: int
+    early: int
+    missing: int
+    duplicate: int
+
+    @property
+    def faults(self) -> int:
+        """How many things went wrong."""
+        return self.early + self.missing + self.duplicate
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Milliseconds between due and arrival at the consumer, over `records` records."""
+
+    records: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+def judge(arrivals: Arrivals, load: Load) -> Verdict:
+    """Holds the arrivals against what was sent, by sequence number."""
+    numbers = arrivals.sequence - load.first_sequence
+    ours = numbers[(numbers >= 0) & (numbers < load.count)]
+    times = np.bincount(ours, minlength=load.count)
+    strangers = len(numbers) - len(ours)
+    return Verdict(
+        received=len(numbers),
+        early=int((arrivals.lateness_ms < 0).sum()),
+        missing=int((times == 0).sum()),
+        duplicate=int((times - 1).clip(min=0).sum()) + strangers,
+    )
+
+
+def lateness(arrivals: Arrivals, due_from_ms: float, due_until_ms: float) -> Lateness:
+    """The lateness of the records that were due in [due_from_ms, due_until_ms)."""
+    chosen = (arrivals.due_ms >= due_from_ms) & (arrivals.due_ms < due_until_ms)
+    late_ms = arrivals.lateness_ms[chosen]
+    if not len(late_ms):
+        return Lateness(0, float("nan"), float("nan"), float("nan"))
+    p50_ms, p99_ms = np.percentile(late_ms, [50, 99])
+    return Lateness(
+        len(late_ms),
+        round(float(p50_ms), 1),
+        round(float(p99_ms), 1),
+        round(float(late_ms.max()), 1),
+    )
