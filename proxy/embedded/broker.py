@@ -1,0 +1,214 @@
+"""A whole Kafka broker as an object: start, stop, kill, start again with the same data."""
+
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from signal import Signals
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from proxy.embedded import ports
+from proxy.embedded.data_folder import DataFolder, new_cluster_id
+from proxy.embedded.failures import CHOOSE_PORT, explain
+from proxy.embedded.jars import ensure_jars, kafka_version
+from proxy.embedded.java_process import JavaProcess
+from proxy.embedded.jre import java
+from proxy.embedded.server_properties import as_text, server_properties
+from proxy.errors import PortTaken
+
+FORMAT_TIMEOUT_S = 60
+PORT_TRIES = 3
+LOOK_EVERY_S = 0.05
+TAIL_LINES = 200
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    # One line per segment rolled, cleaned or deleted would let the log grow without end.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.log=warn",
+)
+
+
+class EmbeddedBroker:
+    """One Kafka node, broker and controller in one, listening on one address of this machine.
+
+    `port` 0 picks a free one, kept for later starts of the same object. The same `data_dir` gives
+    the same cluster with its topics. `overrides` are Kafka server properties. The JVM dies with
+    this process, even when this process is killed.
+
+        with EmbeddedBroker(folder) as broker:
+            Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    Starting raises `PortTaken`, `DataDirInUse`, `JarsUnavailable`, `CacheUnusable`,
+    `JavaMissing`, `DataFromNewerKafka` or `BrokerFailed`.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        overrides: Mapping[str, str] | None = None,
+        heap_mb: int = 1024,
+        start_timeout_s: float = 60,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self._folder = DataFolder(Path(data_dir))
+        self._overrides = dict(overrides or {})
+        self._heap_mb = heap_mb
+        self._start_timeout_s = start_timeout_s
+        self._process: JavaProcess | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` for clients; the port is known once the broker was started."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the JVM is there (a frozen one is)."""
+        return self._process is not None and self._process.exit_code is None
+
+    @property
+    def log_path(self) -> Path:
+        """The file that holds what the broker says."""
+        return self._folder.log
+
+    def start(self) -> None:
+        """Start, and return when clients can produce and consume; harmless when it runs."""
+        if self.is_running:
+            return
+        for tries_left in reversed(range(PORT_TRIES if self.port == 0 else 1)):
+            picked = self.port or ports.pick_free(self.host)
+            try:
+                self._start_on(picked)
+            except PortTaken:
+                if not tries_left:
+                    raise
+            else:
+                self.port = picked
+                return
+
+    def stop(self) -> None:
+        """Stop cleanly (a second or so); harmless when it does not run."""
+        if self._process is not None:
+            self._process.stop()
+        self._forget_process()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; the data folder stays for the next start."""
+        if self._process is not None:
+            self._process.kill()
+        self._forget_process()
+
+    def signal(self, number: Signals) -> None:
+        """Send the JVM a signal: SIGSTOP freezes the broker, SIGCONT lets it go on."""
+        if self._process is not None:
+            self._process.signal(number)
+
+    def wait(self) -> None:
+        """Block while the broker runs; raises `BrokerFailed` when it ends by itself."""
+        if self._process is not None:
+            self._process.wait()
+            raise self._failure("The embedded broker ended by itself", self.port)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start_on(self, port: int) -> None:
+        classpath = ":".join(map(str, ensure_jars()))
+        lock_fd = self._folder.claim(kafka_version())
+        try:
+            if not ports.is_free(self.host, port):
+                raise PortTaken(self.host, port, CHOOSE_PORT)
+            self._write_properties(port)
+            cluster_id = self._folder.cluster_id() or self._format(classpath)
+            self._folder.mark_version(kafka_version())
+            self._launch(classpath, lock_fd)
+            self._await_ready(port, cluster_id)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _write_properties(self, port: int) -> None:
+        controller_port = ports.pick_free(self.host)
+        properties = server_properties(
+            self.host, port, controller_port, self._folder.kafka, self._overrides
+        )
+        self._folder.properties.write_text(as_text(properties), "utf-8")
+
+    def _format(self, classpath: str) -> str:
+        cluster_id = new_cluster_id()
+        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]
+        done = subprocess.run(
+            [str(java()), *QUICK_JVM, "-cp", classpath, *tool, str(self._folder.properties)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            said = (done.stdout + done.stderr).splitlines()
+            what = f"Kafka could not prepare the data folder {self._folder.root}"
+            raise explain(what, said, self._folder.root, self.host, self.port)
+        return cluster_id
+
+    def _launch(self, classpath: str, lock_fd: int) -> None:
+        self._folder.rotate_log()
+        arguments = [
+            *("-server", f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
+            *("-XX:+UseParallelGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError"),
+            *("-Djava.awt.headless=true", f"-Djava.io.tmpdir={self._folder.temporary}"),
+            *(*LOGGING, "-cp", classpath, "kafka.Kafka", str(self._folder.properties)),
+        ]
+        with self._folder.log.open("wb") as log:
+            self._process = JavaProcess(arguments, log, keep_open=[lock_fd])
+
+    def _await_ready(self, port: int, cluster_id: str) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while time.monotonic() < deadline:
+            if not self.is_running:
+                raise self._failure("The embedded broker ended while starting", port)
+            if ports.answers(self.host, port) and _leads_all(f"{self.host}:{port}", cluster_id):
+                return
+            time.sleep(LOOK_EVERY_S)
+        took = f"The embedded broker was not ready after {self._start_timeout_s:.0f} s"
+        raise self._failure(took, port)
+
+    def _failure(self, what: str, port: int) -> Exception:
+        tail = self._folder.log_tail(TAIL_LINES)
+        return explain(what, tail, self._folder.root, self.host, port)
+
+    def _forget_process(self) -> None:
+        self._process = None
+        self._folder.release()
+
+
+def _leads_all(bootstrap: str, cluster_id: str) -> bool:
+    """Whether this very cluster answers there, its broker let in and leading every partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        seen = admin.list_topics(timeout=2)
+    except KafkaException:
+        return False
+    partitions = [part for topic in seen.topics.values() for part in topic.partitions.values()]
+    is_ours = str(seen.cluster_id) == cluster_id
+    return is_ours and bool(seen.brokers) and all(part.leader >= 0 for part in partitions)

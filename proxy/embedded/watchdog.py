@@ -1,0 +1,55 @@
+"""Runs a command and ends it when the process that asked for it is gone, however it ended.
+
+A script of its own (`python -I -S watchdog.py PARENT_PID COMMAND...`), so that nothing of the
+proxy needs importing. Asking for the parent's id works where the parent was killed outright, on
+Linux and macOS alike, and whichever of the parent's threads started this.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+LOOK_EVERY_S = 0.5
+PATIENCE_LOOKS = 20
+
+
+class Watchdog:
+    """Stands between a parent and a child; all work is done in signal handlers."""
+
+    def __init__(self, parent_pid: int, command: list[str]) -> None:
+        self._parent_pid = parent_pid
+        self._orphaned_looks = 0
+        self._stop_asked = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._command = command
+
+    def run(self) -> int:
+        """Run the command to its end; returns its exit code as a shell would give it."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        self._child = subprocess.Popen(self._command)
+        if self._stop_asked:
+            self._child.terminate()
+        signal.signal(signal.SIGALRM, self._on_look)
+        signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY_S, LOOK_EVERY_S)
+        code = self._child.wait()
+        return code if code >= 0 else 128 - code
+
+    def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self._stop_asked = True
+        if self._child is not None:
+            self._child.terminate()
+
+    def _on_look(self, _signal: int, _frame: FrameType | None) -> None:
+        if os.getppid() == self._parent_pid or self._child is None:
+            return
+        self._orphaned_looks += 1
+        if self._orphaned_looks == 1:
+            self._child.terminate()
+        elif self._orphaned_looks > PATIENCE_LOOKS:
+            self._child.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(Watchdog(int(sys.argv[1]), sys.argv[2:]).run())
