@@ -1,0 +1,74 @@
+"""The commands, put together, and how an error reaches a person: one sentence, no traceback."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from proxy.cli import broker, check, demo, dev, pending, run, send, store, topics, watch
+from proxy.errors import ProxyError
+from proxy.logs import configure_logs
+from proxy.metrics import proxy_version
+
+DEBUG = "DELAY_PROXY_LOG__LEVEL"
+
+app = typer.Typer(
+    name="kafka-delay-proxy",
+    help="Delayed and scheduled delivery for Kafka, exactly once, beside the broker.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry of the command; exit code 0, 1 for an error, 2 for a wrong use of the command."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="kafka-delay-proxy")
+    except ProxyError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001 (a person gets a sentence whatever happens)
+        _tell_defect(error)
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _tell_defect(error: Exception) -> None:
+    text = f"{type(error).__name__}: {error}"
+    print(f"Error: a defect of kafka-delay-proxy, please report it: {text}", file=sys.stderr)
+    if os.environ.get(DEBUG, "").lower() == "debug":
+        traceback.print_exception(error)
+    else:
+        print(f"With {DEBUG}=debug in the environment it shows where.", file=sys.stderr)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(proxy_version())
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+    configure_logs("warning", "auto")
+
+
+app.command("dev")(dev.dev)
+app.command("demo")(demo.demo)
+app.command("run")(run.run)
+app.command("check")(check.check)
+app.command("send")(send.send)
+app.command("watch")(watch.watch)
+app.command("pending")(pending.pending)
+app.command("broker")(broker.broker)
+app.add_typer(topics.app, name="topics")
+app.add_typer(store.app, name="store")

@@ -1,0 +1,114 @@
+"""The proxy as a child process, for `dev` and `demo`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from proxy.embedded import watchdog
+from proxy.errors import ProxyError
+from proxy.settings_sources import CONFIG_VARIABLE
+
+STOP_LIMIT_S = 20.0
+LOOK_EVERY_S = 0.1
+
+
+class ProxyEnded(ProxyError):
+    """The proxy process ended although nobody asked it to."""
+
+
+class ProxyProcess:
+    """`run` in a process group of its own, which dies with this process.
+
+    `environment` holds settings as `DELAY_PROXY_…` variables. `log` takes its stderr; None leaves
+    it where this process writes.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], admin_port: int, log: IO[bytes] | None
+    ) -> None:
+        self.admin_port = admin_port
+        self._environment = {**os.environ, **environment}
+        self._environment.pop(CONFIG_VARIABLE, None)
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it; it is not ready yet."""
+        command = [sys.executable, "-m", "proxy", "run"]
+        guard = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid())]
+        self._process = subprocess.Popen(
+            guard + command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def is_ready(self) -> bool:
+        """Whether every shard has caught up. Raises ProxyEnded when the process is gone."""
+        if self.exit_code is not None:
+            raise ProxyEnded(
+                f"The proxy ended by itself with exit code {self.exit_code}.",
+                "Its last log lines say why.",
+            )
+        try:
+            url = f"http://127.0.0.1:{self.admin_port}/readyz"
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(json.load(answer)["ready"])
+        except (OSError, ValueError, urllib.error.HTTPError):
+            return False
+
+    def await_ready(self, limit_s: float) -> None:
+        """Wait until it is ready. Raises ProxyEnded when it ends or takes too long."""
+        deadline = time.monotonic() + limit_s
+        while not self.is_ready():
+            if time.monotonic() > deadline:
+                raise ProxyEnded(
+                    f"The proxy was not ready after {limit_s:.0f} s.",
+                    "Its log says what it waits for.",
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group: the proxy gets no chance to tidy up."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code; kills what has not ended within the limit."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

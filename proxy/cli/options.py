@@ -1,0 +1,28 @@
+"""Options that several commands share, and the settings they lead to."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.settings import Settings
+from proxy.settings_sources import CONFIG_VARIABLE, load_settings
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, help="Settings file (YAML)."),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", "-b", help="Broker, host:port; beats the settings."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+
+
+def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
+    """The settings of file and environment, with the broker the person named, if any."""
+    settings = load_settings(config)
+    if bootstrap is None:
+        return settings
+    kafka = {**settings.kafka, "bootstrap.servers": bootstrap}
+    return settings.model_copy(update={"kafka": kafka})

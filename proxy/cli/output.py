@@ -1,0 +1,67 @@
+"""What commands print: tables for people, JSON for programs, both on stdout."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+VALUE_SHOWN = 60
+
+
+def say(text: str) -> None:
+    """One line on stdout, at once, without markup."""
+    print(text, flush=True)
+
+
+def say_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on a line of stdout."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table as wide as the terminal allows; elsewhere one plain line per row."""
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        say(_aligned([columns, *rows]))
+        return
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (map(str.ljust, row, widths) for row in rows)
+    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+def shown_bytes(raw: bytes | None) -> str:
+    """Bytes of a record for a person: text where it is text, and not too long."""
+    if raw is None:
+        return "null"
+    decoded = raw.decode("utf-8", "backslashreplace")
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in decoded)
+    return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}… ({len(raw)} bytes)"
+
+
+def shown_time(epoch_ms: int) -> str:
+    """A local time of day to the millisecond, with the date if it is not today."""
+    try:
+        moment = datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return str(epoch_ms)
+    today = moment.date() == datetime.now(UTC).astimezone().date()
+    text = moment.strftime("%H:%M:%S.%f" if today else "%Y-%m-%d %H:%M:%S.%f")
+    return text[:-3]
+
+
+def shown_duration(duration_ms: int) -> str:
+    """A length of time in the largest unit that leaves no more than one decimal."""
+    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if duration_ms >= length_ms:
+            return f"{round(duration_ms / length_ms, 1):g} {unit}"
+    return f"{duration_ms} ms"

@@ -1,0 +1,29 @@
+"""`topics create`: the proxy's own topics."""
+
+import typer
+
+from proxy.cli.connection import explained
+from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.output import say, say_json
+
+app = typer.Typer(help="The proxy's own topics.", no_args_is_help=True)
+
+
+@app.callback()
+def _topics() -> None:
+    """Keeps `create` a command of its own."""
+
+
+@app.command()
+def create(config: Config = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
+    """Create those of the proxy's topics that do not exist yet; change none that does."""
+    from proxy.topics import ensure_topics
+
+    settings = settings_for(config, bootstrap)
+    with explained(settings):
+        created = ensure_topics(settings)
+    if as_json:
+        say_json({"created": created})
+        return
+    for topic in settings.topics.own:
+        say(f"{topic}: {'created' if topic in created else 'was there already'}")
