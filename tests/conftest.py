@@ -1,0 +1,51 @@
+"""Fixtures every test may ask for: a broker to share, and brokers to maltreat."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from proxy.embedded import EmbeddedBroker
+from tests.support.broker import any_broker
+
+
+class StartBroker(Protocol):
+    """What `own_broker` gives: starts a broker in the data folder of that name."""
+
+    def __call__(
+        self, name: str = "own", *, port: int = 0, overrides: Mapping[str, str] | None = None
+    ) -> EmbeddedBroker: ...
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Bootstrap servers of the broker all tests of the session share.
+
+    `KAFKA_BOOTSTRAP_SERVERS` names one; else a container where Docker answers; else the embedded
+    broker. Use topics of your own: `tests.support.records.new_topic`.
+    """
+    with any_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Starts embedded brokers that a test may stop, kill and start again.
+
+    `own_broker("name", port=..., overrides={...})`: the same name gives the same data folder.
+    What still runs when the test ends is killed.
+    """
+    with ExitStack() as running:
+
+        def start(
+            name: str = "own", *, port: int = 0, overrides: Mapping[str, str] | None = None
+        ) -> EmbeddedBroker:
+            folder = tmp_path / f"broker-{name}"
+            broker = EmbeddedBroker(folder, port=port, overrides=overrides)
+            running.callback(broker.kill)
+            broker.start()
+            return broker
+
+        yield start

@@ -1,0 +1,17 @@
+"""A program that starts a broker in the folder it is told and then waits to be killed."""
+
+import sys
+import threading
+
+from proxy.embedded import EmbeddedBroker
+
+
+def main() -> None:
+    """Print the bootstrap servers once the broker is ready, and never end."""
+    with EmbeddedBroker(sys.argv[1]) as broker:
+        print(broker.bootstrap_servers, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Topics and records on a real broker, for tests."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+Headers = list[tuple[str, bytes | None]]
+
+READ_TIMEOUT_S = 60.0
+WRITE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be written; partition -1 goes by the key."""
+
+    key: bytes | None = None
+    value: bytes | None = b""
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A record as a consumer got it; `timestamp_ms` is the broker's or the producer's."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of that name."""
+        found = [value for key, value in self.headers if key == name]
+        return found[-1] if found else None
+
+
+def broker_answers(bootstrap: str) -> bool:
+    """Whether a broker answers a metadata request now."""
+    try:
+        return bool(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=2).brokers)
+    except KafkaException:
+        return False
+
+
+def new_topic(
+    bootstrap: str,
+    about: str = "topic",
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> str:
+    """Create a topic nobody else uses and return its name; retention is off unless configured."""
+    name = f"{about}-{uuid.uuid4().hex[:8]}"
+    settings = {"retention.ms": "-1", **(config or {})}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = NewTopic(name, partitions, 1, config=settings)
+    admin.create_topics([topic])[name].result(WRITE_TIMEOUT_S)
+    return name
+
+
+def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
+    """Write the records in order and wait until the broker has them all; fails when one does not
+    arrive."""
+    refused: list[KafkaError] = []
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            refused.append(error)
+
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
+    producer = Producer(settings)
+    for record in records:
+        _produce(producer, topic, record, on_delivery)
+    left = producer.flush(WRITE_TIMEOUT_S)
+    assert not left, f"{left} records for {topic} did not reach {bootstrap}"
+    assert not refused, f"{len(refused)} records for {topic} were refused: {refused[0]}"
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    record: Outgoing,
+    on_delivery: Callable[[KafkaError | None, Message], None],
+) -> None:
+    headers: list[tuple[str, str | bytes | None]] = list(record.headers)
+    while True:
+        try:
+            producer.produce(
+                topic,
+                record.value,
+                record.key,
+                record.partition,
+                on_delivery=on_delivery,
+                headers=headers,
+            )
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
+
+
+def read_to_end(
+    bootstrap: str, topic: str, at_least: int = 0, timeout_s: float = READ_TIMEOUT_S
+) -> list[Incoming]:
+    """All committed records of a topic, in the order they came, once there are `at_least` so many.
+
+    Reads to the end of every partition; fails when fewer have come within `timeout_s`.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{uuid.uuid4().hex[:8]}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        return _collect(consumer, topic, at_least, timeout_s)
+    finally:
+        consumer.close()
+
+
+def _collect(consumer: Consumer, topic: str, at_least: int, timeout_s: float) -> list[Incoming]:
+    partitions = consumer.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    deadline = time.monotonic() + timeout_s
+    seen: list[Incoming] = []
+    ended: set[int] = set()
+    while len(ended) < len(partitions) or len(seen) < at_least:
+        if time.monotonic() > deadline:
+            raise AssertionError(
+                f"{topic}: {len(seen)} of {at_least} records within {timeout_s:g} s"
+            )
+        for message in consumer.consume(1000, 0.1):
+            _note(message, seen, ended)
+    return seen
+
+
+def _note(message: Message, seen: list[Incoming], ended: set[int]) -> None:
+    error, partition = message.error(), message.partition()
+    assert partition is not None
+    if error is None:
+        seen.append(_incoming(message))
+    elif error.code() == KafkaError._PARTITION_EOF:
+        ended.add(partition)
+    else:
+        raise KafkaException(error)
+
+
+def _incoming(message: Message) -> Incoming:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    headers = cast("Headers", message.headers() or [])
+    return Incoming(
+        partition, offset, message.key(), message.value(), headers, message.timestamp()[1]
+    )
