@@ -1,0 +1,41 @@
+"""What can go wrong in a shard's folder, each with a sentence a person can act on."""
+
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """Anything the engine reports; the subclasses say what to do about it."""
+
+
+class StoreLocked(StorageError):
+    """Another process has the folder open."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder} is in use by another process: stop that one, or give this one "
+            "a data_dir of its own"
+        )
+
+
+class StoreMismatch(StorageError):
+    """The folder was written with other parameters than the ones asked for."""
+
+    def __init__(self, folder: Path, name: str, found: object, asked: object) -> None:
+        super().__init__(
+            f"{folder} was made with {name} = {found}, but {asked} is asked for: set {name} back, "
+            "or let the folder be put aside and rebuilt from the broker"
+        )
+
+
+class StoreDamaged(StorageError):
+    """The files contradict themselves: open the folder again, it is then put aside."""
+
+
+class StorageFull(StorageError):
+    """A write was refused (disk full, I/O error); memory is intact and the write is retried."""
+
+    def __init__(self, folder: Path, cause: OSError) -> None:
+        super().__init__(
+            f"cannot write in {folder}: {cause.strerror or cause}. Free some space; "
+            "entries stay in memory and the write is tried again"
+        )

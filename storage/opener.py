@@ -1,0 +1,98 @@
+"""Opens wheel slots in order: reads their chains and hands the live rows to `Opened`."""
+
+from collections.abc import Iterator
+
+from storage.ledger import Ledger
+from storage.opened import Opened
+from storage.records import Rows, Run
+from storage.shard_files import ShardFiles
+
+NOWHERE = 2**63 - 1
+ENOUGH_ROWS = 65_536
+
+
+class SlotOpener:
+    """`next_slot`: every lower slot number is open. A chain may be read in several pieces."""
+
+    def __init__(self, shard: ShardFiles, ledger: Ledger, opened: Opened) -> None:
+        self.next_slot = ledger.watermark_ms // shard.options.precision_ms
+        self.memory_from = NOWHERE
+        """Runs at this log position and beyond are still served from memory."""
+        self._shard = shard
+        self._ledger = ledger
+        self._opened = opened
+        self._reading: Iterator[int] | None = None
+
+    @property
+    def begun_below(self) -> int:
+        """Slot numbers below this are open or being opened."""
+        return self.next_slot + (self._reading is not None)
+
+    def open_through(self, slot: int, enough: int) -> None:
+        """Open up to slot number `slot`; stop early once `enough` rows wait."""
+        while self.next_slot <= slot and len(self._opened) < enough:
+            self._step(slot)
+            self.finish()
+
+    def behind(self, slot: int) -> bool:
+        """Whether `open_some` has anything to do: it keeps a bounded number of rows open."""
+        return self.next_slot <= slot and len(self._opened) < ENOUGH_ROWS
+
+    def open_some(self, slot: int, budget_entries: int) -> int:
+        """Go on opening up to slot number `slot`; how many records were read."""
+        spent = 0
+        while self.behind(slot) and spent < budget_entries:
+            spent += self._step(slot)
+        return spent
+
+    def finish(self) -> None:
+        """Read the chain in hand to its end."""
+        while self._reading is not None:
+            self._step(self.next_slot)
+
+    def add_flushed(self, fresh: list[tuple[int, int]]) -> None:
+        """Open runs (slot, position) just flushed for slots already begun."""
+        runs = [
+            self._shard.log.run(position) for slot, position in fresh if slot < self.begun_below
+        ]
+        self._add([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
+
+    def _step(self, last: int) -> int:
+        """Read one run, beginning the next slot up to `last` if none is in hand; its records."""
+        if self._reading is None:
+            found = self._shard.wheel.next_slot(self.next_slot, last)
+            self.next_slot = last + 1 if found is None else found
+            self._reading = None if found is None else self._read(found)
+        read = 0 if self._reading is None else next(self._reading, None)
+        if read is None:
+            self._reading = None
+            self.next_slot += 1
+        return read or 0
+
+    def _read(self, slot: int) -> Iterator[int]:
+        memory_from = self.memory_from
+        live: list[Rows] = []
+        for run in self._shard.log.chain(self._shard.wheel.head(slot), checked=False):
+            if run.slot == slot and run.position < memory_from:
+                live.append(self._live(self._shard.log.run(run.position)))
+            yield run.count
+        self._add(live[::-1])
+
+    def _live(self, run: Run) -> Rows:
+        counted = run.upto(*self._ledger.counted)
+        ended = max(counted, run.upto(*self._ledger.ended))
+        if ended > counted:
+            self._shard.count_ended(self._ledger.counts, run.rows[counted:ended])
+        rows = run.rows[ended:]
+        gone = rows["offset"] < self._ledger.floor
+        if gone.any():
+            self._shard.count_ended(self._ledger.counts, rows[gone])
+            rows = rows[~gone]
+        if rows.size:
+            self._shard.bodies.will_need(rows)
+        return rows
+
+    def _add(self, runs: list[Rows]) -> None:
+        runs = [rows for rows in runs if rows.size]
+        if runs:
+            self._opened.add(runs)

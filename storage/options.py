@@ -1,0 +1,45 @@
+"""The numbers a store is made with."""
+
+from dataclasses import dataclass
+
+RECORD_BYTES = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Shape of the wheel and the log (fixed when the folder is made) and bounds on memory.
+
+    A store keeps up to twice the `recent_*` bounds in memory: a table filling and one being
+    written."""
+
+    precision_ms: int = 1000
+    slots: int = 7 * 86_400
+    segment_bytes: int = 16 * 1024 * 1024
+    recent_entries: int = 65_536
+    recent_bytes: int = 32 * 1024 * 1024
+    recent_offsets: int = 262_144
+    """Offsets a restart may have to read again before memory is written out."""
+    close_slots: int = 60
+    """Passed slots that wait before their files are looked at for reclaiming."""
+    open_ahead_slots: int = 2
+    slice_bytes: int = 2 * 1024 * 1024
+    """Body bytes written in one step."""
+
+    def __post_init__(self) -> None:
+        if self.precision_ms < 1 or self.slots < 2:
+            raise ValueError("a wheel needs precision_ms >= 1 and at least 2 slots")
+        if self.segment_bytes < 8 * RECORD_BYTES:
+            raise ValueError("segment_bytes must hold at least 8 records")
+
+    @property
+    def run_records(self) -> int:
+        """Most records written in one block, so that it fits a segment even one run each."""
+        return self.segment_bytes // (2 * RECORD_BYTES)
+
+    def bound(self) -> dict[str, int]:
+        """The parameters that shape the files: a folder opens only with the same ones."""
+        return {
+            "precision_ms": self.precision_ms,
+            "slots": self.slots,
+            "segment_bytes": self.segment_bytes,
+        }

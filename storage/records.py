@@ -1,0 +1,108 @@
+"""The timer log's records and runs, as bytes and as numpy rows (FORMAT.md, "Runs")."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.options import RECORD_BYTES
+
+Rows = npt.NDArray[np.void]
+Column = npt.NDArray[np.int64]
+
+RECORD = np.dtype(
+    [
+        ("due_ms", "<i8"),
+        ("offset", "<i8"),
+        ("position", "<i8"),
+        ("id_hash", "<u8"),
+        ("length", "<u4"),
+        ("crc", "<u4"),
+        ("target", "<u4"),
+        ("kind", "<u1"),
+        ("span", "<u1"),
+        ("spare", "<u2"),
+    ]
+)
+HEADER = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("crc", "<u4"),
+        ("slot", "<i8"),
+        ("prev", "<i8"),
+        ("time", "<i8"),
+        ("first", "<i8"),
+        ("chain", "<u4"),
+        ("count", "<u4"),
+    ]
+)
+RUN_MAGIC = int.from_bytes(b"TLR1", "little")
+CRC_FROM = 8
+assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
+
+
+class Head(NamedTuple):
+    """The newest run of a chain and what the chain holds: what a wheel slot keeps.
+
+    time: lowest slot number with a record; first, last: log positions of the oldest and the
+    newest run; records: how many all runs hold."""
+
+    time: int
+    first: int
+    last: int
+    records: int
+
+
+EMPTY = Head(-1, -1, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as read from the log: records of one slot, in (due, offset) order."""
+
+    position: int
+    slot: int
+    prev: int
+    count: int
+    head: Head
+    rows: Rows
+
+    def upto(self, due_ms: int, offset: int) -> int:
+        """How many of the rows are at or below (due_ms, offset)."""
+        return rows_upto(self.rows, due_ms, offset)
+
+
+def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
+    """How many of the sorted `rows` are at or below (due_ms, offset)."""
+    if not rows.size or rows["due_ms"][0] > due_ms:
+        return 0
+    dues = rows["due_ms"]
+    below = int(np.searchsorted(dues, due_ms, "left"))
+    same = int(np.searchsorted(dues, due_ms, "right"))
+    return below + int(np.searchsorted(rows["offset"][below:same], offset, "right"))
+
+
+def in_order(rows: Rows) -> Rows:
+    """The rows sorted by (due, offset)."""
+    ordered: Rows = rows[np.lexsort((rows["offset"], rows["due_ms"]))]
+    return ordered
+
+
+def stretches(column: Column) -> list[tuple[int, int]]:
+    """Start and length of each stretch of equal values."""
+    starts = np.flatnonzero(np.diff(column, prepend=column[:1] - 1))
+    lengths = np.diff(starts, append=column.size)
+    return list(zip(starts.tolist(), lengths.tolist(), strict=True))
+
+
+def seal(block: Rows, runs: list[tuple[int, int]]) -> memoryview:
+    """Give the block's bytes, the CRC of each run filled in; a run = (header row, records)."""
+    data = block.view(np.uint8).data
+    crcs = [
+        crc32(data[start * RECORD_BYTES + CRC_FROM : (start + count + 1) * RECORD_BYTES])
+        for start, count in runs
+    ]
+    block.view(HEADER)["crc"][[start for start, _ in runs]] = crcs
+    return data

@@ -1,0 +1,96 @@
+"""The files of one shard, opened together, and entries on their way in and out of them."""
+
+from collections.abc import Sequence
+from operator import itemgetter
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from storage.bodies import BodyFiles, file_keys, spans_of
+from storage.checkpoint import Checkpoint
+from storage.counts import Counts, offsets_of
+from storage.files import Files
+from storage.log import TimerLog
+from storage.names import Names
+from storage.options import Options
+from storage.records import RECORD, Rows, stretches
+from storage.staging import Staging
+from storage.store import Codec, Entry
+from storage.wheel import TimerWheel
+
+CHECKPOINT, WHEEL, LOG, BODIES, DAMAGED = "checkpoint", "wheel", "log", "bodies", "damaged"
+
+_due_of = itemgetter(0)
+_target_of = itemgetter(2)
+
+
+class ShardFiles:
+    """Wheel, log, bodies and target names of one folder, with the codec that reads its bodies."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        codec: Codec,
+        files: Files,
+        wheel: TimerWheel,
+        log: TimerLog,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.folder = folder
+        self.options = options
+        self.codec = codec
+        self.files = files
+        self.wheel = wheel
+        self.log = log
+        self.bodies = BodyFiles(folder / BODIES, files)
+        self.names = Names(checkpoint.names, checkpoint.next_name)
+        self.checkpoint = checkpoint
+
+    def staging(self) -> Staging:
+        """A fresh set of changes to come."""
+        return Staging(self.wheel, self.log, self.options.precision_ms)
+
+    def rows_for(self, entries: Sequence[Entry], watermark_ms: int) -> Rows:
+        """Write the bodies of entries given in (due, offset) order; their index rows."""
+        bodies = self.codec.encode(entries)
+        rows = np.zeros(len(entries), RECORD)
+        rows["due_ms"] = np.fromiter(map(_due_of, entries), np.int64, len(entries))
+        rows["offset"] = offsets_of(entries)
+        rows["target"] = [self.names[name] for name in map(_target_of, entries)]
+        rows["length"] = np.fromiter(map(len, bodies), np.int64, len(bodies))
+        rows["crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies))
+        rows["span"] = spans_of(rows["due_ms"], watermark_ms)
+        self._write_bodies(rows, bodies)
+        return rows
+
+    def entries_of(self, rows: Rows) -> list[Entry]:
+        """Read the bodies of index rows and give the entries, in the same order."""
+        by_number = self.names.by_number
+        return self.codec.decode(
+            rows["due_ms"].tolist(),
+            rows["offset"].tolist(),
+            [by_number[number] for number in rows["target"].tolist()],
+            self.bodies.read(rows),
+        )
+
+    def count_ended(self, counts: Counts, rows: Rows) -> None:
+        """Take index rows out of `counts`."""
+        numbers, ended = np.unique(rows["target"], return_counts=True)
+        names = [self.names.by_number[number] for number in numbers.tolist()]
+        counts.remove_columns(rows["offset"], dict(zip(names, ended.tolist(), strict=True)))
+
+    def close(self) -> None:
+        """Give the files back."""
+        self.log.close()
+        self.bodies.close()
+
+    def _write_bodies(self, rows: Rows, bodies: list[bytes]) -> None:
+        keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
+        ends = np.cumsum(rows["length"], dtype=np.int64)
+        starts = ends - rows["length"]
+        for first, count in stretches(keys):
+            base = self.bodies.append(int(keys[first]), bodies[first : first + count])
+            part = slice(first, first + count)
+            rows["position"][part] = base + starts[part] - starts[first]

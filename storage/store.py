@@ -1,0 +1,81 @@
+"""What a shard's schedule offers to the pipeline, and what it asks of the caller's codec."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Entry: TypeAlias = tuple[int, int, str, *tuple[Any, ...]]
+"""(due_ms, offset, target, *rest). The rest belongs to the caller; a `Codec` turns it to bytes."""
+
+
+class Codec(Protocol):
+    """Turns what an entry carries beyond due, offset and target into one body, and back."""
+
+    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
+        """One body per entry, in order: the rest only (due, offset, target are in the index)."""
+        ...
+
+    def decode(
+        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
+    ) -> list[Entry]:
+        """The entries again, from columns of equal length."""
+        ...
+
+    def weight_bytes(self, entries: Sequence[Entry]) -> int:
+        """About how much memory the entries hold: bounds what is kept in memory."""
+        ...
+
+
+class Store(Protocol):
+    """The pending entries of one ingress partition, ordered by (due, offset)."""
+
+    @property
+    def covered(self) -> int:
+        """Every ingress offset below this is reflected on disk; 0 when the store is empty."""
+        ...
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Take entries in ingress offset order, each beyond (watermark, cursor).
+
+        Raises ValueError when the order or the watermark is not kept."""
+        ...
+
+    def due(self, now_ms: int, limit: int) -> list[Entry]:
+        """Peek at the first `limit` entries with due <= now_ms, in (due, offset) order."""
+        ...
+
+    def advance(self, watermark_ms: int, cursor: int) -> None:
+        """Forget every entry with (due, offset) <= (watermark_ms, cursor): it has ended."""
+        ...
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """The earliest pending due at or before `until_ms`, else None."""
+        ...
+
+    def floor(self, next_offset: int) -> int:
+        """At most the lowest pending offset, lower by a bounded chunk; `next_offset` if none."""
+        ...
+
+    def pending(self) -> int:
+        """How many entries pend."""
+        ...
+
+    def pending_by_target(self) -> dict[str, int]:
+        """How many entries pend for each target with any."""
+        ...
+
+    def maintain(self, next_offset: int, budget_entries: int) -> bool:
+        """Do one bounded piece of work on about `budget_entries` entries; True when more waits.
+
+        `next_offset` is the COMMITTED next ingress offset: `covered` never exceeds it.
+        Raises StorageFull (work is kept and tried again) or StoreDamaged (open the folder anew)."""
+        ...
+
+    def flush(self, next_offset: int) -> None:
+        """Write everything below `next_offset` and a checkpoint (clean stop, partition revoked).
+
+        Raises as `maintain` does."""
+        ...
+
+    def close(self) -> None:
+        """Release files and the lock; writes nothing, so that it equals a crash."""
+        ...

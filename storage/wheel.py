@@ -1,0 +1,112 @@
+"""The timer wheel: a mapped file of slots, each pointing at its chain of runs in the log."""
+
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.files import Files
+from storage.records import EMPTY, Column, Head, Rows
+
+SLOT = np.dtype(
+    [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
+)
+WINDOW_SLOTS = 4096
+_FACTORS = tuple(
+    np.uint64(factor)
+    for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+)
+
+
+def checks(slots: Rows) -> npt.NDArray[np.uint32]:
+    """The check number each slot must carry; 0 for an all-zero (empty) slot."""
+    mixed = np.zeros(slots.shape, np.uint64)
+    for name, factor in zip(("time", "first", "last", "count"), _FACTORS, strict=True):
+        mixed ^= slots[name].astype(np.uint64) * factor
+    return (mixed >> np.uint64(32)).astype(np.uint32)
+
+
+def slot_rows(heads: Sequence[Head]) -> Rows:
+    """The slots for `heads`, checks included; an EMPTY head gives an all-zero slot."""
+    rows = np.zeros(len(heads), SLOT)
+    rows["time"] = [head.time if head.records else 0 for head in heads]
+    rows["first"] = [head.first if head.records else 0 for head in heads]
+    rows["last"] = [head.last if head.records else 0 for head in heads]
+    rows["count"] = [head.records for head in heads]
+    rows["check"] = checks(rows)
+    return rows
+
+
+class TimerWheel:
+    """`slots` slots reused circularly: slot number n (due // precision) lives at n % slots.
+
+    Records more than a lap ahead wait in the same chain. `cells` is the mapped array (or a copy,
+    for those who only look)."""
+
+    def __init__(self, cells: Rows, files: Files) -> None:
+        self.cells = cells
+        self.slots = len(cells)
+        self._files = files
+
+    def head(self, slot: int) -> Head:
+        """The chain that keeps slot number `slot`; EMPTY when there is none."""
+        return self.heads(np.array([slot % self.slots]))[0]
+
+    def heads(self, at: Column) -> list[Head]:
+        """The chains at these places (slot numbers modulo slots)."""
+        found = self.cells[at]
+        return [
+            Head(time, first, last, count) if count else EMPTY
+            for time, first, last, count, _ in found.tolist()
+        ]
+
+    def store(self, at: Sequence[int], heads: Sequence[Head]) -> None:
+        """Point these places at other chains."""
+        if at:
+            self._files.poke(self.cells, np.array(at, np.int64), slot_rows(heads))
+
+    def clear_before(self, slot: int) -> None:
+        """Empty every place whose chain was closed because it began below slot number `slot`."""
+        stale = np.flatnonzero((self.cells["count"] > 0) & (self.cells["time"] < slot))
+        self.store(stale.tolist(), [EMPTY] * stale.size)
+
+    def begun_by(self, slot: int) -> list[int]:
+        """Every place whose chain holds records of slot number `slot` or lower."""
+        held = (self.cells["count"] > 0) & (self.cells["time"] <= slot)
+        places: list[int] = np.flatnonzero(held).tolist()
+        return places
+
+    def next_slot(self, first: int, last: int) -> int | None:
+        """The first slot number in [first, last] whose chain may hold records of it."""
+        lap_end = min(last, first + self.slots - 1)
+        for start in range(first, lap_end + 1, WINDOW_SLOTS):
+            numbers = np.arange(start, min(start + WINDOW_SLOTS, lap_end + 1))
+            cells = self.cells[numbers % self.slots]
+            maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
+            if maybe.any():
+                return start + int(np.argmax(maybe))
+        if lap_end == last or not self.cells["count"].any():
+            return None
+        lowest = int(self.cells["time"][self.cells["count"] > 0].min())
+        return lowest if lowest <= last else None
+
+
+def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
+    """Open or make the wheel file, shared and writable. Its size is a multiple of 32 bytes."""
+    size_bytes = slots * SLOT.itemsize
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if os.fstat(fd).st_size < size_bytes:
+            files.allocate(fd, size_bytes)
+        mapped = mmap.mmap(fd, size_bytes)
+    finally:
+        os.close(fd)
+    return TimerWheel(np.frombuffer(mapped, SLOT), files)
+
+
+def copy_wheel(path: Path, files: Files) -> TimerWheel:
+    """The wheel's contents in memory, for looking only."""
+    return TimerWheel(np.fromfile(path, SLOT), files)
