@@ -20,7 +20,8 @@ from proxy.status import SHARD_STATES, ShardStatus, Status
 
 TARGETS_SHOWN = 50
 REASONS_SHOWN = 50
-OTHER = "other"
+OTHER = "(other)"
+"""No topic name has parentheses, so no target is called so."""
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted", "unknown"]

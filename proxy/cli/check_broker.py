@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from proxy.cli.check_topics import TopicConfig, broker_config_findings, topic_findings
-from proxy.cli.connection import ANSWER_LIMIT_S, Connection
+from proxy.cli.connection import Connection
 from proxy.cli.findings import Finding, advice, ok, stop
 from proxy.settings import Settings
 
@@ -40,7 +40,7 @@ def broker_findings(settings: Settings) -> list[Finding]:
     connection = Connection(settings)
     admin = connection.admin
     try:
-        cluster = admin.describe_cluster(request_timeout=ANSWER_LIMIT_S).result()
+        cluster = admin.describe_cluster(request_timeout=Connection.limit_s).result()
     except KafkaException as error:
         sentence = connection.sentence(error)
         return [stop("broker", sentence.found, sentence.remedy)]
@@ -91,7 +91,7 @@ def _describe(admin: AdminClient, names: tuple[str, ...]) -> dict[str, Answer]:
     answers = admin.describe_topics(
         TopicCollection(list(names)),
         include_authorized_operations=True,
-        request_timeout=ANSWER_LIMIT_S,
+        request_timeout=Connection.limit_s,
     )
     described: dict[str, Answer] = {}
     for name, answer in answers.items():
@@ -146,7 +146,7 @@ def _configs(admin: AdminClient, topics: list[str], broker_id: str) -> dict[str,
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     resources.append(ConfigResource(ResourceType.BROKER, broker_id))
     configs: dict[str, dict[str, str]] = {}
-    answers = admin.describe_configs(resources, request_timeout=ANSWER_LIMIT_S)
+    answers = admin.describe_configs(resources, request_timeout=Connection.limit_s)
     for resource, answer in answers.items():
         name = resource.name if resource.restype == ResourceType.TOPIC else ""
         try:
@@ -160,7 +160,7 @@ def _configs(admin: AdminClient, topics: list[str], broker_id: str) -> dict[str,
 def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
     subject = f"group {settings.group_id}"
     answers = admin.describe_consumer_groups(
-        [settings.group_id], include_authorized_operations=True, request_timeout=ANSWER_LIMIT_S
+        [settings.group_id], include_authorized_operations=True, request_timeout=Connection.limit_s
     )
     try:
         group = answers[settings.group_id].result()

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 
 from proxy.embedded import watchdog
 from proxy.errors import ProxyError
@@ -19,6 +19,7 @@ from proxy.settings_sources import CONFIG_VARIABLE
 
 STOP_LIMIT_S = 20.0
 LOOK_EVERY_S = 0.1
+LAST_LINES = 20
 
 
 class ProxyEnded(ProxyError):
@@ -28,17 +29,18 @@ class ProxyEnded(ProxyError):
 class ProxyProcess:
     """`run` in a process group of its own, which dies with this process.
 
-    `environment` holds settings as `DELAY_PROXY_…` variables. `log` takes its stderr; None leaves
-    it where this process writes.
+    `environment` holds settings as `DELAY_PROXY_…` variables. `log` is the file that takes its
+    stderr; None leaves it where this process writes.
     """
 
     def __init__(
-        self, environment: Mapping[str, str], admin_port: int, log: IO[bytes] | None
+        self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
     ) -> None:
         self.admin_port = admin_port
         self._environment = {**os.environ, **environment}
         self._environment.pop(CONFIG_VARIABLE, None)
-        self._log = log
+        self._log = log or Path(os.devnull)
+        self._inherits = log is None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -50,20 +52,20 @@ class ProxyProcess:
         """Start it; it is not ready yet."""
         command = [sys.executable, "-m", "proxy", "run"]
         guard = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid())]
-        self._process = subprocess.Popen(
-            guard + command,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stderr=self._log,
-            start_new_session=True,
-        )
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                guard + command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stderr=None if self._inherits else log,
+                start_new_session=True,
+            )
 
     def is_ready(self) -> bool:
         """Whether every shard has caught up. Raises ProxyEnded when the process is gone."""
         if self.exit_code is not None:
             raise ProxyEnded(
-                f"The proxy ended by itself with exit code {self.exit_code}.",
-                "Its last log lines say why.",
+                f"The proxy ended by itself with exit code {self.exit_code}.", self.last_words()
             )
         try:
             url = f"http://127.0.0.1:{self.admin_port}/readyz"
@@ -79,9 +81,16 @@ class ProxyProcess:
             if time.monotonic() > deadline:
                 raise ProxyEnded(
                     f"The proxy was not ready after {limit_s:.0f} s.",
-                    "Its log says what it waits for.",
+                    self.last_words(),
                 )
             time.sleep(LOOK_EVERY_S)
+
+    def last_words(self) -> str:
+        """The end of its log, for an error; where the log is, when it goes to the terminal."""
+        if self._inherits:
+            return "Its last log lines say why."
+        lines = self._log.read_text("utf-8", "replace").splitlines()
+        return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
 
     def kill(self) -> None:
         """SIGKILL to the whole group: the proxy gets no chance to tidy up."""

@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[
 from proxy.errors import BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
 from proxy.settings import Settings
 
-ANSWER_LIMIT_S = 8.0
 UNREACHABLE = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001
@@ -40,8 +39,11 @@ class TopicUnknown(ProxyError):
 class Connection:
     """An admin client that also hears why nobody answers: refused, locked out, no such host.
 
-    Raises SettingsError when librdkafka does not take the settings.
+    No question waits longer than `limit_s`. Raises SettingsError when librdkafka does not take the
+    settings.
     """
+
+    limit_s = 8.0
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -65,9 +67,7 @@ class Connection:
 
         Raises TopicUnknown, BrokerUnreachable, BrokerRefused.
         """
-        answers = self.admin.describe_topics(
-            TopicCollection([topic]), request_timeout=ANSWER_LIMIT_S
-        )
+        answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.limit_s)
         try:
             description: TopicDescription = answers[topic].result()
         except KafkaException as error:

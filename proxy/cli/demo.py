@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import Any
 
 import typer
 from confluent_kafka import (
@@ -79,14 +79,12 @@ class _Demo:
     def play(self) -> dict[str, Verdict]:
         """Start all, send, kill, restart, wait, and judge."""
         self._tell("starting a Kafka broker")
-        with (
-            EmbeddedBroker(self._folder / "broker") as broker,
-            (self._folder / "proxy.log").open("ab") as log,
-        ):
+        with EmbeddedBroker(self._folder / "broker") as broker:
             settings = settings_for(None, broker.bootstrap_servers)
             stamped = {"message.timestamp.type": "LogAppendTime"}
             make_topics(settings, dict.fromkeys(TARGETS, stamped))
-            with self._proxy(settings, log) as proxy, self._reader(settings) as reader:
+            with self._proxy(settings) as proxy, self._reader(settings) as reader:
+                proxy.await_ready(READY_LIMIT_S)
                 plan, sent = self._send(settings)
                 self._read_until(reader, time.monotonic() + KILL_AFTER_S)
                 self._kill_and_restart(proxy, reader)
@@ -98,7 +96,7 @@ class _Demo:
         self._judge_outcomes(plan, verdicts)
         return verdicts
 
-    def _proxy(self, settings: Settings, log: IO[bytes]) -> ProxyProcess:
+    def _proxy(self, settings: Settings) -> ProxyProcess:
         self._tell("starting the proxy")
         admin_port = pick_free("127.0.0.1")
         environment = {
@@ -107,7 +105,7 @@ class _Demo:
             "DELAY_PROXY_ADMIN__PORT": str(admin_port),
             "DELAY_PROXY_LOG__FORMAT": "console",
         }
-        return ProxyProcess(environment, admin_port, log)
+        return ProxyProcess(environment, admin_port, self._folder / "proxy.log")
 
     @contextmanager
     def _reader(self, settings: Settings) -> Iterator[Consumer]:
@@ -179,10 +177,8 @@ class _Demo:
 
     def _expect_clean_stop(self, proxy: ProxyProcess) -> None:
         if code := proxy.stop():
-            log = (self._folder / "proxy.log").read_text("utf-8", "replace").splitlines()
             raise DemoFailed(
-                f"The proxy answered SIGTERM with exit code {code}; its last lines:",
-                "\n".join(log[-20:]),
+                f"The proxy answered SIGTERM with exit code {code}.", proxy.last_words()
             )
 
     def _judge_outcomes(self, plan: list[Wanted], verdicts: dict[str, Verdict]) -> None:

@@ -86,7 +86,7 @@ def proxy_process(settings: Settings, data_dir: Path, admin_port: int) -> ProxyP
         "DELAY_PROXY_DATA_DIR": str(data_dir),
         "DELAY_PROXY_ADMIN__PORT": str(admin_port),
     }
-    return ProxyProcess(environment, admin_port, None)
+    return ProxyProcess(environment, admin_port)
 
 
 def command_name() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import Message, Producer
 
-from proxy.cli.connection import ANSWER_LIMIT_S, Connection, client_config, explain, explained
+from proxy.cli.connection import Connection, client_config, explain, explained
 from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.output import say, say_json, shown_duration, shown_time
 from proxy.errors import BrokerUnreachable
@@ -102,7 +102,7 @@ def send_one(settings: Settings, key: str | None, value: str | None, headers: He
         headers=list(headers),
         on_delivery=lambda error, message: reports.append((error, message)),
     )
-    producer.flush(ANSWER_LIMIT_S)
+    producer.flush(Connection.limit_s)
     if not reports:
         raise BrokerUnreachable(settings.bootstrap_servers, "it did not confirm the record")
     error, message = reports[0]

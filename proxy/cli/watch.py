@@ -10,7 +10,6 @@ import typer
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from proxy.cli.connection import (
-    ANSWER_LIMIT_S,
     Connection,
     client_config,
     explain,
@@ -68,7 +67,7 @@ def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Co
         for place in partitions:
             place.offset = OFFSET_BEGINNING
             if not from_beginning:
-                place.offset = consumer.get_watermark_offsets(place, ANSWER_LIMIT_S)[1]
+                place.offset = consumer.get_watermark_offsets(place, Connection.limit_s)[1]
         consumer.assign(partitions)
     return consumer
 

@@ -1,0 +1,137 @@
+"""The probes and /metrics: honest answers from snapshots, over a real socket where it matters."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from proxy.admin import HEARTBEAT_LIMIT_S, AdminPages, AdminServer
+from proxy.errors import PortTaken, SettingsError
+from proxy.settings import AdminSettings
+from proxy.status import ShardState, ShardStatus, Status
+
+NOW = 1_000.0
+
+
+def a_shard(state: ShardState, partition: int = 0) -> ShardStatus:
+    return ShardStatus("timer.ingress", partition, state, 0, 0, 0, 0, 5)
+
+
+def a_status(*states: ShardState, silent_s: float = 0.0, assigned: bool = True) -> Status:
+    shards = tuple(a_shard(state, number) for number, state in enumerate(states))
+    return Status(shards, NOW - silent_s, assigned)
+
+
+def ask(path: str, statuses: Sequence[Status]) -> tuple[int, dict[str, object]]:
+    pages = AdminPages(CollectorRegistry(), lambda: statuses, None, lambda: NOW)
+    code, _, body = pages.answer(path, "")
+    return code, json.loads(body)
+
+
+def test_healthy_while_every_loop_turns() -> None:
+    assert ask("/healthz", [a_status(), a_status(silent_s=1)]) == (200, {"healthy": True})
+
+
+def test_unhealthy_once_one_loop_has_stood_still_for_half_a_minute() -> None:
+    code, said = ask("/healthz", [a_status(), a_status(silent_s=HEARTBEAT_LIMIT_S)])
+    assert code == 503
+    assert said["reason"] == "a worker's loop has not turned for 30 s"
+
+
+def test_unhealthy_before_the_first_worker() -> None:
+    assert ask("/healthz", [])[0] == 503
+
+
+def test_ready_once_every_assigned_shard_has_caught_up() -> None:
+    assert ask("/readyz", [a_status("running", "held")]) == (200, {"ready": True, "shards": 2})
+
+
+def test_a_worker_that_was_assigned_nothing_is_ready() -> None:
+    assert ask("/readyz", [a_status()])[0] == 200
+
+
+def test_not_ready_names_the_shards_that_have_not_caught_up() -> None:
+    code, said = ask("/readyz", [a_status("running", "catching-up"), a_status("recovering")])
+    assert code == 503
+    waiting = said["waiting"]
+    assert isinstance(waiting, list)
+    assert [(one["partition"], one["state"], one["behind"]) for one in waiting] == [
+        (1, "catching-up", 5),
+        (0, "recovering", 5),
+    ]
+
+
+@pytest.mark.parametrize("statuses", [[], [Status()], [a_status(), a_status(assigned=False)]])
+def test_not_ready_before_the_group_has_answered_every_worker(statuses: list[Status]) -> None:
+    code, said = ask("/readyz", statuses)
+    assert code == 503
+    assert "not assigned" in str(said["reason"])
+
+
+@pytest.mark.parametrize(
+    ("path", "authorization", "code"),
+    [
+        ("/metrics", "", 401),
+        ("/", "Bearer wrong", 401),
+        ("/metrics", "Bearer secret", 200),
+        ("/metrics", "Bearer sécret", 401),
+        ("/healthz", "", 200),
+        ("/readyz", "", 200),
+    ],
+)
+def test_with_a_token_only_the_probes_are_open(path: str, authorization: str, code: int) -> None:
+    pages = AdminPages(CollectorRegistry(), lambda: [a_status()], "secret", lambda: NOW)
+    assert pages.answer(path, authorization)[0] == code
+
+
+@pytest.fixture
+def server() -> Iterator[AdminServer]:
+    registry = CollectorRegistry()
+    Gauge("a_gauge", "", registry=registry).set(7)
+    with closing(AdminServer(AdminSettings(port=0), registry, list)) as running:
+        yield running
+
+
+def fetch(server: AdminServer, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_metrics_are_served_over_http(server: AdminServer) -> None:
+    code, text = fetch(server, "/metrics?x=1")
+    assert code == 200
+    assert "a_gauge 7.0" in text
+
+
+def test_the_index_names_the_pages_and_an_unknown_page_too(server: AdminServer) -> None:
+    assert "/readyz" in fetch(server, "/")[1]
+    code, text = fetch(server, "/nothing")
+    assert code == 404
+    assert "/readyz" in text
+
+
+def test_a_client_that_sends_junk_or_nothing_harms_nobody(server: AdminServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as junk:
+        junk.sendall(b"\x00\xff\r\n\r\n")
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+    assert fetch(server, "/")[0] == 200
+    for one in silent:
+        one.close()
+
+
+def test_a_port_in_use_is_a_sentence(server: AdminServer) -> None:
+    with pytest.raises(PortTaken, match=f"Port {server.port} on 127.0.0.1 is already in use"):
+        AdminServer(AdminSettings(port=server.port), CollectorRegistry(), list)
+
+
+def test_a_host_of_another_machine_is_a_sentence() -> None:
+    with pytest.raises(SettingsError, match=r"cannot listen on 203\.0\.113\.7:"):
+        AdminServer(AdminSettings(host="203.0.113.7", port=0), CollectorRegistry(), list)

@@ -1,0 +1,167 @@
+"""The command line: exit codes and sentences, and no traceback whatever happens."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.admin import AdminServer
+from proxy.cli import run as run_command
+from proxy.cli.app import main
+from proxy.cli.connection import Connection
+from proxy.cli.dev import invitation
+from proxy.metrics import Metrics
+from proxy.settings import AdminSettings
+from proxy.status import Status
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Connection, "limit_s", 0.5)
+    for name in list(os.environ):
+        if name.upper().startswith("DELAY_PROXY_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call_with(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call_with
+
+
+def test_a_wrong_setting_is_one_sentence_and_exit_code_1(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "proxy.yaml").write_text("grup_id: x\n")
+    code, out, err = call("check", "--offline", "--config", "proxy.yaml")
+    assert (code, out) == (1, "")
+    assert err == (
+        "Error: proxy.yaml line 1: `grup_id` is no setting. The nearest known key is `group_id`.\n"
+    )
+
+
+def test_the_settings_file_can_be_named_by_a_variable(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proxy.yaml").write_text("grup_id: x\n")
+    monkeypatch.setenv("DELAY_PROXY_CONFIG", "proxy.yaml")
+    assert call("check", "--offline")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("send",),
+        ("send", "--topic", "t", "--delay", "soon"),
+        ("send", "--topic", "t", "--delay", "1s", "--level", "2"),
+        ("send", "--topic", "t", "--level", "-1"),
+        ("broker", "--port", "70000"),
+        ("watch", "t", "--count", "0"),
+    ],
+)
+def test_wrong_use_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert "Usage:" in err
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(call: Call) -> None:
+    code, out, err = call("send", "--topic", "t", "--bootstrap", "127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: No Kafka broker answers at 127.0.0.1:1:")
+    assert err.count("\n") == 1
+
+
+def test_a_defect_is_told_as_one_and_shows_where_when_asked(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("by nobody")
+
+    monkeypatch.setattr(run_command, "settings_for", broken)
+    code, _, err = call("run")
+    assert code == 1
+    assert "a defect of kafka-delay-proxy, please report it: ZeroDivisionError: by nobody" in err
+    assert "Traceback" not in err
+    monkeypatch.setenv("DELAY_PROXY_LOG__LEVEL", "debug")
+    assert "Traceback" in call("run")[2]
+
+
+def test_check_offline_judges_the_settings_alone(call: Call) -> None:
+    code, out, _ = call("check", "--offline", "--json")
+    said = json.loads(out)
+    assert (code, said["stops"]) == (0, 0)
+    assert {finding["subject"] for finding in said["findings"]} >= {"settings", "kafka", "data_dir"}
+
+
+def test_check_offline_finds_what_librdkafka_does_not_know(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAY_PROXY_KAFKA__SASL_PASWORD", "x")
+    code, out, _ = call("check", "--offline")
+    assert code == 1
+    assert 'No such configuration property: "sasl.pasword"' in out
+    assert "1 of these would stop the proxy." in out
+
+
+def test_check_offline_finds_a_data_folder_that_is_a_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    code, out, _ = call("check", "--offline")
+    assert code == 1
+    assert "cannot be written" in out
+
+
+def test_check_without_a_broker_says_so_and_ends_with_1(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    code, out, _ = call("check", "--json")
+    (stop,) = (f for f in json.loads(out)["findings"] if f["verdict"] == "stop")
+    assert (code, stop["subject"]) == (1, "broker")
+
+
+def test_pending_reads_the_running_proxy_over_all_workers(call: Call) -> None:
+    metrics = Metrics(lambda: Status(pending_by_target={"orders": 12_000, "payments": 3}))
+    server = AdminServer(AdminSettings(port=0), metrics.registry, list)
+    code, out, _ = call("pending", "--admin", f"127.0.0.1:{server.port}", "--json")
+    plain = call("pending", "--admin", f"127.0.0.1:{server.port}")[1]
+    server.close()
+    assert code == 0
+    assert json.loads(out) == {"pending": 12_003, "by_target": {"orders": 12_000, "payments": 3}}
+    assert "orders    12,000\n" in plain
+
+
+def test_pending_without_a_proxy_is_one_sentence(call: Call) -> None:
+    code, _, err = call("pending", "--admin", "127.0.0.1:1")
+    assert code == 1
+    assert err.startswith("Error: No proxy answers at http://127.0.0.1:1:")
+
+
+def test_pending_without_the_token_says_which_setting(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = AdminServer(AdminSettings(port=0, token="secret"), Metrics().registry, list)
+    address = f"127.0.0.1:{server.port}"
+    assert "Set `admin: token`" in call("pending", "--admin", address)[2]
+    monkeypatch.setenv("DELAY_PROXY_ADMIN__TOKEN", "secret")
+    assert call("pending", "--admin", address)[0] == 0
+    server.close()
+
+
+def test_the_invitation_names_the_port_only_where_it_is_not_the_usual() -> None:
+    assert "--bootstrap" not in invitation("kafka-delay-proxy", 9092, 9464)
+    assert "watch orders --bootstrap 127.0.0.1:19092" in invitation("x", 19092, 9464)
+
+
+def test_help_and_version_answer(call: Call) -> None:
+    assert "demo" in call("--help")[1]
+    assert call("--version")[1].strip()

@@ -1,0 +1,94 @@
+"""`check` reads the topics' and the broker's configuration with the eyes of the proxy."""
+
+from proxy.cli.check_topics import TopicConfig, broker_config_findings, topic_findings
+from proxy.cli.findings import Finding, Verdict
+from proxy.settings import Settings
+
+DAY_MS = 86_400_000
+GOOD_INGRESS = {
+    "message.timestamp.type": "LogAppendTime",
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": "1048588",
+}
+
+
+def found_in_ingress(**changes: str) -> list[Finding]:
+    config = {**GOOD_INGRESS, **{key.replace("_", "."): text for key, text in changes.items()}}
+    topics = {"ingress": TopicConfig("timer.ingress", 4, config)}
+    return [one for one in topic_findings(Settings(), topics) if one.verdict is not Verdict.OK]
+
+
+def test_a_good_ingress_topic_gives_nothing_to_do() -> None:
+    assert found_in_ingress() == []
+
+
+def test_create_time_is_advised_against() -> None:
+    (finding,) = found_in_ingress(message_timestamp_type="CreateTime")
+    assert finding.verdict is Verdict.ADVICE
+    assert "LogAppendTime" in finding.remedy
+
+
+def test_retention_below_the_longest_delay_is_warned_of_with_both_numbers() -> None:
+    (finding,) = found_in_ingress(retention_ms=str(7 * DAY_MS))
+    assert finding.verdict is Verdict.WARN
+    assert "7 d (retention.ms=604800000)" in finding.found
+    assert "max_delay is 366 d" in finding.found
+
+
+def test_retention_by_size_is_warned_of() -> None:
+    (finding,) = found_in_ingress(retention_bytes="1000000")
+    assert "retention.bytes=-1" in finding.remedy
+
+
+def test_a_compacted_ingress_topic_would_stop_the_proxy() -> None:
+    (finding,) = found_in_ingress(cleanup_policy="compact,delete")
+    assert finding.verdict is Verdict.STOP
+
+
+def test_dead_letters_must_take_a_little_more_than_the_ingress() -> None:
+    topics = {
+        "ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS),
+        "dead_letters": TopicConfig("timer.dead-letters", 1, {"max.message.bytes": "1048588"}),
+    }
+    findings = [f for f in topic_findings(Settings(), topics) if f.verdict is Verdict.WARN]
+    assert ["max.message.bytes=1049612" in finding.remedy for finding in findings] == [True]
+
+
+def test_the_settings_topic_must_be_compacted() -> None:
+    topics = {"settings": TopicConfig("timer.settings", 1, {"cleanup.policy": "delete"})}
+    (finding,) = topic_findings(Settings(), topics)
+    assert "cleanup.policy=compact" in finding.remedy
+
+
+def test_more_workers_than_partitions_stay_idle() -> None:
+    topics = {"ingress": TopicConfig("timer.ingress", 2, GOOD_INGRESS)}
+    findings = list(topic_findings(Settings(workers=3), topics))
+    assert any("2 partitions for 3 workers" in finding.found for finding in findings)
+
+
+def test_a_configuration_that_may_not_be_read_says_nothing() -> None:
+    topics = {
+        role: TopicConfig(role, 4, {})
+        for role in ("ingress", "dead_letters", "outcomes", "settings")
+    }
+    assert list(topic_findings(Settings(), topics)) == []
+    assert list(broker_config_findings(Settings(), {})) == []
+
+
+def test_a_broker_that_allows_only_short_transactions_would_stop_the_proxy() -> None:
+    (finding,) = broker_config_findings(Settings(), {"transaction.max.timeout.ms": "5000"})
+    assert finding.verdict is Verdict.STOP
+    assert "transaction.timeout.ms: 5000" in finding.remedy
+
+
+def test_a_broker_that_keeps_little_metadata_would_stop_the_proxy() -> None:
+    (finding,) = broker_config_findings(Settings(), {"offset.metadata.max.bytes": "100"})
+    assert finding.verdict is Verdict.STOP
+
+
+def test_offsets_forgotten_within_a_week_are_warned_of() -> None:
+    (finding,) = broker_config_findings(Settings(), {"offsets.retention.minutes": "60"})
+    assert finding.verdict is Verdict.WARN
+    assert "1 h" in finding.found

@@ -1,0 +1,53 @@
+"""Logs: JSON where a program reads, a line where a person does, nothing below the level."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+import structlog
+
+from proxy.logs import LogFormat, configure_logs
+
+
+@pytest.fixture(autouse=True)
+def _defaults_afterwards() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+class Terminal(io.StringIO):
+    """A stream that calls itself a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def said(level: str, form: str, stream: io.StringIO) -> str:
+    configure_logs(level, cast("LogFormat", form), stream)
+    log = structlog.get_logger("test")
+    log.debug("too fine")
+    log.warning("shard given up", partition=3)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["auto", "json"])
+def test_elsewhere_than_on_a_terminal_a_line_is_a_json_object(form: str) -> None:
+    event = json.loads(said("info", form, io.StringIO()))
+    assert (event["event"], event["partition"], event["level"]) == ("shard given up", 3, "warning")
+    assert event["time"].endswith("Z")
+
+
+@pytest.mark.parametrize(("form", "stream"), [("auto", Terminal()), ("console", io.StringIO())])
+def test_for_a_person_a_line_is_an_event_and_its_keys(form: str, stream: io.StringIO) -> None:
+    text = said("info", form, stream)
+    assert text.count("\n") == 1
+    assert "shard given up" in text
+    assert "partition" in text
+    assert not text.startswith("{")
+
+
+def test_the_level_decides_what_is_logged() -> None:
+    assert "too fine" in said("debug", "json", io.StringIO())
+    assert said("error", "json", io.StringIO()) == ""

@@ -1,0 +1,43 @@
+"""What commands print is readable, and harmless to the terminal it is printed on."""
+
+import pytest
+
+from proxy.cli.output import VALUE_SHOWN, say_table, shown_bytes, shown_duration, shown_time
+
+
+def test_text_is_shown_as_it_is_and_null_as_null() -> None:
+    assert shown_bytes("grüße".encode()) == "grüße"
+    assert shown_bytes(None) == "null"
+
+
+def test_control_characters_and_junk_are_escaped() -> None:
+    assert shown_bytes(b"a\x1b[2Jb\n\xff") == "a\\x1b[2Jb\\n\\xff"
+
+
+def test_a_long_value_is_cut_and_its_size_is_said() -> None:
+    assert shown_bytes(b"x" * 1000) == "x" * VALUE_SHOWN + "… (1000 bytes)"
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (10_000, "10 s"),
+        (90_000, "1.5 min"),
+        (7 * 86_400_000, "7 d"),
+    ],
+)
+def test_durations_are_shown_in_a_unit_of_their_size(duration_ms: int, text: str) -> None:
+    assert shown_duration(duration_ms) == text
+
+
+def test_a_time_that_is_no_date_is_shown_as_the_number_it_is() -> None:
+    assert shown_time(10**18) == str(10**18)
+
+
+def test_a_table_is_plain_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_table(["what", "found"], [["a", "[b]"], ["longer", ""]])
+    assert capsys.readouterr().out == "what    found\na       [b]\nlonger\n"

@@ -1,0 +1,118 @@
+"""What Prometheus reads: bounded labels, and histograms that take a transaction at once."""
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from proxy.histogram import BatchHistogram
+from proxy.metrics import OTHER, REASONS_SHOWN, TARGETS_SHOWN, Metrics, StatusCollector
+from proxy.status import ShardStatus, Status
+
+BOUNDS_MS = (1, 5, 100, 1000)
+
+
+def a_shard(partition: int = 0, **changes: object) -> ShardStatus:
+    facts = {
+        "topic": "timer.ingress",
+        "partition": partition,
+        "state": "running",
+        "next_offset": 10,
+        "watermark_ms": 5_000,
+        "floor": 7,
+        "pending": 3,
+        "behind": 2,
+        "behind_ms": 1_500,
+        **changes,
+    }
+    return ShardStatus(**facts)  # type: ignore[arg-type]
+
+
+def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == f"delay_proxy_{name}"
+    }
+
+
+@given(st.lists(st.lists(st.integers(-10, 2_000), max_size=30), max_size=5))
+def test_a_batch_histogram_counts_as_one_value_at_a_time_would(batches: list[list[int]]) -> None:
+    """Each bucket holds the number of values at or below its bound, the sum is theirs."""
+    histogram = BatchHistogram("lateness", "", BOUNDS_MS)
+    for batch in batches:
+        histogram.observe_ms(batch)
+    (family,) = histogram.collect()
+    found = {s.labels.get("le", s.name): s.value for s in family.samples}
+    values = [value for batch in batches for value in batch]
+    for bound_ms in BOUNDS_MS:
+        assert found[f"{bound_ms / 1000:g}"] == sum(value <= bound_ms for value in values)
+    assert found["+Inf"] == found["lateness_count"] == len(values)
+    assert abs(found["lateness_sum"] - sum(values) / 1000) < 1e-9
+
+
+@given(st.dictionaries(st.integers(0, 999).map(str), st.integers(1, 100), max_size=80))
+def test_pending_shows_the_largest_targets_and_loses_no_record(pending: dict[str, int]) -> None:
+    """However many targets there are, the largest are shown, and the sum stays the sum."""
+    (family, *_) = StatusCollector(lambda: Status(pending_by_target=pending)).collect()
+    shown = {sample.labels["target"]: sample.value for sample in family.samples}
+    assert sum(shown.values()) == sum(pending.values())
+    shown.pop(OTHER, None)
+    assert all(pending[target] == count for target, count in shown.items())
+    largest = sorted(pending.values(), reverse=True)[:TARGETS_SHOWN]
+    assert sorted(shown.values(), reverse=True) == largest
+
+
+def test_targets_beyond_the_bound_are_counted_together() -> None:
+    pending = {f"t{number:03}": 1000 - number for number in range(TARGETS_SHOWN + 3)}
+    shown = samples(Metrics(lambda: Status(pending_by_target=pending)).registry, "pending_records")
+    assert len(shown) == TARGETS_SHOWN + 1
+    assert shown[(OTHER,)] == sum(1000 - TARGETS_SHOWN - number for number in range(3))
+    assert sum(shown.values()) == sum(pending.values())
+
+
+def test_reasons_beyond_the_bound_are_counted_together() -> None:
+    metrics = Metrics()
+    for number in range(REASONS_SHOWN + 2):
+        metrics.count_dead_letters({f"reason-{number}": 2})
+    metrics.count_dead_letters({"reason-0": 1})
+    shown = samples(metrics.registry, "dead_letters_total")
+    assert shown[(OTHER,)] == 4
+    assert shown[("reason-0",)] == 3
+    assert len(shown) == REASONS_SHOWN + 1
+
+
+def test_lateness_counts_the_deliveries_too() -> None:
+    metrics = Metrics()
+    metrics.observe_lateness([0, 3, 70_000])
+    assert samples(metrics.registry, "deliveries_total") == {(): 3}
+    assert samples(metrics.registry, "lateness_seconds_count") == {(): 3}
+
+
+def test_a_transaction_is_counted_with_its_result_and_its_time() -> None:
+    metrics = Metrics()
+    metrics.count_transaction("committed", 0.01)
+    metrics.count_transaction("aborted", 0.02)
+    assert samples(metrics.registry, "transactions_total") == {("committed",): 1, ("aborted",): 1}
+    assert samples(metrics.registry, "transaction_seconds_count") == {(): 2}
+
+
+def test_shards_are_shown_as_they_are_now_and_vanish_when_they_leave() -> None:
+    shards: list[Iterable[ShardStatus]] = [[a_shard(0), a_shard(3, state="catching-up")], []]
+    metrics = Metrics(lambda: Status(tuple(shards[0])))
+    assert samples(metrics.registry, "watermark_seconds") == {("0",): 5.0, ("3",): 5.0}
+    assert samples(metrics.registry, "enqueue_lag_seconds")[("0",)] == 1.5
+    assert samples(metrics.registry, "shard_state")["3", "catching-up"] == 1
+    assert samples(metrics.registry, "shard_state")["3", "running"] == 0
+    shards.pop(0)
+    assert samples(metrics.registry, "watermark_seconds") == {}
+
+
+def test_every_metric_has_the_prefix_and_can_be_written_out() -> None:
+    text = generate_latest(Metrics(lambda: Status((a_shard(),), 0.0, True, {"t": 1})).registry)
+    names = [line.split()[2] for line in text.decode().splitlines() if line.startswith("# TYPE")]
+    assert names
+    assert all(name.startswith("delay_proxy_") for name in names)

@@ -1,0 +1,204 @@
+"""Settings come from a file and the environment, and everything wrong is said in a sentence."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import SettingsError
+from proxy.settings import Settings
+from proxy.settings_sources import load_settings
+
+Load = Callable[..., Settings]
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith("DELAY_PROXY_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    def load_with(text: str = "", **variables: str) -> Settings:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        path = tmp_path / "proxy.yaml"
+        path.write_text(text, "utf-8")
+        return load_settings(path)
+
+    return load_with
+
+
+def refusal(load: Load, text: str = "", **variables: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(text, **variables)
+    return str(caught.value)
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load_settings(None) == Settings()
+
+
+def test_an_empty_file_and_empty_sections_change_nothing(load: Load) -> None:
+    assert load("") == Settings()
+    assert load("wheel:\nkafka:\nlog:\n") == Settings()
+
+
+def test_the_file_sets_what_it_names_and_nothing_else(load: Load) -> None:
+    settings = load("wheel: {precision_ms: 500}\nmax_delay: 7d\nlevels: 1s 2m\n")
+    assert settings.wheel.precision_ms == 500
+    assert settings.wheel.slots == Settings().wheel.slots
+    assert settings.max_delay_ms == 7 * 86_400_000
+    assert settings.levels_ms == (1_000, 120_000)
+
+
+def test_the_environment_beats_the_file_key_by_key(load: Load) -> None:
+    settings = load(
+        "admin: {port: 1, host: 10.0.0.1}\nclock: {max_step: 1s}\n",
+        DELAY_PROXY_ADMIN__PORT="9500",
+        DELAY_PROXY_CLOCK__MAX_STEP="9s",
+        DELAY_PROXY_MAX_DELAY="PT1H",
+    )
+    assert (settings.admin.port, settings.admin.host) == (9500, "10.0.0.1")
+    assert settings.clock.max_step_ms == 9_000
+    assert settings.max_delay_ms == 3_600_000
+
+
+def test_kafka_settings_pass_through_as_text(load: Load) -> None:
+    settings = load("kafka: {enable.ssl.certificate.verification: true, socket.timeout.ms: 5000}")
+    assert settings.kafka == {
+        "bootstrap.servers": "localhost:9092",
+        "enable.ssl.certificate.verification": "true",
+        "socket.timeout.ms": "5000",
+    }
+
+
+def test_kafka_variables_write_underscores_for_dots(load: Load) -> None:
+    settings = load(
+        "kafka: {bootstrap.servers: 'file:1', client.id: me}",
+        DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS="env:2",
+        DELAY_PROXY_KAFKA__SASL_PASSWORD="0x12",
+    )
+    assert settings.kafka == {
+        "bootstrap.servers": "env:2",
+        "client.id": "me",
+        "sasl.password": "0x12",
+    }
+
+
+def test_texts_that_look_like_numbers_stay_texts(load: Load) -> None:
+    assert load("", DELAY_PROXY_GROUP_ID="007").group_id == "007"
+
+
+@pytest.mark.parametrize("text", ["orders.*, payments", '["orders.*", "payments"]'])
+def test_lists_in_variables_are_written_with_commas_or_as_json(load: Load, text: str) -> None:
+    settings = load("", DELAY_PROXY_TARGETS__ALLOW=text)
+    assert settings.targets.allow == ("orders.*", "payments")
+
+
+def test_null_in_a_variable_takes_a_value_away(load: Load) -> None:
+    assert load("admin: {token: secret}", DELAY_PROXY_ADMIN__TOKEN="null").admin.token is None
+
+
+def test_workers_auto_is_the_number_of_cores(load: Load) -> None:
+    assert load("workers: auto").workers == os.cpu_count()
+
+
+def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(load: Load) -> None:
+    assert "proxy.yaml line 3: `wheel.precison_ms` is no setting" in refusal(
+        load, "group_id: x\nwheel:\n  precison_ms: 5\n"
+    )
+    assert "nearest known key is `wheel`" in refusal(load, "whel: {slots: 5}")
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name(load: Load) -> None:
+    said = refusal(load, "", DELAY_PROXY_MAXDELAY="1d")
+    assert "The environment variable DELAY_PROXY_MAXDELAY is no setting" in said
+    assert "`DELAY_PROXY_MAX_DELAY`" in said
+
+
+def test_everything_wrong_is_said_at_once(load: Load) -> None:
+    said = refusal(load, "grup_id: x\nadmin: {prt: 1}\n", DELAY_PROXY_LOG__LEVL="info")
+    assert len(said.splitlines()) == 3
+
+
+def test_variables_that_kubernetes_makes_of_a_service_are_no_settings(load: Load) -> None:
+    settings = load(
+        "",
+        DELAY_PROXY_SERVICE_HOST="10.0.0.1",
+        DELAY_PROXY_SERVICE_PORT_METRICS="9464",
+        DELAY_PROXY_PORT="tcp://10.0.0.1:9464",
+        DELAY_PROXY_PORT_9464_TCP_ADDR="10.0.0.1",
+        DELAY_PROXY_KAFKA_DELAY_PROXY_SERVICE_HOST="10.0.0.1",
+    )
+    assert settings == Settings()
+
+
+def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
+    said = refusal(load, "group_id: a\nlog: {level: info}\ngroup_id: b\n")
+    assert "line 3: `group_id` stands twice, first on line 1" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("store: rocksdb", "not built yet; use `wheel`"),
+        ("store: levels", "not built yet; use `wheel`"),
+        ("bodies: kafka", "not built yet; use `local`"),
+        ("header_aliases: [cesium]", "not built yet"),
+        ("roll_after: 7d", "not built yet"),
+        ("release: {max_per_second: 5}", "not built yet"),
+        ("retry: {groups: {g: {}}}", "not built yet"),
+        ("max_delay: soon", "'soon' is not a delay"),
+        ("max_delay: 0", "greater than 0"),
+        ("levels: 5s 1s", "must not fall"),
+        ("log: {level: loud}", "must be 'debug', 'info', 'warning' or 'error'"),
+        ("wheel: {slots: many}", "must be a valid integer"),
+        ("wheel: 3", "must hold keys and values of its own"),
+        ("topics: {ingress: a/b}", "is no topic name"),
+        ("topics: {ingress: same, outcomes: same}", "must be four topics"),
+        ("targets: {allow: ['']}", "an empty pattern matches no topic"),
+        ("admin: {port: 70000}", "less than or equal to 65535"),
+        ("kafka: {ssl: {ca: x}}", "must be text or a number"),
+        ("a: [", "is not YAML"),
+        ("- 1", "must hold keys and values"),
+    ],
+)
+def test_a_value_that_cannot_be_followed_is_refused_with_its_place(
+    load: Load, text: str, sentence: str
+) -> None:
+    said = refusal(load, text)
+    assert sentence in said
+    assert "proxy.yaml" in said
+
+
+@pytest.mark.parametrize("name", ["group.id", "transactional.id", "isolation.level", "acks"])
+def test_what_exactly_once_rests_on_is_refused_in_the_kafka_section(load: Load, name: str) -> None:
+    said = refusal(load, f"kafka: {{{name}: x}}")
+    assert f"`kafka.{name}`" in said
+    assert "the proxy sets this itself" in said
+
+
+def test_a_wrong_value_from_the_environment_names_the_variable(load: Load) -> None:
+    said = refusal(load, "max_delay: 7d", DELAY_PROXY_MAX_DELAY="soon")
+    assert said.startswith("The environment variable DELAY_PROXY_MAX_DELAY:")
+
+
+def test_a_wrong_password_is_not_repeated(load: Load) -> None:
+    said = refusal(load, "kafka: {sasl.password: [hunter2]}\nadmin: {token: ''}")
+    assert "hunter2" not in said
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load_settings(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_not_text_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "proxy.yaml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load_settings(path)
