@@ -7,9 +7,9 @@ cooperative-sticky group: a restart within the session time-out moves no partiti
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 import structlog
 from confluent_kafka import (
@@ -71,8 +71,8 @@ class Fetched:
 class Ingress:
     """The consumer of the ingress topic. All calls come from one thread."""
 
-    def __init__(self, config: Mapping[str, Any], topic: str, instance: str) -> None:
-        self._consumer = Consumer(dict(config))
+    def __init__(self, consumer: Consumer, topic: str, instance: str) -> None:
+        self._consumer = consumer
         self._topic, self._instance = topic, instance
 
     def join(self, owner: Owner) -> None:

@@ -18,9 +18,9 @@ from proxy.checkpoint import Position
 from proxy.errors import DataDirInUse
 from proxy.message import BodyCodec
 from storage.errors import StoreLocked
+from storage.opening import Committed, open_store
 from storage.options import Options
 from storage.store import Store
-from storage.wheel_store import open_store
 
 LOCK_FILE: Final = "lock"
 LOCK_WAIT_S: Final = 30.0
@@ -65,5 +65,15 @@ class LocalState:
                 log.info("waiting for a shard's folder", why=str(locked))
                 time.sleep(0.2)
 
-    def _open(self, folder: Path, position: Position) -> Store:
-        raise NotImplementedError
+    def _open(self, folder: Path, at: Position) -> Store:
+        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+        store = open_store(folder, BodyCodec(), committed, self._options, rebuild=True)
+        report = store.report
+        if report.aside is not None:
+            log.warning(
+                "local state put aside; the shard is rebuilt from the broker",
+                folder=str(folder),
+                why=report.detail,
+                aside=str(report.aside),
+            )
+        return store

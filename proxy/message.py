@@ -22,7 +22,6 @@ from proxy.protocol import (
 )
 from storage.store import Entry
 
-
 OVERHEAD_BYTES: Final = 400
 """What an entry takes in memory beside its value: tuples, key, two headers (measured)."""
 
@@ -50,7 +49,7 @@ class DeadLetter(NamedTuple):
 
 
 class BodyCodec:
-    """Entries to bytes and back: MessagePack of (partition, key, value, headers) (storage.Codec)."""
+    """Entries to bytes and back: MessagePack of (partition, key, value, headers)."""
 
     def encode(self, entries: Sequence[Entry]) -> list[bytes]:
         pack = msgpack.Packer(autoreset=True).pack

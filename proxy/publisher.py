@@ -8,7 +8,7 @@ the broker refuses is known and can end as a dead letter, and the others are not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -110,20 +110,20 @@ class _Lessons:
 
 
 class Publisher:
-    """Publishes batches and offsets in one transaction.
+    """Publishes batches and offsets in one transaction of the transactional `producer`.
 
     `beat` is called while waiting for the broker, so that waiting is not taken for hanging.
     """
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        producer: Producer,
         targets: Targets,
         dead_letter_topic: str,
         outcome_topic: str,
         beat: Callable[[], None],
     ) -> None:
-        self._producer = Producer(dict(config))
+        self._producer = producer
         self._targets = targets
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._beat = beat

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 
 from proxy.checkpoint import MetadataUnreadable, Position, TooManyPolicies
 from proxy.errors import StartOverRefused
-from proxy.policy_topic import PolicyTopic
+from proxy.policy import Policy
 from proxy.protocol import RequestReader
 from proxy.schedule import Shard
 from proxy.topics import TopicFacts
@@ -40,6 +40,14 @@ class Offsets(Protocol):
     def log_range(self, partition: int) -> tuple[int, int]: ...
 
 
+class Policies(Protocol):
+    """What recovery asks of `proxy.policy_topic.PolicyTopic`."""
+
+    def policy(self, digest: str) -> Policy: ...
+    def served_topic_id(self, topic: str, partition: int) -> str | None: ...
+    def mark_served(self, topic: TopicFacts, partition: int) -> None: ...
+
+
 class Recovery:
     """Builds shards for newly assigned partitions.
 
@@ -50,7 +58,7 @@ class Recovery:
     def __init__(
         self,
         topic: TopicFacts,
-        policies: PolicyTopic,
+        policies: Policies,
         digest: str,
         accept_loss_below: Mapping[int, int],
         open_store: Callable[[int, Position], Store],

@@ -7,7 +7,7 @@ Nothing counts as done until `confirm`: a plan that was not committed is simply 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -140,15 +140,10 @@ class Shard:
         self._newcomers = _Newcomers()
 
     def _ingest_run(self, messages: Sequence[Message], start: int, now_ms: int, room: int) -> int:
-        """Ingest from `start` while one policy counts and there is room; the index it stopped at."""
-        at = messages[start].offset()
-        committed = self.position
-        index = bisect_right(self._readers, at, key=lambda first: first[0]) - 1
-        read = self._readers[max(index, 0)][1].read
-        until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
-        is_replay = at < committed.next_offset
-        until = min(until, committed.next_offset) if is_replay else until
-        watermark_ms, cursor = committed.watermark_ms, committed.cursor
+        """Ingest from `start` while one policy counts and there is room; the index reached."""
+        read, until = self._judge_from(messages[start].offset())
+        is_replay = messages[start].offset() < self.position.next_offset
+        watermark_ms, cursor = self.position.watermark_ms, self.position.cursor
         accepted: list[Entry] = []
         stop = len(messages)
         for index in range(start, stop):
@@ -165,7 +160,7 @@ class Shard:
                 offset,
             )
             if not isinstance(fate, Rejection) and (
-                fate[0] > watermark_ms or (fate[0] == watermark_ms and offset > cursor)
+                is_replay or fate[0] > watermark_ms or (fate[0] == watermark_ms and offset > cursor)
             ):
                 accepted.append(fate)
             elif not is_replay and not self._end_newcomer(message, fate, now_ms, room):
@@ -176,6 +171,15 @@ class Shard:
             self.next_offset = messages[stop - 1].offset() + 1
             self.read_ms = messages[stop - 1].timestamp()[1]
         return stop
+
+    def _judge_from(self, offset: int) -> tuple[Callable[..., Entry | Rejection], int]:
+        """Who judges the record at `offset`, and the offset at which that or the replay ends."""
+        index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
+        until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
+        replay_end = self.position.next_offset
+        return self._readers[index][1].read, min(
+            until, replay_end
+        ) if offset < replay_end else until
 
     def _end_newcomer(
         self, message: Message, fate: Entry | Rejection, now_ms: int, room: int

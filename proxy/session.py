@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
@@ -63,7 +64,7 @@ class Session:
         digest = self._policies.ensure(policy_of(settings))
         self._reporter = Reporter(names.ingress, clock, metrics, board)
         publisher = Publisher(
-            producer_config(settings, worker),
+            Producer(producer_config(settings, worker)),
             Targets(admin),
             names.dead_letters,
             names.outcomes,
@@ -83,8 +84,8 @@ class Session:
             local.open,
             local.exists,
         )
-        instance = f"{settings.instance_name}-{worker}"
-        self._ingress = Ingress(consumer_config(settings, worker), names.ingress, instance)
+        consumer = Consumer(consumer_config(settings, worker))
+        self._ingress = Ingress(consumer, names.ingress, f"{settings.instance_name}-{worker}")
         limits = Limits(
             settings.release.transaction_records, settings.release.transaction_interval_ms
         )

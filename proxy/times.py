@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from itertools import pairwise
 from typing import Final
 
 MILLISECONDS_PER: Final = {
@@ -67,7 +68,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
     if not words:
         raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
     levels = tuple(parse_delay_ms(word) for word in words)
-    if any(later < earlier for earlier, later in zip(levels, levels[1:], strict=False)):
+    if any(later < earlier for earlier, later in pairwise(levels)):
         raise ValueError(f"the level table {_shown(text)} must not fall: sort it by length")
     return levels
 

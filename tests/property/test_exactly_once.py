@@ -1,0 +1,125 @@
+"""Whole runs of the proxy on the stand-in Kafka: crashes, limits, clocks, in any order."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import KafkaError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.checkpoint import Position
+from proxy.policy import Policy
+from storage.store import Store
+from tests.support.local_store import wheel_store_in
+from tests.support.manual_clock import START_MS
+from tests.support.stand_in import INGRESS, kafka_error
+from tests.support.world import World
+
+PARTITIONS = 2
+TARGETS = ("orders", "bills")
+StoreOpener = Callable[[int, Position], Store]
+
+requests = st.one_of(
+    st.integers(-2, 12).map(lambda ms: {"timer-deliver-at": str(START_MS + ms)}),
+    st.integers(0, 6).map(lambda ms: {"timer-delay": str(ms)}),
+    st.integers(0, 80).map(lambda ms: {"timer-delay": str(ms)}),
+    st.integers(0, 3).map(lambda level: {"timer-level": str(level)}),
+    st.just({}),
+    st.just({"timer-delay": "soon"}),
+)
+sends = st.tuples(
+    st.just("send"),
+    requests,
+    st.sampled_from([*TARGETS, "nowhere"]),
+    st.integers(0, PARTITIONS - 1),
+)
+faults = st.one_of(
+    st.tuples(st.just("crash")),
+    st.tuples(st.just("stop")),
+    st.tuples(st.just("fault"), st.sampled_from(["before", "after"]), st.sampled_from("FRA")),
+    st.tuples(st.just("behind"), st.integers(1, 8)),
+    st.tuples(st.just("policy"), st.integers(1, 60)),
+)
+moves = st.one_of(
+    st.tuples(st.just("turn"), st.integers(1, 3)),
+    st.tuples(st.just("pass"), st.integers(0, 4)),
+    st.tuples(st.just("pass"), st.integers(0, 30)),
+)
+steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=15, max_size=80)
+
+FAULTS = {
+    "F": kafka_error(KafkaError._FENCED, fatal=True),
+    "R": kafka_error(KafkaError._TIMED_OUT, retriable=True),
+    "A": kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True),
+}
+
+
+def perform(world: World, step: tuple[object, ...]) -> None:
+    """Let one thing happen to the world."""
+    match step:
+        case ("send", dict() as request, str() as target, int() as partition):
+            world.send({"timer-topic": target, **request}, partition=partition)
+        case ("turn", int() as times):
+            world.turn(times)
+        case ("pass", int() as elapsed_ms):
+            world.time.pass_ms(elapsed_ms)
+        case ("behind", int() as slow_ms):
+            world.crash()
+            world.time.step_ms(-slow_ms)
+        case ("crash",):
+            world.crash()
+        case ("stop",):
+            world.stop()
+        case ("fault", str() as when, str() as kind) if not (when == "after" and kind in "AR"):
+            world.kafka.commit_faults.append((when, FAULTS[kind]))
+        case ("policy", int() as max_delay_ms):
+            world.crash()
+            world.policy = Policy(max_delay_ms=max_delay_ms)
+
+
+def check_never_early(world: World) -> None:
+    """Nothing was written to a target before its due, by the clock of the machine that wrote."""
+    for target in TARGETS:
+        for record in world.kafka.read(target):
+            due_ms = int(record.header("timer-due") or b"0")
+            assert due_ms <= record.timestamp_ms, record
+
+
+def check_conservation(world: World) -> None:
+    """Every ingress record has ended in exactly one place."""
+    asked = [f"{INGRESS}/{r.partition()}/{r.offset()}" for r in world.kafka.read(INGRESS)]
+    assert sorted(world.ends()) == sorted(asked)
+
+
+def run(open_store: StoreOpener | None, script: list[tuple[object, ...]], limit: int) -> None:
+    """Play the script, then let time pass until everything must have ended."""
+    world = World(PARTITIONS, open_store, limit, TARGETS)
+    world.policy = Policy(levels_ms=(5, 10, 40), max_delay_ms=60)
+    for step in script:
+        perform(world, step)
+    world.kafka.commit_faults.clear()
+    for _ in range(4):
+        world.time.pass_ms(120)
+        world.settle()
+    check_conservation(world)
+    check_never_early(world)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps, st.integers(1, 6))
+def test_every_record_ends_once_and_never_early_without_local_state(
+    script: list[tuple[object, ...]], limit: int
+) -> None:
+    """Whatever happens, each record ends exactly once and none early, from the broker alone."""
+    run(None, script, limit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps, st.integers(1, 6))
+def test_every_record_ends_once_and_never_early_with_local_state(
+    script: list[tuple[object, ...]], limit: int
+) -> None:
+    """Whatever happens, each record ends exactly once and none early, with the real engine."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(wheel_store_in(Path(folder)), script, limit)

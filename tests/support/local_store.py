@@ -1,0 +1,26 @@
+"""The real engine, small enough that wheels turn and segments fill within a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from proxy.checkpoint import Position
+from proxy.message import BodyCodec
+from storage.opening import Committed, open_store
+from storage.options import Options
+from storage.store import Store
+
+TINY = Options(
+    precision_ms=4, slots=8, segment_bytes=1024, recent_entries=6, recent_offsets=12, close_slots=2
+)
+
+
+def wheel_store_in(data_dir: Path, options: Options = TINY) -> Callable[[int, Position], Store]:
+    """Opens partitions' stores below `data_dir`, as `proxy.local_state` does."""
+
+    def open_partition(partition: int, at: Position) -> Store:
+        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+        return open_store(data_dir / str(partition), BodyCodec(), committed, options)
+
+    return open_partition

@@ -1,0 +1,256 @@
+"""A whole Kafka in memory, for tests that need exact control of time and of faults.
+
+It obeys transactions: what a producer sends becomes visible, together with its offsets, at the
+commit and only then. Consumer, producer and admin client speak confluent_kafka's interface.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
+
+INGRESS = "timer.ingress"
+
+
+@dataclass(slots=True)
+class Record:
+    """One record of a topic, with the interface of confluent_kafka.Message."""
+
+    topic_: str
+    partition_: int
+    offset_: int
+    key_: bytes | None
+    value_: bytes | None
+    headers_: list[tuple[str, bytes | None]]
+    timestamp_ms: int
+    error_: KafkaError | None = None
+
+    def partition(self) -> int:
+        return self.partition_
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def key(self) -> bytes | None:
+        return self.key_
+
+    def value(self) -> bytes | None:
+        return self.value_
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.headers_ or None
+
+    def timestamp(self) -> tuple[int, int]:
+        return TIMESTAMP_LOG_APPEND_TIME, self.timestamp_ms
+
+    def error(self) -> KafkaError | None:
+        return self.error_
+
+    def header(self, name: str) -> bytes | None:
+        """The last value of a header; a test's convenience."""
+        return dict(self.headers_).get(name)
+
+
+def kafka_error(code: int, text: str = "made by the test", **kind: bool) -> KafkaException:
+    """An error as librdkafka would raise it; kind: fatal, retriable, txn_requires_abort."""
+    return KafkaException(KafkaError(code, text, **kind))
+
+
+@dataclass(slots=True)
+class StandInKafka:
+    """Topics, committed offsets, and the faults that a test has planted.
+
+    `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
+    wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values.
+    """
+
+    partitions: int = 2
+    now_ms: Callable[[], int] = lambda: 0
+    logs: dict[tuple[str, int], list[Record]] = field(default_factory=lambda: defaultdict(list))
+    committed: dict[int, tuple[int, str]] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)
+    log_starts: dict[int, int] = field(default_factory=dict)
+    max_bytes: dict[str, int] = field(default_factory=dict)
+    commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> Record:
+        """Write one record outside any transaction."""
+        log = self.logs[topic, partition]
+        record = Record(topic, partition, len(log), key, value, headers or [], self.now_ms())
+        log.append(record)
+        return record
+
+    def read(self, topic: str) -> list[Record]:
+        """All of a topic's committed records, partition by partition."""
+        return [r for (name, _), log in sorted(self.logs.items()) if name == topic for r in log]
+
+    def end(self, partition: int) -> int:
+        return len(self.logs[INGRESS, partition])
+
+
+class StandInProducer:
+    """A transactional producer of one StandInKafka."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        self._kafka = kafka
+        self._open = False
+        self._sent: list[tuple[Any, ...]] = []
+        self._offsets: list[TopicPartition] = []
+        self._failed: KafkaException | None = None
+
+    def init_transactions(self, timeout: float) -> None:
+        self._forget()
+
+    def begin_transaction(self) -> None:
+        assert not self._open, "a transaction is open already"
+        self._open = True
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        on_delivery: Callable[[KafkaError | None, Any], None] | None = None,
+        headers: list[tuple[str, Any]] | None = None,
+    ) -> None:
+        assert self._open, "produced outside a transaction"
+        encoded = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers or []]
+        if len(value or b"") > self._kafka.max_bytes.get(topic, 1 << 30):
+            error = kafka_error(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
+            self._failed = error
+            if on_delivery:
+                on_delivery(error.args[0], None)
+            return
+        self._sent.append((topic, max(partition, 0), key, value, encoded))
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def send_offsets_to_transaction(
+        self, offsets: list[TopicPartition], group_metadata: object, timeout: float
+    ) -> None:
+        if self._failed is not None:
+            raise self._failed
+        self._offsets = offsets
+
+    def commit_transaction(self, timeout: float) -> None:
+        when, fault = self._kafka.commit_faults.pop(0) if self._kafka.commit_faults else ("", None)
+        if when != "before":
+            for sent in self._sent:
+                self._kafka.append(*sent)
+            for place in self._offsets:
+                self._kafka.committed[place.partition] = (place.offset, place.metadata or "")
+            self._forget()
+        if fault is not None:
+            raise fault
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._open, self._sent, self._offsets, self._failed = False, [], [], None
+
+
+class StandInConsumer:
+    """The only member of the group: it is assigned every partition at its first poll."""
+
+    def __init__(self, kafka: StandInKafka, batch_records: int = 1_000) -> None:
+        self._kafka = kafka
+        self._batch_records = batch_records
+        self._positions: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._callbacks: dict[str, Callable[..., None]] = {}
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self._callbacks = callbacks
+
+    def poll(self, timeout: float) -> Record | None:
+        if not self._positions:
+            everything = [TopicPartition(INGRESS, p) for p in range(self._kafka.partitions)]
+            self._callbacks["on_assign"](self, everything)
+        self._kafka_batch = self._next_batch()
+        return self._kafka_batch.pop(0) if self._kafka_batch else None
+
+    def consume(self, limit: int, timeout: float) -> list[Record]:
+        return self._kafka_batch
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        self._positions.update({p.partition: p.offset for p in places})
+
+    def incremental_unassign(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            self._positions.pop(place.partition, None)
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        known = self._kafka.committed
+        return [
+            TopicPartition(p.topic, p.partition, *known.get(p.partition, (-1001,))) for p in places
+        ]
+
+    def get_watermark_offsets(
+        self, place: TopicPartition, timeout: float = 0, cached: bool = False
+    ) -> tuple[int, int]:
+        start = self._kafka.log_starts.get(place.partition, 0)
+        return start, self._kafka.end(place.partition)
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self._paused.update(p.partition for p in places)
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self._paused.difference_update(p.partition for p in places)
+
+    def consumer_group_metadata(self) -> object:
+        return object()
+
+    def close(self) -> None:
+        self._callbacks["on_revoke"](self, [TopicPartition(INGRESS, p) for p in self._positions])
+
+    def _next_batch(self) -> list[Record]:
+        batch: list[Record] = []
+        for partition, position in self._positions.items():
+            if partition in self._paused:
+                continue
+            log = self._kafka.logs[INGRESS, partition]
+            taken = log[position : position + self._batch_records]
+            batch += taken
+            self._positions[partition] = position + len(taken)
+            if not taken:
+                end = KafkaError(KafkaError._PARTITION_EOF, "end")
+                batch.append(Record(INGRESS, partition, position, None, None, [], -1, end))
+        return batch
+
+
+class StandInAdmin:
+    """Describes the topics of a StandInKafka."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        self._kafka = kafka
+
+    def describe_topics(self, asked: Any, **_: object) -> dict[str, Future[Any]]:
+        return {name: self._describe(name) for name in asked.topic_names}
+
+    def _describe(self, name: str) -> Future[Any]:
+        answer: Future[Any] = Future()
+        count = self._kafka.topics.get(name)
+        if count is None:
+            answer.set_exception(kafka_error(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        else:
+            answer.set_result(SimpleNamespace(partitions=[None] * count, authorized_operations=[]))
+        return answer

@@ -1,0 +1,196 @@
+"""A whole proxy on the stand-in Kafka: the real pipeline, recovery and publisher, manual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from proxy.checkpoint import Position
+from proxy.errors import StartOverRefused
+from proxy.ingress import Ingress
+from proxy.metrics import Metrics
+from proxy.pipeline import Limits, Pipeline
+from proxy.policy import Policy
+from proxy.publisher import Publisher, SessionLost
+from proxy.recovery import Recovery
+from proxy.schedule import Shard
+from proxy.targets import Targets
+from proxy.topics import TopicFacts
+from storage.store import Store
+from tests.support.manual_clock import ManualTime
+from tests.support.memory_store import MemoryStore
+from tests.support.stand_in import (
+    INGRESS,
+    Record,
+    StandInAdmin,
+    StandInConsumer,
+    StandInKafka,
+    StandInProducer,
+)
+
+DEAD_LETTERS = "timer.dead-letters"
+OUTCOMES = "timer.outcomes"
+
+
+class Policies:
+    """The settings topic, without Kafka."""
+
+    def __init__(self) -> None:
+        self._policies: dict[str, Policy] = {}
+        self._served: dict[tuple[str, int], str] = {}
+
+    def ensure(self, policy: Policy) -> str:
+        self._policies[policy.digest] = policy
+        return policy.digest
+
+    def policy(self, digest: str) -> Policy:
+        return self._policies[digest]
+
+    def served_topic_id(self, topic: str, partition: int) -> str | None:
+        return self._served.get((topic, partition))
+
+    def mark_served(self, topic: TopicFacts, partition: int) -> None:
+        self._served[topic.name, partition] = topic.topic_id
+
+
+class World:
+    """One proxy, one broker, one clock. `open_store` decides what survives a crash."""
+
+    def __init__(
+        self,
+        partitions: int = 1,
+        open_store: Callable[[int, Position], Store] | None = None,
+        limit: int = 10_000,
+        targets: tuple[str, ...] = ("orders",),
+    ) -> None:
+        self.time = ManualTime()
+        self.kafka = StandInKafka(partitions, lambda: self.time.wall_now_ms)
+        self.kafka.topics = dict.fromkeys(targets, 4)
+        self.policies = Policies()
+        self.policy = Policy()
+        self.topic_id = "id-1"
+        self.accept_loss_below: dict[int, int] = {}
+        self.has_local_state = False
+        self.batch_records = 1_000
+        self._open_store = open_store or (lambda _p, _at: MemoryStore())
+        self._limits = Limits(limit, 0)
+        self._pipeline: Pipeline | None = None
+        self.metrics = Metrics()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The running proxy; started when there is none."""
+        if self._pipeline is None:
+            self._pipeline = self._start()
+        return self._pipeline
+
+    @property
+    def shards(self) -> dict[int, Shard]:
+        return self.pipeline.shards
+
+    def send(
+        self,
+        headers: dict[str, str | bytes] | list[tuple[str, bytes | None]],
+        key: bytes | None = b"key",
+        value: bytes | None = b"value",
+        partition: int = 0,
+    ) -> Record:
+        """A producer writes to the ingress."""
+        if isinstance(headers, dict):
+            headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers.items()]
+        return self.kafka.append(INGRESS, partition, key, value, headers)
+
+    def turn(self, times: int = 1) -> None:
+        """Turn the pipeline; a lost session is started anew, as the worker does."""
+        for _ in range(times):
+            try:
+                self.pipeline.turn()
+            except SessionLost:
+                self.crash()
+            except StartOverRefused:
+                self.crash()
+                raise
+
+    def settle(self) -> None:
+        """Turn until nothing more can happen at this time."""
+        for _ in range(1_000):
+            before = (self.kafka.read(DEAD_LETTERS), self.positions())
+            self.turn(2)
+            if before == (self.kafka.read(DEAD_LETTERS), self.positions()):
+                return
+        raise AssertionError("the pipeline does not come to rest")
+
+    def positions(self) -> list[Position]:
+        return [shard.position for shard in self.shards.values()]
+
+    def crash(self) -> None:
+        """SIGKILL: memory is gone; files are as they are."""
+        if self._pipeline is not None:
+            for shard in self._pipeline.shards.values():
+                shard.store.close()
+        self._pipeline = None
+
+    def stop(self) -> None:
+        """SIGTERM: what is owned is handed over."""
+        if self._pipeline is not None:
+            self._pipeline.release(list(self._pipeline.shards), publish=True)
+        self._pipeline = None
+
+    def delivered(self, topic: str = "orders") -> list[Record]:
+        return self.kafka.read(topic)
+
+    def origins(self, topic: str = "orders") -> list[str]:
+        """Where the delivered records came from, in the order of each target partition."""
+        return [
+            cast(bytes, record.header("timer-origin")).decode() for record in self.kafka.read(topic)
+        ]
+
+    def ends(self) -> Iterator[str]:
+        """Origins of everything that has ended, wherever."""
+        for topic in (*self.kafka.topics, DEAD_LETTERS):
+            yield from self.origins(topic)
+
+    def _start(self) -> Pipeline:
+        digest = self.policies.ensure(self.policy)
+        facts = TopicFacts(INGRESS, self.topic_id, self.kafka.partitions)
+        consumer = StandInConsumer(self.kafka, self.batch_records)
+        ingress = Ingress(cast(Any, consumer), INGRESS, "test-0")
+        recovery = Recovery(
+            facts,
+            self.policies,
+            digest,
+            self.accept_loss_below,
+            self._open_store,
+            lambda _: self.has_local_state,
+        )
+        publisher = Publisher(
+            cast(Any, StandInProducer(self.kafka)),
+            Targets(cast(Any, StandInAdmin(self.kafka))),
+            DEAD_LETTERS,
+            OUTCOMES,
+            lambda: None,
+        )
+        pipeline = Pipeline(
+            ingress,
+            publisher,
+            self.time.clock(),
+            self._limits,
+            self.metrics,
+            lambda partition: self.policies.mark_served(facts, partition),
+        )
+
+        class Owner:
+            def take_over(self, partitions: list[int]) -> dict[int, int]:
+                shards = recovery.take_over(ingress, partitions)
+                pipeline.adopt(shards)
+                return {p: shard.next_offset for p, shard in shards.items()}
+
+            def hand_over(self, partitions: list[int]) -> None:
+                pipeline.release(partitions, publish=True)
+
+            def lose(self, partitions: list[int]) -> None:
+                pipeline.release(partitions, publish=False)
+
+        ingress.join(Owner())
+
+        return pipeline
