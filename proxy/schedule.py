@@ -160,7 +160,7 @@ class Shard:
                 offset,
             )
             if not isinstance(fate, Rejection) and (
-                is_replay or fate[0] > watermark_ms or (fate[0] == watermark_ms and offset > cursor)
+                fate[0] > watermark_ms or (fate[0] == watermark_ms and offset > cursor)
             ):
                 accepted.append(fate)
             elif not is_replay and not self._end_newcomer(message, fate, now_ms, room):

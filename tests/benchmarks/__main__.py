@@ -21,15 +21,16 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.report import Report
 from tests.benchmarks.scale import FULL, QUICK, Scale
 from tests.benchmarks.scenarios import burst, ingest, light, pending, relay, scattered, through
+from tests.benchmarks.steady import warm_broker
 from tests.benchmarks.trial import World
 
 SCENARIOS: dict[str, Callable[[World], object]] = {
     "relay": relay.measure,
     "ingest": ingest.measure,
     "burst": burst.measure,
-    "light": light.measure,
     "scattered": scattered.measure,
     "through": through.measure,
+    "light": light.measure,
     "pending": pending.measure,
 }
 
@@ -64,7 +65,7 @@ def measure(
     names = _chosen(only)
     results = _run(names, folder, tuple(shlex.split(proxy)), scale)
     report = Report(_now(), quick, machine.describe(kafka_version()), results)
-    table.show(report, Console())
+    table.show(report, Console(width=max(progress.width, table.WIDTH)))
     if json is not None:
         json.write_text(report.to_json())
     raise typer.Exit(1 if any(report.faults.values()) else 0)
@@ -75,6 +76,7 @@ def _run(
 ) -> dict[str, object]:
     try:
         with _world(folder, proxy_command, scale) as world:
+            warm_broker(world)
             return {name: SCENARIOS[name](world) for name in names}
     except BenchmarkError as error:
         progress.print(str(error), style="red", markup=False)

@@ -10,6 +10,7 @@ FAR_MS = (HOUR_MS, 144 * HOUR_MS)
 class Scale:
     """Counts, rates (records/s) and durations of every scenario."""
 
+    warm_broker_s: int = 20
     warm_records: int = 20_000
     value_bytes: int = 200
     relay_records: int = 500_000
@@ -33,6 +34,7 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(
+    warm_broker_s=2,
     warm_records=500,
     relay_records=10_000,
     rounds=1,

@@ -11,6 +11,7 @@ from tests.benchmarks.trial import Trial, World, trial
 from tests.benchmarks.verdict import Lateness, Verdict, judge, lateness
 
 OFFERED_ENOUGH = 0.97
+WARM_RATE = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,12 @@ def run_stream(world: World, name: str, stream: Stream) -> Streamed:
     world.say(f"{name}: {stream.rate} records/s for {stream.seconds} s")
     with trial(world, name) as made:
         return _measure(made, stream)
+
+
+def warm_broker(world: World) -> None:
+    """Sends a stream through broker and proxy that counts for nothing: a cold JVM is slow."""
+    seconds = world.scale.warm_broker_s
+    run_stream(world, "warm-up", Stream(WARM_RATE, seconds, (0, 1_000), settle_ms=0))
 
 
 def climb(

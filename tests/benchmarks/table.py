@@ -15,6 +15,8 @@ from tests.benchmarks.scenarios.relay import Relay
 from tests.benchmarks.steady import Ladder, Streamed
 from tests.benchmarks.verdict import Lateness
 
+WIDTH = 110
+
 _MARKS = {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}
 _PROCESSES = ("broker", "proxy", "generator", "reader")
 

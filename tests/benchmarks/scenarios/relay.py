@@ -46,12 +46,12 @@ class _Passed:
 
 
 def measure(world: World) -> Relay:
-    """Some rounds after one that only warms the broker."""
+    """Some rounds after two that only warm the broker."""
     topics.create(world.bootstrap_servers, "relay.ingress")
     count = world.scale.relay_records
     world.say(f"relay: {count} records through a plain relay, {world.scale.rounds} times")
     _load(world, count)
-    rounds = [_run(world, number, count) for number in range(world.scale.rounds + 1)][1:]
+    rounds = [_run(world, number, count) for number in range(world.scale.rounds + 2)][2:]
     topics.delete_starting_with(world.bootstrap_servers, "relay.")
     by_rate = sorted(rounds, key=lambda relayed: relayed.records_per_s)
     return Relay(by_rate[len(by_rate) // 2], rounds)

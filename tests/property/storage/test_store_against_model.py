@@ -1,0 +1,221 @@
+"""The whole store held against a sorted list, through laps, flushes, restarts and crashes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from storage.files import Files
+from storage.opening import Committed
+from storage.store import Entry
+from storage.wheel_store import WheelStore
+from tests.unit.storage.shards import START_MS, opened
+
+LAP_MS = 800
+DELAYS_MS = st.one_of(
+    st.integers(1, 300),
+    st.integers(1, 2 * LAP_MS),
+    st.integers(1, 50 * LAP_MS),
+    st.sampled_from([LAP_MS, 100, 3_600_000, 8 * 86_400_000, 366 * 86_400_000]),
+)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class DyingFiles(Files):
+    """Writes until its time has come, then only half of what it was given, then nothing."""
+
+    def __init__(self) -> None:
+        self.writes_left = -1
+
+    def _dies_now(self) -> bool:
+        if self.writes_left == 0:
+            raise Killed
+        self.writes_left -= 1
+        return self.writes_left == 0
+
+    def write(self, fd: int, data: bytes | memoryview, position: int) -> None:
+        if self._dies_now():
+            super().write(fd, memoryview(data)[: len(data) // 2], position)
+            raise Killed
+        super().write(fd, data, position)
+
+    def poke(self, cells: Any, at: Any, rows: Any) -> None:
+        if self._dies_now():
+            super().poke(cells, at[::2], rows[::2])
+            raise Killed
+        super().poke(cells, at, rows)
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self._dies_now():
+            raise Killed
+        super().rename(source, target)
+
+    def resize(self, fd: int, size_bytes: int) -> None:
+        if self._dies_now():
+            raise Killed
+        super().resize(fd, size_bytes)
+
+    def remove(self, path: Path) -> None:
+        if self._dies_now():
+            raise Killed
+        super().remove(path)
+
+
+class StoreAgainstModel(RuleBasedStateMachine):
+    """Invariant: at every step the store answers as a sorted list of what was put and has not
+    ended would, whatever was flushed, reopened or cut short by a crash before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = tempfile.TemporaryDirectory()
+        self.folder = Path(self.home.name) / "shard"
+        self.now_ms = START_MS
+        self.ended = (START_MS, -1)
+        self.next_offset = 0
+        self.uncommitted: list[Entry] = []
+        self.model: list[Entry] = []
+        self.log: list[Entry] = []
+        self.files = DyingFiles()
+        self.store: WheelStore = self.open()
+
+    def open(self) -> WheelStore:
+        floor = min((e[1] for e in self.model), default=self.next_offset)
+        at = Committed(*self.ended, floor, self.next_offset)
+        self.files.writes_left = -1
+        store = opened(self.folder, at, files=self.files)
+        assert store.report.state != "put aside", store.report
+        assert store.covered <= self.next_offset
+        again = [e for e in self.log if store.covered <= e[1] < self.next_offset]
+        store.put([e for e in again if e[:2] > self.ended])
+        return store
+
+    @rule(delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=30), gap=st.integers(0, 2000))
+    def put(self, delays_ms: list[int], gap: int) -> None:
+        first = self.log[-1][1] + 1 if self.log else 0
+        base_ms = max(self.now_ms, self.ended[0])
+        fresh: list[Entry] = [
+            (base_ms + delay, first + gap + at, f"t{delay % 3}", f"v{first + at}")
+            for at, delay in enumerate(delays_ms)
+        ]
+        self.store.put(fresh)
+        self.log += fresh
+        self.model = sorted(self.model + fresh)
+        self.uncommitted += fresh
+
+    @rule()
+    def commit(self) -> None:
+        if self.log:
+            self.next_offset = self.log[-1][1] + 1
+        self.uncommitted = []
+
+    @rule(
+        later_ms=st.one_of(st.integers(0, 500), st.integers(0, 20 * LAP_MS)),
+        limit=st.integers(1, 40),
+        share=st.floats(0, 1),
+    )
+    def fire(self, later_ms: int, limit: int, share: float) -> None:
+        self.now_ms += later_ms
+        expected = [e for e in self.model if e[0] <= self.now_ms][:limit]
+        assert self.store.due(self.now_ms, limit) == expected
+        self.commit()
+        if expected:
+            self.end(expected[int(share * (len(expected) - 1))][:2])
+
+    @rule()
+    def nothing_due_lets_the_watermark_pass(self) -> None:
+        self.commit()
+        if not any(e[0] <= self.now_ms for e in self.model):
+            self.end(max(self.ended, (self.now_ms, self.next_offset)))
+
+    @rule(days=st.integers(1, 400))
+    def everything_ends_after_a_long_time(self, days: int) -> None:
+        self.commit()
+        self.now_ms += days * 86_400_000
+        self.end((self.now_ms, self.next_offset))
+
+    def end(self, key: tuple[int, int]) -> None:
+        self.store.advance(*key)
+        self.ended = key
+        self.model = [e for e in self.model if e[:2] > key]
+
+    @rule(ahead_ms=st.integers(0, 200))
+    def look_ahead(self, ahead_ms: int) -> None:
+        until_ms = self.now_ms + ahead_ms
+        expected = min((e[0] for e in self.model if e[0] <= until_ms), default=None)
+        assert self.store.next_due_ms(until_ms) == expected
+
+    @rule(budget=st.integers(1, 60), times=st.integers(1, 10))
+    def maintain(self, budget: int, times: int) -> None:
+        for _ in range(times):
+            self.store.maintain(self.next_offset, budget)
+
+    @rule()
+    def flush(self) -> None:
+        self.store.flush(self.next_offset)
+        if not self.uncommitted:
+            assert self.store.covered == self.next_offset
+
+    @rule(others_went_on_ms=st.sampled_from([0, 0, 150, LAP_MS, 3 * LAP_MS]))
+    def reopen(self, others_went_on_ms: int) -> None:
+        self.lose_memory()
+        if others_went_on_ms:
+            self.now_ms = max(self.now_ms, self.ended[0]) + others_went_on_ms
+            self.ended = (self.now_ms, self.next_offset)
+            self.model = [e for e in self.model if e[:2] > self.ended]
+        self.store = self.open()
+
+    @rule(writes=st.integers(1, 25), budget=st.integers(1, 100))
+    def crash_while_writing(self, writes: int, budget: int) -> None:
+        self.files.writes_left = writes
+        try:
+            for _ in range(10):
+                self.store.maintain(self.next_offset, budget)
+            self.store.flush(self.next_offset)
+        except Killed:
+            pass
+        self.lose_memory()
+        self.store = self.open()
+
+    def lose_memory(self) -> None:
+        self.store.close()
+        lost = {e[1] for e in self.uncommitted}
+        self.log = [e for e in self.log if e[1] not in lost]
+        self.model = [e for e in self.model if e[1] not in lost]
+        self.uncommitted = []
+
+    @invariant()
+    def floor_is_never_above_a_pending_offset(self) -> None:
+        lowest = min((e[1] for e in self.model), default=None)
+        next_offset = self.log[-1][1] + 1 if self.log else self.next_offset
+        floor = self.store.floor(next_offset)
+        assert floor == next_offset if lowest is None else lowest - 1024 < floor <= lowest
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        if self.store._flush is None and self.store._shard.checkpoint.closed >= (
+            self.store._settle_before
+        ):
+            assert self.store.pending() == len(self.model)
+            assert self.store.pending_by_target() == dict(Counter(e[2] for e in self.model))
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.home.cleanup()
+
+
+StoreAgainstModel.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestStoreAgainstModel = StoreAgainstModel.TestCase
