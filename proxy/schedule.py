@@ -176,10 +176,9 @@ class Shard:
         """Who judges the record at `offset`, and the offset at which that or the replay ends."""
         index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
         until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
-        replay_end = self.position.next_offset
-        return self._readers[index][1].read, min(
-            until, replay_end
-        ) if offset < replay_end else until
+        if offset < self.position.next_offset:
+            until = min(until, self.position.next_offset)
+        return self._readers[index][1].read, until
 
     def _end_newcomer(
         self, message: Message, fate: Entry | Rejection, now_ms: int, room: int
