@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gc
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from types import FrameType
+from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 import structlog
 from confluent_kafka import KafkaException
+from prometheus_client import CollectorRegistry
 
 from proxy.admin import AdminServer
 from proxy.clock import Clock
@@ -22,7 +21,10 @@ from proxy.publisher import SessionLost
 from proxy.session import Session
 from proxy.settings import Settings
 from proxy.status import StatusBoard
+from proxy.stop_signals import stop_signals
 from proxy.topics import ensure_topics
+from proxy.worker_processes import WorkerProcesses
+from proxy.worker_snapshots import WorkerSnapshots
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
@@ -34,16 +36,12 @@ log = structlog.get_logger(__name__)
 
 def run(settings: Settings) -> int:
     """Run the proxy until SIGTERM or SIGINT; the exit code."""
-    with held_data_dir(settings.data_dir):
+    with held_data_dir(settings.data_dir), stop_signals() as is_stopping:
         ensure_topics(settings)
-        board = StatusBoard(time.monotonic())
-        metrics = Metrics(board.read)
-        admin = AdminServer(settings.admin, metrics.registry, lambda: [board.read()])
-        with closing(admin), _stop_signals() as is_stopping:
-            log.info("proxy started", admin_port=admin.port, broker=settings.bootstrap_servers)
-            run_worker(settings, 0, is_stopping, metrics, board)
-            log.info("proxy stopped")
-    return 0
+        run_all = _run_here if settings.workers == 1 else _run_processes
+        exit_code = run_all(settings, is_stopping)
+        log.info("proxy stopped")
+    return exit_code
 
 
 def run_worker(
@@ -69,6 +67,33 @@ def run_worker(
             gc.collect()
 
 
+def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
+    board = StatusBoard(time.monotonic())
+    metrics = Metrics(board.read)
+    with closing(AdminServer(settings.admin, metrics.registry, lambda: [board.read()])) as admin:
+        _say_started(settings, admin)
+        run_worker(settings, 0, is_stopping, metrics, board)
+    return 0
+
+
+def _run_processes(settings: Settings, is_stopping: Callable[[], bool]) -> int:
+    shown = WorkerSnapshots()
+    registry = CollectorRegistry()
+    registry.register(shown)
+    with closing(AdminServer(settings.admin, registry, shown.statuses)) as admin:
+        _say_started(settings, admin)
+        return WorkerProcesses(settings, run_worker, shown).run(is_stopping)
+
+
+def _say_started(settings: Settings, admin: AdminServer) -> None:
+    log.info(
+        "proxy started",
+        broker=settings.bootstrap_servers,
+        admin_port=admin.port,
+        workers=settings.workers,
+    )
+
+
 def _one_session(
     settings: Settings,
     worker: int,
@@ -88,19 +113,3 @@ def _one_session(
 def _refuse_conflict(settings: Settings, worker: int, lost: Exception, losses: int) -> None:
     if "fenced" in str(lost).lower() and losses >= FENCED_AT_MOST:
         raise InstanceConflict(f"{settings.instance_name}-{worker}", str(lost))
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """True once SIGTERM or SIGINT has come; the turn in hand is finished first."""
-    came: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
-
-    previous = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: bool(came)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
