@@ -1,0 +1,88 @@
+"""A committed position and its form in the offset metadata."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.checkpoint import (
+    LAST_OFFSET,
+    MAX_POLICIES,
+    METADATA_LIMIT_BYTES,
+    MetadataUnreadable,
+    PolicyFrom,
+    Position,
+    TooManyPolicies,
+)
+
+ID = "MRo0F8kGTfqSwkiwmHWHAg"
+
+
+def position(**fields: object) -> Position:
+    base = {
+        "next_offset": 10,
+        "watermark_ms": 5,
+        "cursor": LAST_OFFSET,
+        "floor": 2,
+        "policies": (PolicyFrom(0, "a" * 16),),
+        "topic_id": ID,
+    }
+    return Position(**{**base, **fields})  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 2**62), st.integers(-1, 2**62), st.integers(0, LAST_OFFSET), st.data())
+def test_metadata_gives_the_position_back(
+    next_offset: int, watermark_ms: int, cursor: int, data: st.DataObject
+) -> None:
+    """What is committed is what is recovered."""
+    floor = data.draw(st.integers(0, next_offset))
+    before = position(
+        next_offset=next_offset, watermark_ms=watermark_ms, cursor=cursor, floor=floor
+    )
+    assert Position.from_metadata(next_offset, before.to_metadata()) == before
+
+
+def test_ended_means_read_and_at_or_below_watermark_and_cursor() -> None:
+    at = position(watermark_ms=5, cursor=3)
+    assert at.has_ended(4, 9)
+    assert at.has_ended(5, 3)
+    assert not at.has_ended(5, 4)
+    assert not at.has_ended(4, 10)
+
+
+def test_the_metadata_stays_far_below_the_broker_s_limit() -> None:
+    many = tuple(PolicyFrom(2**62 + n, "f" * 16) for n in range(MAX_POLICIES))
+    full = position(
+        next_offset=2**62 + 99, watermark_ms=2**62, cursor=2**62, floor=2**62, policies=many
+    )
+    assert len(full.to_metadata()) < METADATA_LIMIT_BYTES < 4096
+
+
+def test_policies_that_no_offset_needs_any_more_are_pruned() -> None:
+    policies = (PolicyFrom(0, "a"), PolicyFrom(4, "b"), PolicyFrom(8, "c"))
+    kept = json.loads(position(policies=policies, floor=4).to_metadata())["s"]
+    assert kept == [[4, "b"], [8, "c"]]
+    kept = json.loads(position(policies=policies, floor=3).to_metadata())["s"]
+    assert kept == [[0, "a"], [4, "b"], [8, "c"]]
+
+
+def test_a_policy_that_never_judged_a_record_leaves_no_trace() -> None:
+    at = position(policies=(PolicyFrom(0, "a"),)).under("b").under("c")
+    assert at.policies == (PolicyFrom(0, "a"), PolicyFrom(10, "c"))
+    assert at.under("c") is at
+
+
+def test_too_many_changes_of_settings_are_refused_with_what_to_do() -> None:
+    policies = tuple(PolicyFrom(0, f"p{n}") for n in range(MAX_POLICIES))
+    with pytest.raises(TooManyPolicies, match="until they have been delivered"):
+        position(policies=policies).under("one more")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, "", "mine", "[]", "{}", '{"v":2}', '{"v":1,"t":0,"c":0,"f":99,"s":[[0,"a"]],"i":"x"}'],
+)
+def test_metadata_of_others_is_refused(metadata: str | None) -> None:
+    with pytest.raises(MetadataUnreadable, match="not ours"):
+        Position.from_metadata(10, metadata)

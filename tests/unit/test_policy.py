@@ -1,0 +1,27 @@
+"""Fate-deciding settings are named by their content."""
+
+import pytest
+
+from proxy.policy import DIGEST_LENGTH, Policy, is_legal_topic
+
+
+def test_equal_policies_have_equal_digests_and_others_differ() -> None:
+    assert Policy().digest == Policy().digest
+    assert Policy(max_delay_ms=1).digest != Policy().digest
+    assert len(Policy().digest) == DIGEST_LENGTH
+
+
+def test_json_gives_the_policy_back() -> None:
+    policy = Policy(levels_ms=(1, 2), deny=("x*",), own_topics=("a", "b", "c", "d"))
+    assert Policy.from_json(policy.to_json()) == policy
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "1", "not json", '{"levels_ms":[1]}'])
+def test_json_of_another_version_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        Policy.from_json(text)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249])
+def test_legal_topic_names(name: str) -> None:
+    assert is_legal_topic(name)
