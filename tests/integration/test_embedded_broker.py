@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from proxy.embedded import EmbeddedBroker, ports
+from proxy.embedded.data_folder import DataFolder
 from proxy.embedded.errors import BrokerFailed, DataFromNewerKafka
 from proxy.errors import DataDirInUse, PortTaken
 from tests.conftest import StartBroker
@@ -41,8 +42,12 @@ def _first_line(child: subprocess.Popen[str]) -> str:
 
 
 def _processes_naming(folder: Path) -> list[str]:
-    shown = subprocess.run(["/bin/ps", "axo", "args"], capture_output=True, text=True, check=True)
+    shown = subprocess.run(["/bin/ps", "axwwo", "args"], capture_output=True, text=True, check=True)
     return [line for line in shown.stdout.splitlines() if str(folder) in line]
+
+
+def _stopped_cleanly(folder: Path) -> bool:
+    return "unregistered" in DataFolder(folder).log_tail(3)[-1]
 
 
 def test_committed_transactions_are_read_and_aborted_ones_are_not(kafka: str) -> None:
@@ -153,7 +158,10 @@ def test_killed_parent_leaves_no_broker_behind(tmp_path: Path) -> None:
         assert broker_answers(_first_line(parent))
         parent.kill()
 
+        assert len(_processes_naming(tmp_path)) == 2, "the watchdog and the JVM"
+
     wait_for(lambda: not _processes_naming(tmp_path), 30, "the end of the orphaned broker")
+    assert _stopped_cleanly(tmp_path)
 
 
 def test_foreground_broker_says_when_it_is_ready_and_stops_on_sigterm(tmp_path: Path) -> None:
@@ -166,6 +174,7 @@ def test_foreground_broker_says_when_it_is_ready_and_stops_on_sigterm(tmp_path: 
         assert child.wait(30) == 0
 
     assert _processes_naming(tmp_path) == []
+    assert _stopped_cleanly(tmp_path)
 
 
 def test_broker_that_dies_by_itself_is_reported(own_broker: StartBroker) -> None:
