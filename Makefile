@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/locked
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-OFFLINE := a download failed: look at the lines above, check that the package index \
+OFFLINE := A download failed: look at the lines above, check that the package index \
   can be reached (a proxy? PIP_INDEX_URL?) and run make again, it goes on where it stopped
 
 .DEFAULT_GOAL := help
@@ -20,11 +20,11 @@ setup: $(READY) ## Build .venv from requirements.lock (nothing to do when it is 
 
 $(LOCKED): requirements.lock
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; found: $$(python3 --version \
-	  2>&1 || echo none). Install it, or name one: make PYTHON=/path/to/python3.12"; exit 1; }
+	  2>/dev/null || echo none). Install it, or name one: make PYTHON=/path/to/python3.12"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) cannot make a virtual environment. On Debian: apt install python3-venv"; \
 	  exit 1; }
-	@echo "Installing the locked packages into $(VENV) (about 200 MB, once) ..."
+	@echo "Installing the locked packages into $(VENV) (a minute or so, once) ..."
 	@$(PIP) install --require-hashes --no-deps -r requirements.lock || \
 	  { echo "$(OFFLINE)"; exit 1; }
 	@touch $@
