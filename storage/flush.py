@@ -119,7 +119,7 @@ class Flush:
         self._opener.memory_from = NOWHERE
         if self.frozen is not None:
             self._ledger.counts.merge(self.frozen.counts)
-            self._opener.add_flushed(self._fresh)
+        self._opener.add_flushed(self._fresh)
         shard.bodies.drop_before(shard.checkpoint.watermark_ms)
         kept = shard.checkpoint.live.keys() | {shard.log.number(shard.log.end)}
         for number in [number for number in shard.log.segments if number not in kept]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from storage.ledger import Ledger
 from storage.opened import Opened
 from storage.records import Rows, Run
@@ -22,6 +24,7 @@ class SlotOpener:
         self._ledger = ledger
         self._opened = opened
         self._reading: Iterator[int] | None = None
+        self._later: dict[int, int] = {}
 
     @property
     def begun_below(self) -> int:
@@ -52,15 +55,27 @@ class SlotOpener:
 
     def add_flushed(self, fresh: list[tuple[int, int]]) -> None:
         """Open runs (slot, position) just flushed for slots already begun."""
+        self._note_later(fresh)
         runs = [
             self._shard.log.run(position) for slot, position in fresh if slot < self.begun_below
         ]
         self._add([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
 
+    def _note_later(self, fresh: list[tuple[int, int]]) -> None:
+        wheel = self._shard.wheel
+        for slot, _ in fresh:
+            place = slot % wheel.slots
+            if slot >= self.begun_below and place in self._later:
+                self._later[place] = min(self._later[place], slot)
+        heads = wheel.heads(np.array(list(self._later), np.int64))
+        for place, head in zip(list(self._later), heads, strict=True):
+            if not head.records or head.time >= self.begun_below:
+                del self._later[place]
+
     def _step(self, last: int) -> int:
         """Read one run, beginning the next slot up to `last` if none is in hand; its records."""
         if self._reading is None:
-            found = self._shard.wheel.next_slot(self.next_slot, last)
+            found = self._shard.wheel.next_slot(self.next_slot, last, self._later)
             self.next_slot = last + 1 if found is None else found
             self._reading = None if found is None else self._read(found)
         read = 0 if self._reading is None else next(self._reading, None)
@@ -72,10 +87,14 @@ class SlotOpener:
     def _read(self, slot: int) -> Iterator[int]:
         memory_from = self.memory_from
         live: list[Rows] = []
+        later = NOWHERE
         for run in self._shard.log.chain(self._shard.wheel.head(slot), checked=False):
+            if run.slot > slot:
+                later = min(later, run.slot)
             if run.slot == slot and run.position < memory_from:
                 live.append(self._live(self._shard.log.run(run.position)))
             yield run.count
+        self._later[slot % self._shard.wheel.slots] = later
         self._add(live[::-1])
 
     def _live(self, run: Run) -> Rows:

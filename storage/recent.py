@@ -83,6 +83,8 @@ class Recent:
         if ended:
             self.weight_bytes -= self.weight_bytes * len(ended) // len(self)
             self.counts.remove(ended)
+        if not self._by_due:
+            self.first_offset = None
 
     def slices(self, size: int) -> Iterator[list[Entry]]:
         """What is left of the table in due order, `size` entries at a time.

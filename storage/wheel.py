@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -79,19 +79,25 @@ class TimerWheel:
         places: list[int] = np.flatnonzero(held).tolist()
         return places
 
-    def next_slot(self, first: int, last: int) -> int | None:
-        """The first slot number in [first, last] whose chain may hold records of it."""
+    def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
+        """The first slot number in [first, last] whose chain may hold records of it.
+
+        `later` has, for places whose chain was read but not closed yet, the lowest slot number
+        still ahead in it."""
         lap_end = min(last, first + self.slots - 1)
         for start in range(first, lap_end + 1, WINDOW_SLOTS):
             numbers = np.arange(start, min(start + WINDOW_SLOTS, lap_end + 1))
             cells = self.cells[numbers % self.slots]
             maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
-            if maybe.any():
-                return start + int(np.argmax(maybe))
-        if lap_end == last or not self.cells["count"].any():
+            for number in numbers[maybe].tolist():
+                if later.get(number % self.slots, number) <= number:
+                    return int(number)
+        if lap_end == last:
             return None
-        lowest = int(self.cells["time"][self.cells["count"] > 0].min())
-        return lowest if lowest <= last else None
+        times = self.cells["time"][(self.cells["count"] > 0) & (self.cells["time"] > lap_end)]
+        ahead = [int(times.min())] if times.size else []
+        lowest = min([*ahead, *(slot for slot in later.values() if slot > lap_end)], default=None)
+        return lowest if lowest is not None and lowest <= last else None
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:

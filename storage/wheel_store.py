@@ -158,10 +158,11 @@ class WheelStore:
         self._ledger.next_offset = max(self._ledger.next_offset, next_offset)
         with self._guard:
             self._run_flush(2**63)
-            if self._frozen is None and len(self._recent):
-                self._freeze()
-            self._begin_flush()
-            self._run_flush(2**63)
+            for _ in self._tables():
+                if self._frozen is None and len(self._recent):
+                    self._freeze()
+                self._begin_flush()
+                self._run_flush(2**63)
 
     def close(self) -> None:
         """See `Store.close`."""

@@ -1,0 +1,74 @@
+"""A small world for the engine's tests: a codec, tiny wheels, entries, and stores on a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from storage.files import Files
+from storage.opening import Committed, open_store
+from storage.options import Options
+from storage.store import Entry
+from storage.wheel_store import WheelStore
+
+START_MS = 1_800_000_000_000
+TINY = Options(
+    precision_ms=100,
+    slots=8,
+    segment_bytes=4096,
+    recent_entries=20,
+    recent_bytes=10**9,
+    recent_offsets=200,
+    close_slots=3,
+)
+
+
+class JsonCodec:
+    """The rest of an entry as JSON text: slow, but a person can read the files."""
+
+    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
+        return [json.dumps(entry[3:]).encode() for entry in entries]
+
+    def decode(
+        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
+    ) -> list[Entry]:
+        columns = zip(dues_ms, offsets, targets, bodies, strict=True)
+        return [(due, offset, target, *json.loads(body)) for due, offset, target, body in columns]
+
+    def weight_bytes(self, entries: Sequence[Entry]) -> int:
+        return 100 * len(entries)
+
+
+def entry(due_ms: int, offset: int, target: str = "orders") -> Entry:
+    """An entry due `due_ms` after the start, whose body tells its offset."""
+    return START_MS + due_ms, offset, target, f"value {offset}"
+
+
+def entries(dues_ms: Sequence[int], first_offset: int = 0) -> list[Entry]:
+    """One entry for each due, at offsets side by side."""
+    return [entry(due_ms, first_offset + at) for at, due_ms in enumerate(dues_ms)]
+
+
+def committed(
+    watermark_ms: int = 0, cursor: int = -1, floor: int = 0, next_offset: int = 0
+) -> Committed:
+    """The broker's truth, its watermark counted from the start."""
+    return Committed(START_MS + watermark_ms, cursor, floor, next_offset)
+
+
+def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> WheelStore:
+    """A store with tiny slots, unless other options are given."""
+    options = kwargs.pop("options", TINY)
+    files: Files | None = kwargs.pop("files", None)
+    return open_store(folder, JsonCodec(), at or committed(), options, files=files, **kwargs)
+
+
+def taken(store: WheelStore, until_ms: int, limit: int = 1000) -> list[Entry]:
+    """Everything due up to `until_ms` after the start, in order, ended one peek at a time."""
+    found: list[Entry] = []
+    while batch := store.due(START_MS + until_ms, limit):
+        found += batch
+        store.advance(*batch[-1][:2])
+    return found
