@@ -7,10 +7,11 @@ stdout stays readable by a program.
 
 import logging
 import sys
+from datetime import UTC, datetime
 from typing import Literal, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 LogFormat = Literal["auto", "console", "json"]
 
@@ -31,9 +32,15 @@ def _for_people(*, colors: bool) -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+        _time_of_day,
         structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0),
     ]
+
+
+def _time_of_day(_log: object, _name: str, event: EventDict) -> EventDict:
+    now = datetime.now(UTC).astimezone()
+    event["timestamp"] = now.strftime("%H:%M:%S.%f")[:-3]
+    return event
 
 
 def _for_programs() -> list[Processor]:

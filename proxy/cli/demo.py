@@ -24,7 +24,7 @@ from proxy.cli.demo_judge import Arrival, Sent, Verdict, due_ms, judge
 from proxy.cli.demo_plan import TARGETS, Wanted, make_plan
 from proxy.cli.dev import TRIAL_PARTITIONS, make_topics
 from proxy.cli.options import AsJson, settings_for
-from proxy.cli.output import say, say_json, say_table
+from proxy.cli.output import progress, say, say_json, say_table
 from proxy.cli.stopping import StopAsked, stop_raises
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import pick_free
@@ -46,15 +46,16 @@ class DemoFailed(ProxyError):
 def demo(as_json: AsJson = False) -> None:
     """Broker, proxy, 100 records, a SIGKILL, and the count: each exactly once, none early."""
     with suppress_stop(), tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder:
-        verdicts = _Demo(Path(folder)).play()
+        verdicts, outcomes = _Demo(Path(folder)).play()
         total = Verdict()
         for verdict in verdicts.values():
             total.add(verdict)
-        _show(verdicts)
-        say("Held: each exactly once, none early." if total.held else "It did not hold.")
+        held = total.held and outcomes.held
+        _show({**verdicts, "all": total, "outcomes of dead letters": outcomes})
+        say("Held: each exactly once, none early." if held else "It did not hold.")
         if as_json:
-            say_json(_summary(total))
-        raise typer.Exit(0 if total.held else 1)
+            say_json({"held": held, **_summary(total)})
+        raise typer.Exit(0 if held else 1)
 
 
 @contextmanager
@@ -76,8 +77,8 @@ class _Demo:
         self._arrivals: list[Arrival] = []
         self._outcomes: list[bytes] = []
 
-    def play(self) -> dict[str, Verdict]:
-        """Start all, send, kill, restart, wait, and judge."""
+    def play(self) -> tuple[dict[str, Verdict], Verdict]:
+        """Start all, send, kill, restart, wait; verdicts on the records, and on the outcomes."""
         self._tell("starting a Kafka broker")
         with EmbeddedBroker(self._folder / "broker") as broker:
             settings = settings_for(None, broker.bootstrap_servers)
@@ -93,8 +94,7 @@ class _Demo:
                 self._expect_clean_stop(proxy)
                 self._read_until(reader, time.monotonic() + QUIET_S)
         verdicts = judge(plan, sent, self._arrivals, settings.topics.dead_letters)
-        self._judge_outcomes(plan, verdicts)
-        return verdicts
+        return verdicts, self._judge_outcomes(plan)
 
     def _proxy(self, settings: Settings) -> ProxyProcess:
         self._tell("starting the proxy")
@@ -160,8 +160,10 @@ class _Demo:
         last_due_ms = max(due_ms(wanted, sent[wanted.ident]) for wanted in plan)
         left_s = last_due_ms / 1000 - time.time() + PATIENCE_S
         deadline = time.monotonic() + left_s
-        while len(self._arrivals) < len(plan) and time.monotonic() < deadline:
-            self._read_until(reader, time.monotonic() + 0.2)
+        with progress("records arrived", len(plan)) as show:
+            while len(self._arrivals) < len(plan) and time.monotonic() < deadline:
+                self._read_until(reader, time.monotonic() + 0.2)
+                show(len(self._arrivals))
         self._tell(f"{len(self._arrivals)} of {len(plan)} records have arrived")
         self._read_until(reader, time.monotonic() + QUIET_S)
 
@@ -181,14 +183,14 @@ class _Demo:
                 f"The proxy answered SIGTERM with exit code {code}.", proxy.last_words()
             )
 
-    def _judge_outcomes(self, plan: list[Wanted], verdicts: dict[str, Verdict]) -> None:
+    def _judge_outcomes(self, plan: list[Wanted]) -> Verdict:
         """Each dead letter has exactly one outcome, and nothing else has one."""
         wanted = sum(one.reason is not None for one in plan)
         found = sum(OUTCOME.encode() in outcome for outcome in self._outcomes)
         verdict = Verdict(sent=wanted, arrived=len(self._outcomes))
         verdict.missing = max(0, wanted - found)
         verdict.twice = max(0, len(self._outcomes) - wanted)
-        verdicts["outcome"] = verdict
+        return verdict
 
     def _tell(self, text: str) -> None:
         say(f"{time.monotonic() - self._started:5.1f} s  {text}")
@@ -241,7 +243,6 @@ def _row(name: str, verdict: Verdict) -> list[str]:
 
 def _summary(total: Verdict) -> dict[str, Any]:
     return {
-        "held": total.held,
         "sent": total.sent,
         "arrived": total.arrived,
         "missing": total.missing,

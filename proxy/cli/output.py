@@ -1,11 +1,13 @@
 """What commands print: tables for people, JSON for programs, both on stdout."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 VALUE_SHOWN = 60
@@ -37,6 +39,14 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (map(str.ljust, row, widths) for row in rows)
     return "\n".join("  ".join(cells).rstrip() for cells in padded)
+
+
+@contextmanager
+def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar to be told how many of `total` are done; nothing where there is no terminal."""
+    with Progress(transient=True, disable=not Console().is_terminal) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def shown_bytes(raw: bytes | None) -> str:

@@ -1,0 +1,189 @@
+"""The commands of a person's hands, against a real broker."""
+
+import json
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from proxy.cli.app import main
+from tests.conftest import StartBroker
+from tests.support.records import Outgoing, new_topic, read_to_end, write
+from tests.support.waiting import wait_for
+
+Call = Callable[..., tuple[int, str, str]]
+ACL_LIMIT_S = 10.0
+ROLES = ("ingress", "dead_letters", "outcomes", "settings")
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call_with(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call_with
+
+
+@pytest.fixture(autouse=True)
+def topics(kafka: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """The proxy's topics under names of this test's own, named by the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("DELAY_PROXY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS", kafka)
+    mark = uuid.uuid4().hex[:8]
+    names = {role: f"cli-{role}-{mark}" for role in ROLES}
+    for role, name in names.items():
+        monkeypatch.setenv(f"DELAY_PROXY_TOPICS__{role.upper()}", name)
+    monkeypatch.setenv("DELAY_PROXY_GROUP_ID", f"cli-{mark}")
+    return names
+
+
+def findings(call: Call, *arguments: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    """Exit code, and what `check` found by subject."""
+    code, out, _ = call("check", "--json", *arguments)
+    by_subject: dict[str, list[dict[str, str]]] = {}
+    for finding in json.loads(out)["findings"]:
+        by_subject.setdefault(finding["subject"], []).append(finding)
+    return code, by_subject
+
+
+def test_topics_are_created_once_and_then_left_alone(call: Call, topics: dict[str, str]) -> None:
+    code, out, _ = call("topics", "create", "--json")
+    assert code == 0
+    assert sorted(json.loads(out)["created"]) == sorted(topics.values())
+    assert json.loads(call("topics", "create", "--json")[1]) == {"created": []}
+    assert f"{topics['ingress']}: was there already" in call("topics", "create")[1]
+
+
+def test_check_is_content_with_the_topics_the_proxy_makes(call: Call) -> None:
+    call("topics", "create")
+    code, found = findings(call)
+    verdicts = {finding["verdict"] for one in found.values() for finding in one}
+    assert code == 0
+    assert verdicts <= {"ok", "advice"}
+
+
+def test_check_says_which_topics_run_would_create(call: Call, topics: dict[str, str]) -> None:
+    code, found = findings(call)
+    assert code == 0
+    assert found[f"topic {topics['ingress']}"][0]["found"] == "not there; `run` creates it"
+
+
+def test_check_stops_at_missing_topics_that_run_may_not_create(
+    call: Call, topics: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAY_PROXY_TOPICS__CREATE", "false")
+    code, found = findings(call)
+    assert code == 1
+    assert "topics create" in found[f"topic {topics['outcomes']}"][0]["remedy"]
+
+
+def test_check_sees_an_ingress_topic_that_keeps_records_too_short_a_time(
+    call: Call, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_topic(kafka, "short", config={"retention.ms": "86400000"})
+    monkeypatch.setenv("DELAY_PROXY_TOPICS__INGRESS", name)
+    _, found = findings(call)
+    verdicts = [(one["verdict"], one["found"]) for one in found[f"topic {name}"]]
+    assert ("warn", "keeps records 1 d (retention.ms=86400000); max_delay is 366 d") in verdicts
+    assert any("CreateTime" in text for verdict, text in verdicts if verdict == "advice")
+
+
+def test_check_sees_what_the_broker_does_not_allow(
+    call: Call, own_broker: StartBroker, topics: dict[str, str]
+) -> None:
+    broker = own_broker(
+        overrides={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "true",
+        }
+    )
+    call("topics", "create", "--bootstrap", broker.bootstrap_servers)
+    name = topics["dead_letters"]
+    only_describe = AclBinding(
+        ResourceType.TOPIC,
+        name,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_acls([only_describe])[only_describe].result(10)
+    where = ("--bootstrap", broker.bootstrap_servers)
+    wait_for(lambda: findings(call, *where)[0] == 1, ACL_LIMIT_S, "the broker to apply the ACL")
+    found = findings(call, *where)[1]
+    assert found[f"topic {name}"][0]["found"] == "the proxy's user lacks Write"
+
+
+def test_send_writes_the_protocols_headers_and_says_where_and_when(
+    call: Call, kafka: str, topics: dict[str, str]
+) -> None:
+    call("topics", "create")
+    options = ["--key", "k", "--value", "v", "--header", "trace=7", "--delay", "1h"]
+    code, out, _ = call("send", "--topic", "orders", *options, "--json")
+    (record,) = read_to_end(kafka, topics["ingress"], at_least=1)
+    said = json.loads(out)
+    assert code == 0
+    assert (record.key, record.value) == (b"k", b"v")
+    assert record.headers == [
+        ("timer-topic", b"orders"),
+        ("timer-delay", b"1h"),
+        ("trace", b"7"),
+    ]
+    assert said["origin"] == f"{topics['ingress']}/{record.partition}/{record.offset}"
+    assert said["due_ms"] == record.timestamp_ms + 3_600_000
+
+
+def test_send_to_an_ingress_topic_that_is_not_there_creates_nothing(
+    call: Call, kafka: str, topics: dict[str, str]
+) -> None:
+    code, _, err = call("send", "--topic", "orders")
+    assert code == 1
+    assert f"The topic {topics['ingress']} does not exist" in err
+    assert (
+        topics["ingress"]
+        not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
+    )
+
+
+def test_watch_shows_how_late_each_record_is(call: Call, kafka: str) -> None:
+    topic = new_topic(kafka, "watched", partitions=2)
+    stamps = [("timer-due", b"1000"), ("timer-origin", b"timer.ingress/0/7")]
+    write(kafka, topic, [Outgoing(b"k", b"v", stamps, 0), Outgoing(None, None, (), 1)])
+    arguments = ["watch", topic, "--from-beginning", "--count", "2"]
+    code, out, _ = call(*arguments, "--json")
+    delayed, plain = sorted(
+        map(json.loads, out.splitlines()), key=lambda one: int(one["partition"])
+    )
+    assert code == 0
+    assert delayed["lateness_ms"] == delayed["arrived_ms"] - 1000
+    assert (delayed["key"], delayed["origin"]) == ("k", "timer.ingress/0/7")
+    assert (plain["value"], plain["lateness_ms"]) == (None, None)
+    assert "not delayed" in call(*arguments)[1]
+
+
+def test_watch_from_the_end_shows_nothing_old_and_ends_after_its_time(
+    call: Call, kafka: str
+) -> None:
+    topic = new_topic(kafka, "watched")
+    write(kafka, topic, [Outgoing(b"old")])
+    assert call("watch", topic, "--timeout", "1", "--json")[:2] == (0, "")

@@ -1,0 +1,112 @@
+"""`dev` and `demo` as a person runs them: whole processes, from the first line to the exit code."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_for
+
+READY_LIMIT_S = 90.0
+STOP_LIMIT_S = 30.0
+DEMO_LIMIT_S = 180.0
+COMMAND = (sys.executable, "-m", "proxy")
+
+pytestmark = pytest.mark.integration
+
+
+@contextmanager
+def a_dev(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """`dev` on a port of its own choosing, and the file its output goes to."""
+    said = folder / "said"
+    with said.open("ab") as out:
+        process = subprocess.Popen(
+            [*COMMAND, "dev", "--port", "0", "--data-dir", str(folder / "data")],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process, said
+    finally:
+        process.kill()
+        process.wait()
+
+
+def call(*arguments: str) -> str:
+    done = subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def admin_port(said: str) -> int:
+    found = re.search(r"probes: http://127\.0\.0\.1:(\d+)/", said)
+    assert found, said
+    return int(found[1])
+
+
+def broker(said: str) -> str:
+    found = re.search(r"Kafka listens on (\S+),", said)
+    assert found, said
+    return found[1]
+
+
+def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path: Path) -> None:
+    with a_dev(tmp_path) as (process, said):
+        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        bootstrap = broker(said.read_text())
+        sent = call("send", "-b", bootstrap, "-t", "orders", "--delay", "1s", "-v", "x", "--json")
+        waiting = call("pending", "--admin", f"127.0.0.1:{admin_port(said.read_text())}", "--json")
+        shown = call(
+            "watch", "orders", "-b", bootstrap, "--from-beginning", "--count", "1", "--json"
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STOP_LIMIT_S) == 0, said.read_text()
+    assert json.loads(waiting)["pending"] in {0, 1}
+    assert json.loads(shown)["origin"] == json.loads(sent)["origin"]
+    assert json.loads(shown)["lateness_ms"] >= 0
+    assert "proxy stopped" in said.read_text()
+
+
+def test_dev_that_is_killed_leaves_neither_proxy_nor_broker_behind(tmp_path: Path) -> None:
+    with a_dev(tmp_path) as (process, said):
+        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        process.kill()
+        process.wait()
+        wait_for(lambda: not processes_in(tmp_path), STOP_LIMIT_S, "its processes to end")
+
+
+def test_demo_holds_through_a_kill_and_says_so_to_programs() -> None:
+    done = subprocess.run(
+        [*COMMAND, "demo", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=DEMO_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["held"] is True
+    assert said["arrived"] == said["sent"] >= 100
+    assert "SIGKILL to the proxy" in done.stdout
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines and environments of living processes that name the folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            texts = [(process / name).read_bytes() for name in ("cmdline", "environ")]
+        except OSError:
+            continue
+        if int(process.name) != os.getpid() and any(os.fsencode(folder) in text for text in texts):
+            found.append(texts[0].replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
