@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import msgpack
@@ -24,6 +23,7 @@ from storage.store import Entry
 
 OVERHEAD_BYTES: Final = 400
 """What an entry takes in memory beside its value: tuples, key, two headers (measured)."""
+LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
 
 class Message(Protocol):
@@ -58,11 +58,10 @@ class BodyCodec:
     def decode(
         self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
     ) -> list[Entry]:
-        unpack = partial(msgpack.unpackb, use_list=False)
-        return [
-            (due_ms, offset, target, *unpack(body))
-            for due_ms, offset, target, body in zip(dues_ms, offsets, targets, bodies, strict=True)
-        ]
+        unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=LARGEST_BATCH_BYTES)
+        unpacker.feed(b"".join(bodies))
+        rests = zip(dues_ms, offsets, targets, unpacker, strict=True)
+        return [(due_ms, offset, target, *rest) for due_ms, offset, target, rest in rests]
 
     def weight_bytes(self, entries: Sequence[Entry]) -> int:
         values = [entry[5] for entry in entries]
