@@ -15,10 +15,12 @@ CONFIRMED_AFTER_MS: Final = 60_000
 
 
 def wall_clock_ms() -> int:
+    """Epoch ms by this machine's wall clock, rounded down."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_clock_ms() -> int:
+    """Milliseconds that no one can set back or forth."""
     return time.monotonic_ns() // 1_000_000
 
 
