@@ -67,7 +67,7 @@ def test_pending_shows_the_largest_targets_and_loses_no_record(pending: dict[str
 
 
 def test_targets_beyond_the_bound_are_counted_together() -> None:
-    pending = {f"t{number:03}": 1000 - number for number in range(TARGETS_SHOWN + 3)}
+    pending = {f"t{999 - number}": 1000 - number for number in range(TARGETS_SHOWN + 3)}
     shown = samples(Metrics(lambda: Status(pending_by_target=pending)).registry, "pending_records")
     assert len(shown) == TARGETS_SHOWN + 1
     assert shown[(OTHER,)] == sum(1000 - TARGETS_SHOWN - number for number in range(3))
