@@ -11,7 +11,14 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -34,6 +41,7 @@ class Metrics:
     """
 
     def __init__(self, read_status: Callable[[], Status] = Status) -> None:
+        disable_created_metrics()
         self.registry = CollectorRegistry()
         self._reasons: set[str] = set()
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")

@@ -15,11 +15,21 @@ from typing import Self
 
 from proxy.embedded import watchdog
 from proxy.errors import ProxyError
-from proxy.settings_sources import CONFIG_VARIABLE
+from proxy.settings_sources import CONFIG_VARIABLE, variable_name
 
 STOP_LIMIT_S = 20.0
 LOOK_EVERY_S = 0.1
 LAST_LINES = 20
+NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
+
+
+def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
+    """Less the variables that are meant for a broker elsewhere: its address, its credentials."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if not name.upper().startswith(NAMES_A_BROKER)
+    }
 
 
 class ProxyEnded(ProxyError):
@@ -37,8 +47,7 @@ class ProxyProcess:
         self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
     ) -> None:
         self.admin_port = admin_port
-        self._environment = {**os.environ, **environment}
-        self._environment.pop(CONFIG_VARIABLE, None)
+        self.environment = {**_without_broker(os.environ), **environment}
         self._log = log or Path(os.devnull)
         self._inherits = log is None
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +64,7 @@ class ProxyProcess:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 guard + command,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stderr=None if self._inherits else log,
                 start_new_session=True,

@@ -23,7 +23,7 @@ from proxy.cli.connection import client_config, explain, explained, headers_of
 from proxy.cli.demo_judge import Arrival, Sent, Verdict, due_ms, judge
 from proxy.cli.demo_plan import TARGETS, Wanted, make_plan
 from proxy.cli.dev import TRIAL_PARTITIONS, make_topics
-from proxy.cli.options import AsJson, settings_for
+from proxy.cli.options import AsJson, settings_for_embedded
 from proxy.cli.output import progress, say, say_json, say_table
 from proxy.cli.stopping import StopAsked, stop_raises
 from proxy.embedded import EmbeddedBroker
@@ -81,7 +81,7 @@ class _Demo:
         """Start all, send, kill, restart, wait; verdicts on the records, and on the outcomes."""
         self._tell("starting a Kafka broker")
         with EmbeddedBroker(self._folder / "broker") as broker:
-            settings = settings_for(None, broker.bootstrap_servers)
+            settings = settings_for_embedded(broker.bootstrap_servers)
             stamped = {"message.timestamp.type": "LogAppendTime"}
             make_topics(settings, dict.fromkeys(TARGETS, stamped))
             with self._proxy(settings) as proxy, self._reader(settings) as reader:

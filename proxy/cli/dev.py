@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from proxy.cli.broker import Port
 from proxy.cli.child import ProxyEnded, ProxyProcess
 from proxy.cli.connection import client_config, explained
-from proxy.cli.options import settings_for
+from proxy.cli.options import settings_for, settings_for_embedded
 from proxy.cli.output import say
 from proxy.cli.stopping import StopAsked, stop_raises
 from proxy.embedded import EmbeddedBroker
@@ -46,7 +46,7 @@ def dev(
 def _serve(settings: Settings, port: int, data_dir: Path) -> None:
     say("starting the broker …")
     with EmbeddedBroker(data_dir / "broker", port=port) as broker:
-        settings = settings_for(None, broker.bootstrap_servers)
+        settings = settings_for_embedded(broker.bootstrap_servers)
         make_topics(settings, {TRIAL_TOPIC: {}})
         admin_port = _admin_port(settings)
         say("starting the proxy …")

@@ -19,6 +19,11 @@ Bootstrap = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 
 
+def settings_for_embedded(bootstrap: str) -> Settings:
+    """The settings of the environment, for a broker that was just started and needs no password."""
+    return load_settings(None).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})
+
+
 def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
     """The settings of file and environment, with the broker the person named, if any."""
     settings = load_settings(config)
