@@ -11,6 +11,7 @@ from storage.shard_files import ShardFiles
 
 NOWHERE = 2**63 - 1
 ENOUGH_ROWS = 65_536
+READ_AHEAD_ROWS = 64
 
 
 class SlotOpener:
@@ -24,6 +25,8 @@ class SlotOpener:
         self._ledger = ledger
         self._opened = opened
         self._reading: Iterator[int] | None = None
+        self._waiting: list[Rows] = []
+        self._waiting_rows = 0
         self._later: dict[int, int] = {}
 
     @property
@@ -33,25 +36,29 @@ class SlotOpener:
 
     def open_through(self, slot: int, enough: int) -> None:
         """Open up to slot number `slot`; stop early once `enough` rows wait."""
-        while self.next_slot <= slot and len(self._opened) < enough:
+        while self.next_slot <= slot and len(self._opened) + self._waiting_rows < enough:
             self._step(slot)
-            self.finish()
+            while self._reading is not None:
+                self._step(slot)
+        self._hand_over()
 
     def behind(self, slot: int) -> bool:
         """Whether `open_some` has anything to do: it keeps a bounded number of rows open."""
-        return self.next_slot <= slot and len(self._opened) < ENOUGH_ROWS
+        return self.next_slot <= slot and len(self._opened) + self._waiting_rows < ENOUGH_ROWS
 
     def open_some(self, slot: int, budget_entries: int) -> int:
         """Go on opening up to slot number `slot`; how many records were read."""
         spent = 0
         while self.behind(slot) and spent < budget_entries:
             spent += self._step(slot)
+        self._hand_over()
         return spent
 
     def finish(self) -> None:
         """Read the chain in hand to its end."""
         while self._reading is not None:
             self._step(self.next_slot)
+        self._hand_over()
 
     def add_flushed(self, fresh: list[tuple[int, int]]) -> None:
         """Open runs (slot, position) just flushed for slots already begun."""
@@ -59,7 +66,8 @@ class SlotOpener:
         runs = [
             self._shard.log.run(position) for slot, position in fresh if slot < self.begun_below
         ]
-        self._add([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
+        self._collect([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
+        self._hand_over()
 
     def _note_later(self, fresh: list[tuple[int, int]]) -> None:
         wheel = self._shard.wheel
@@ -88,14 +96,14 @@ class SlotOpener:
         memory_from = self.memory_from
         live: list[Rows] = []
         later = NOWHERE
-        for run in self._shard.log.chain(self._shard.wheel.head(slot), checked=False):
+        for run in self._shard.log.chain(self._shard.wheel.head(slot)):
             if run.slot > slot:
                 later = min(later, run.slot)
             if run.slot == slot and run.position < memory_from:
-                live.append(self._live(self._shard.log.run(run.position)))
+                live.append(self._live(run))
             yield run.count
         self._later[slot % self._shard.wheel.slots] = later
-        self._add(live[::-1])
+        self._collect(live[::-1])
 
     def _live(self, run: Run) -> Rows:
         counted = run.upto(*self._ledger.counted)
@@ -107,11 +115,17 @@ class SlotOpener:
         if gone.any():
             self._shard.count_ended(self._ledger.counts, rows[gone])
             rows = rows[~gone]
-        if rows.size:
+        if rows.size >= READ_AHEAD_ROWS:
             self._shard.bodies.will_need(rows)
         return rows
 
-    def _add(self, runs: list[Rows]) -> None:
-        runs = [rows for rows in runs if rows.size]
-        if runs:
-            self._opened.add(runs)
+    def _collect(self, runs: list[Rows]) -> None:
+        self._waiting += [rows for rows in runs if rows.size]
+        self._waiting_rows += sum(map(len, runs))
+
+    def _hand_over(self) -> None:
+        """Give what was read to `Opened` in one piece: many small slots then merge at once."""
+        if self._waiting:
+            self._opened.add(self._waiting)
+            self._waiting = []
+            self._waiting_rows = 0

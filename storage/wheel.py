@@ -14,7 +14,7 @@ from storage.records import EMPTY, Column, Head, Rows
 SLOT = np.dtype(
     [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
 )
-WINDOW_SLOTS = 4096
+FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 _FACTORS = tuple(
     np.uint64(factor)
     for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
@@ -85,13 +85,15 @@ class TimerWheel:
         `later` has, for places whose chain was read but not closed yet, the lowest slot number
         still ahead in it."""
         lap_end = min(last, first + self.slots - 1)
-        for start in range(first, lap_end + 1, WINDOW_SLOTS):
-            numbers = np.arange(start, min(start + WINDOW_SLOTS, lap_end + 1))
+        start, width = first, FIRST_WINDOW_SLOTS
+        while start <= lap_end:
+            numbers = np.arange(start, min(start + width, lap_end + 1))
             cells = self.cells[numbers % self.slots]
             maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
             for number in numbers[maybe].tolist():
                 if later.get(number % self.slots, number) <= number:
                     return int(number)
+            start, width = start + width, min(2 * width, LAST_WINDOW_SLOTS)
         if lap_end == last:
             return None
         times = self.cells["time"][(self.cells["count"] > 0) & (self.cells["time"] > lap_end)]

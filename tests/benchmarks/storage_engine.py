@@ -1,0 +1,135 @@
+"""What the storage engine costs per record, the codec apart.
+
+`python -m tests.benchmarks.storage_engine [records]`. CPU time of this process, with the garbage
+collector off as in the worker's loop; neighbours on the machine still slow shared caches."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from storage.opening import Committed, open_store
+from storage.options import Options
+from storage.store import Entry
+from storage.wheel_store import WheelStore
+
+START_MS = 1_800_000_000_000
+PUT_ENTRIES = 1000
+PEEK_ENTRIES = 2000
+BUDGET_ENTRIES = 4096
+
+
+class FreeCodec:
+    """Costs next to nothing: the body is the value, the rest is made up."""
+
+    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
+        return [entry[5] for entry in entries]
+
+    def decode(
+        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
+    ) -> list[Entry]:
+        count = len(bodies)
+        return list(zip(dues_ms, offsets, targets, [-1] * count, bodies, bodies, strict=True))
+
+    def weight_bytes(self, entries: Sequence[Entry]) -> int:
+        return 400 * len(entries)
+
+
+class Costs:
+    """Seconds by name, and the longest single call of each."""
+
+    def __init__(self) -> None:
+        self.spent_s: dict[str, float] = {}
+        self.longest_s: dict[str, float] = {}
+
+    def timed(self, name: str, call: Callable[[], object]) -> object:
+        began_s = time.process_time()
+        result = call()
+        took_s = time.process_time() - began_s
+        self.spent_s[name] = self.spent_s.get(name, 0.0) + took_s
+        self.longest_s[name] = max(self.longest_s.get(name, 0.0), took_s)
+        return result
+
+    def report(self, name: str, records: int) -> dict[str, object]:
+        return {
+            "scenario": name,
+            "records": records,
+            "us_per_record": {k: round(v / records * 1e6, 3) for k, v in self.spent_s.items()},
+            "longest_call_ms": {k: round(v * 1e3, 2) for k, v in self.longest_s.items()},
+        }
+
+
+def made(records: int, horizon_ms: int) -> list[Entry]:
+    """Entries due at random within `horizon_ms`, 200-byte values, four targets."""
+    draw = random.Random(1)
+    return [
+        (START_MS + draw.randrange(1, horizon_ms), at, f"t{at % 4}", -1, b"key", b"v" * 200, None)
+        for at in range(records)
+    ]
+
+
+def fill(store: WheelStore, entries: list[Entry], costs: Costs) -> None:
+    """Put in batches, with a bounded piece of maintenance after each, as the pipeline does."""
+    for start in range(0, len(entries), PUT_ENTRIES):
+        batch = entries[start : start + PUT_ENTRIES]
+        costs.timed("put", lambda batch=batch: store.put(batch))  # type: ignore[misc]
+        after = batch[-1][1] + 1
+        costs.timed("maintain", lambda after=after: store.maintain(after, BUDGET_ENTRIES))  # type: ignore[misc]
+    costs.timed("flush", lambda: store.flush(len(entries)))
+
+
+def drain(store: WheelStore, records: int, horizon_ms: int, costs: Costs) -> None:
+    """Let everything fall due, ten milliseconds at a time."""
+    ended, now_ms = 0, START_MS
+    while ended < records:
+        now_ms += max(10, horizon_ms // 3000)
+        while True:
+            batch = costs.timed("due", lambda: store.due(now_ms, PEEK_ENTRIES))  # noqa: B023
+            assert isinstance(batch, list)
+            if not batch:
+                break
+            ended += len(batch)
+            costs.timed("advance", lambda: store.advance(*batch[-1][:2]))  # noqa: B023
+        costs.timed("open and reclaim", lambda: store.maintain(records, BUDGET_ENTRIES))
+
+
+def measure(name: str, records: int, horizon_ms: int) -> dict[str, object]:
+    """Fill, restart and drain one shard."""
+    costs = Costs()
+    entries = made(records, horizon_ms)
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "shard"
+        store = open_store(folder, FreeCodec(), Committed(START_MS, -1, 0, 0), Options())
+        fill(store, entries, costs)
+        store.close()
+        at = Committed(START_MS, -1, 0, records)
+        store = costs.timed(  # type: ignore[assignment]
+            "open", lambda: open_store(folder, FreeCodec(), at, Options())
+        )
+        drain(store, records, horizon_ms, costs)
+        assert store.pending() == 0
+        store.close()
+    return costs.report(name, records)
+
+
+def main() -> None:
+    """Print one JSON line per scenario; an argument scales the number of records."""
+    gc.disable()
+    records = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
+    for name, horizon_ms in (
+        ("within 30 s", 30_000),
+        ("within 10 min", 600_000),
+        ("within 30 days", 30 * 86_400_000),
+        ("one instant", 2),
+    ):
+        print(json.dumps(measure(name, records, horizon_ms)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
