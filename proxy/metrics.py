@@ -41,7 +41,7 @@ class Metrics:
     """
 
     def __init__(self, read_status: Callable[[], Status] = Status) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._reasons: set[str] = set()
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")

@@ -15,13 +15,20 @@ def stop_raises() -> Iterator[None]:
     """Within the block the first signal raises StopAsked in the main thread.
 
     Later signals are ignored, to the end of the process: tidying up is not to be interrupted.
+    Without any signal all is as before once the block has ended.
     """
+    came: list[int] = []
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+    def ask(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_IGN)
         raise StopAsked
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
-    yield
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if not came:
+                signal.signal(number, handler)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import Annotated, Any
 
@@ -29,8 +29,8 @@ def watch(
         bool, typer.Option("--from-beginning", help="Show what is there already, too.")
     ] = False,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=0, help="Stop after so many seconds.")
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=0, help="Stop after so many seconds.")
     ] = None,
     bootstrap: Bootstrap = None,
     config: Config = None,
@@ -38,11 +38,14 @@ def watch(
 ) -> None:
     """Print each record that arrives, with its lateness against the time it was due."""
     settings = settings_for(config, bootstrap)
-    with suppress(StopAsked), stop_raises():
-        consumer = open_consumer(settings, topic, from_beginning=from_beginning)
+    with (
+        suppress(StopAsked),
+        stop_raises(),
+        closing(open_consumer(settings, topic, from_beginning=from_beginning)) as consumer,
+    ):
         if not as_json:
             say(f"watching {topic}; the second column is how late a record is (Ctrl-C ends)")
-        for message in islice(_arrivals(consumer, settings, timeout), count):
+        for message in islice(_arrivals(consumer, settings, timeout_s), count):
             arrival = describe_arrival(message, int(time.time() * 1000))
             if as_json:
                 say_json(arrival)
