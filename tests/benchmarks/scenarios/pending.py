@@ -10,9 +10,11 @@ from tests.benchmarks.accounting import anonymous_bytes, disk_bytes
 from tests.benchmarks.loads import send
 from tests.benchmarks.peak import AnonymousPeak
 from tests.benchmarks.processes import Job
-from tests.benchmarks.restarts import PATIENCE_S, Restart, restart
+from tests.benchmarks.restarts import Restart, restart
 from tests.benchmarks.scale import FAR_MS
 from tests.benchmarks.trial import Trial, World, trial
+
+PATIENCE_S = 1_800
 
 
 @dataclass(frozen=True, slots=True)
