@@ -10,8 +10,8 @@ from storage.reclaim import Settling, close_slots, copy_sparse
 from storage.shard_files import CHECKPOINT, ShardFiles
 from storage.staging import Staging
 
-SLICE_ENTRIES = 2048
-APPLY_SLOTS = 4096
+SLICE_ENTRIES = 1024
+APPLY_SLOTS = 2048
 
 
 class Flush:
@@ -43,7 +43,8 @@ class Flush:
         self._opener = opener
         self._settling = settling
         self._in_memory = in_memory
-        self._fresh: list[tuple[int, int]] = []
+        self._fresh_slots: list[int] = []
+        self._fresh_positions: list[int] = []
 
     def steps(self) -> Iterator[int]:
         """Do it; yields about how many entries each step was worth."""
@@ -70,7 +71,9 @@ class Flush:
         size = max(1, min(SLICE_ENTRIES, options.run_records, options.slice_bytes // weight))
         for entries in frozen.slices(size):
             rows = self._shard.rows_for(entries, self._ledger.watermark_ms)
-            self._fresh += self.staging.write(rows)
+            slots, positions = self.staging.write(rows)
+            self._fresh_slots += slots
+            self._fresh_positions += positions
             yield len(entries)
 
     def _confirm(self, closed: int) -> None:
@@ -119,7 +122,7 @@ class Flush:
         self._opener.memory_from = NOWHERE
         if self.frozen is not None:
             self._ledger.counts.merge(self.frozen.counts)
-        self._opener.add_flushed(self._fresh)
+        self._opener.add_flushed(self._fresh_slots, self._fresh_positions)
         shard.bodies.drop_before(shard.checkpoint.watermark_ms)
         kept = shard.checkpoint.live.keys() | {shard.log.number(shard.log.end)}
         for number in [number for number in shard.log.segments if number not in kept]:

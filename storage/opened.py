@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.records import RECORD, Rows, in_order, rows_upto
+from storage.records import RECORD, Rows, in_order, joined, rows_upto
 from storage.store import Entry
 
 MERGE_ROWS = 32_768
@@ -74,7 +74,7 @@ class Opened:
         total = sum(map(len, runs))
         self._left += total
         if total <= MERGE_ROWS and len(runs) > 1:
-            runs = [in_order(np.concatenate(runs))]
+            runs = [in_order(joined(runs))]
         fresh: list[Batch] = []
         for rows in runs:
             if fresh and fresh[-1].last < key_at(rows, 0):
@@ -92,7 +92,7 @@ class Opened:
             if rows is None:
                 break
             self._entries += self._decode(rows)
-            self._rows = np.concatenate((self._rows, rows))
+            self._rows = joined((self._rows, rows))
         found = self._entries[:limit]
         if found and found[-1][0] > until_ms:
             del found[bisect_right(found, until_ms, key=itemgetter(0)) :]
@@ -141,7 +141,7 @@ class Opened:
             batch.take(rows_upto(batch.piece, *pivot)) for batch in rivals if batch.head <= pivot
         ]
         self._tidy(sum(map(len, parts)))
-        return parts[0] if len(parts) == 1 else in_order(np.concatenate(parts))
+        return parts[0] if len(parts) == 1 else in_order(joined(parts))
 
     def _tidy(self, taken: int) -> None:
         if taken:

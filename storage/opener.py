@@ -1,12 +1,13 @@
 """Opens wheel slots in order: reads their chains and hands the live rows to `Opened`."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
 
 from storage.ledger import Ledger
 from storage.opened import Opened
-from storage.records import Rows, Run
+from storage.records import Column, Rows, Run
 from storage.shard_files import ShardFiles
 
 NOWHERE = 2**63 - 1
@@ -60,21 +61,20 @@ class SlotOpener:
             self._step(self.next_slot)
         self._hand_over()
 
-    def add_flushed(self, fresh: list[tuple[int, int]]) -> None:
-        """Open runs (slot, position) just flushed for slots already begun."""
-        self._note_later(fresh)
-        runs = [
-            self._shard.log.run(position) for slot, position in fresh if slot < self.begun_below
-        ]
+    def add_flushed(self, slots: list[int], positions: list[int]) -> None:
+        """Open runs just flushed, in slot order, as far as their slots are begun already."""
+        self._note_later(np.array(slots, np.int64))
+        begun = bisect_left(slots, self.begun_below)
+        runs = [self._shard.log.run(position) for position in positions[:begun]]
         self._collect([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
         self._hand_over()
 
-    def _note_later(self, fresh: list[tuple[int, int]]) -> None:
+    def _note_later(self, slots: Column) -> None:
         wheel = self._shard.wheel
-        for slot, _ in fresh:
+        ahead = slots[slots >= self.begun_below]
+        for slot in ahead[np.isin(ahead % wheel.slots, list(self._later))].tolist():
             place = slot % wheel.slots
-            if slot >= self.begun_below and place in self._later:
-                self._later[place] = min(self._later[place], slot)
+            self._later[place] = min(self._later[place], slot)
         heads = wheel.heads(np.array(list(self._later), np.int64))
         for place, head in zip(list(self._later), heads, strict=True):
             if not head.records or head.time >= self.begun_below:

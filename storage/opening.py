@@ -124,7 +124,8 @@ def _assemble(
         (folder / name).mkdir(exist_ok=True)
     if checkpoint is None:
         (folder / WHEEL).unlink(missing_ok=True)
-        checkpoint = Checkpoint(options.bound(), boot_id=boot_id())
+        passed = committed.watermark_ms // options.precision_ms
+        checkpoint = Checkpoint(options.bound(), closed=passed, boot_id=boot_id())
     _check_wheel_size(folder, options, checkpoint)
     wheel = map_wheel(folder / WHEEL, options.slots, files)
     log = TimerLog(folder / LOG, options.segment_bytes, files)

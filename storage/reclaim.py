@@ -2,12 +2,10 @@
 
 from collections.abc import Generator, Iterator
 
-import numpy as np
-
 from storage.counts import Counts
 from storage.opener import SlotOpener
 from storage.options import RECORD_BYTES
-from storage.records import Head, Rows, Run, in_order
+from storage.records import Head, Rows, Run, in_order, joined
 from storage.shard_files import ShardFiles
 from storage.staging import Staging
 
@@ -24,7 +22,7 @@ def close_slots(
     """Close the chains of slot numbers up to `last`: what is due later begins a chain anew.
 
     Yields the records looked at after each piece of work. Changes nothing but `staging`."""
-    for place in shard.wheel.begun_by(last):
+    for place in shard.wheel.begun_in(shard.checkpoint.closed, last):
         later = yield from _later_runs(shard, staging.head(place), last, settle)
         staging.restart(place)
         yield from _rewrite(staging, later)
@@ -102,16 +100,16 @@ def _copy_chain(
     if head.records > JOINED_RECORDS:
         yield from _rewrite(staging, [run.rows for run in reversed(runs)])
     else:
-        yield from _rewrite(staging, _joined(runs[::-1], shard.options.run_records))
+        yield from _rewrite(staging, _merged(runs[::-1], shard.options.run_records))
 
 
-def _joined(runs: list[Run], most_records: int) -> list[Rows]:
+def _merged(runs: list[Run], most_records: int) -> list[Rows]:
     """Runs oldest first as fewer, longer ones, each of one slot."""
-    joined: list[Rows] = []
+    merged: list[Rows] = []
     for slot in sorted({run.slot for run in runs}):
-        rows = in_order(np.concatenate([run.rows for run in runs if run.slot == slot]))
-        joined += [rows[at : at + most_records] for at in range(0, rows.size, most_records)]
-    return joined
+        rows = in_order(joined([run.rows for run in runs if run.slot == slot]))
+        merged += [rows[at : at + most_records] for at in range(0, rows.size, most_records)]
+    return merged
 
 
 def _sparsest(shard: ShardFiles, staging: Staging) -> int | None:

@@ -1,5 +1,6 @@
 """The timer log's records and runs, as bytes and as numpy rows (FORMAT.md, "Runs")."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
@@ -38,6 +39,7 @@ HEADER = np.dtype(
         ("count", "<u4"),
     ]
 )
+_OPAQUE = np.dtype((np.void, RECORD_BYTES))
 RUN_MAGIC = int.from_bytes(b"TLR1", "little")
 CRC_FROM = 8
 assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
@@ -90,11 +92,21 @@ def in_order(rows: Rows) -> Rows:
     return ordered
 
 
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts as one array (as plain bytes: numpy compares field names otherwise)."""
+    if len(parts) == 1:
+        return parts[0]
+    rows: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(RECORD)
+    return rows
+
+
 def stretches(column: Column) -> list[tuple[int, int]]:
     """Start and length of each stretch of equal values."""
-    starts = np.flatnonzero(np.diff(column, prepend=column[:1] - 1))
-    lengths = np.diff(starts, append=column.size)
-    return list(zip(starts.tolist(), lengths.tolist(), strict=True))
+    if not column.size:
+        return []
+    starts = [0, *(np.flatnonzero(column[1:] != column[:-1]) + 1).tolist()]
+    ends = [*starts[1:], column.size]
+    return [(start, end - start) for start, end in zip(starts, ends, strict=True)]
 
 
 def seal(block: Rows, runs: list[tuple[int, int]]) -> memoryview:

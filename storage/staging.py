@@ -28,7 +28,6 @@ class Staging:
     def __init__(self, wheel: TimerWheel, log: TimerLog, precision_ms: int) -> None:
         self.heads: dict[int, Head] = {}
         self.live: Counter[int] = Counter()
-        self.fresh: list[tuple[int, int]] = []
         self._wheel = wheel
         self._log = log
         self._precision_ms = precision_ms
@@ -44,8 +43,8 @@ class Staging:
             self.live[self._log.number(run.position)] -= run.count
         self.heads[slot % self._wheel.slots] = EMPTY
 
-    def write(self, rows: Rows) -> list[tuple[int, int]]:
-        """Append sorted rows as one run per slot; (slot number, position) of each run."""
+    def write(self, rows: Rows) -> tuple[list[int], list[int]]:
+        """Append sorted rows as one run per slot; slot number and position of each run."""
         slots = rows["due_ms"] // self._precision_ms
         runs = stretches(slots)
         block, starts = _block(rows, runs)
@@ -56,7 +55,7 @@ class Staging:
         self._link(block, starts, numbers, positions, counts)
         self._log.write(seal(block, list(zip(starts, counts, strict=True))))
         self.live[self._log.number(base)] += rows.size
-        return list(zip(numbers, positions, strict=True))
+        return numbers, positions
 
     def _link(
         self,

@@ -3,6 +3,7 @@
 import mmap
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,10 @@ def checks(slots: Rows) -> npt.NDArray[np.uint32]:
 def slot_rows(heads: Sequence[Head]) -> Rows:
     """The slots for `heads`, checks included; an EMPTY head gives an all-zero slot."""
     rows = np.zeros(len(heads), SLOT)
-    rows["time"] = [head.time if head.records else 0 for head in heads]
-    rows["first"] = [head.first if head.records else 0 for head in heads]
-    rows["last"] = [head.last if head.records else 0 for head in heads]
-    rows["count"] = [head.records for head in heads]
+    fields = np.fromiter(chain.from_iterable(heads), np.int64, 4 * len(heads)).reshape(-1, 4)
+    fields[fields[:, 3] == 0] = 0
+    for column, name in enumerate(("time", "first", "last", "count")):
+        rows[name] = fields[:, column]
     rows["check"] = checks(rows)
     return rows
 
@@ -73,11 +74,13 @@ class TimerWheel:
         stale = np.flatnonzero((self.cells["count"] > 0) & (self.cells["time"] < slot))
         self.store(stale.tolist(), [EMPTY] * stale.size)
 
-    def begun_by(self, slot: int) -> list[int]:
-        """Every place whose chain holds records of slot number `slot` or lower."""
-        held = (self.cells["count"] > 0) & (self.cells["time"] <= slot)
-        places: list[int] = np.flatnonzero(held).tolist()
-        return places
+    def begun_in(self, first: int, last: int) -> list[int]:
+        """Every place whose chain's lowest slot number lies in [first, last]."""
+        width = min(last - first + 1, self.slots)
+        places = np.arange(first, first + max(width, 0)) % self.slots
+        cells = self.cells[places]
+        held: list[int] = places[(cells["count"] > 0) & (cells["time"] <= last)].tolist()
+        return held
 
     def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
         """The first slot number in [first, last] whose chain may hold records of it.
