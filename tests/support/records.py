@@ -156,14 +156,15 @@ def _note(message: Message, seen: list[Incoming], ended: set[int]) -> None:
     error, partition = message.error(), message.partition()
     assert partition is not None
     if error is None:
-        seen.append(_incoming(message))
+        seen.append(incoming(message))
     elif error.code() == KafkaError._PARTITION_EOF:
         ended.add(partition)
     else:
         raise KafkaException(error)
 
 
-def _incoming(message: Message) -> Incoming:
+def incoming(message: Message) -> Incoming:
+    """The record that a consumer got."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None

@@ -1,0 +1,110 @@
+"""One installation of the proxy on a broker: its own topics and group, targets, processes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.conservation import Ends, await_ends, judge
+from tests.support.proxy_process import ProxyProcess
+from tests.support.records import Outgoing, new_topic, write
+
+SESSION_TIMEOUT_MS = 6_000
+"""The shortest that a broker allows unless it is told otherwise."""
+WRITE_TIMEOUT_S = 30
+BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
+
+
+class Installation:
+    """Topics that nobody else uses, and proxies that serve them.
+
+    The ingress topic exists before the first proxy starts, so that records may wait for it.
+    """
+
+    def __init__(self, bootstrap: str, folder: Path, partitions: int = 2) -> None:
+        self.bootstrap = bootstrap
+        self.name = f"t{uuid.uuid4().hex[:8]}"
+        self.targets: list[str] = []
+        self.proxies: dict[str, ProxyProcess] = {}
+        self._folder = folder
+        self._create(self.ingress, partitions, BROKER_STAMPED)
+
+    @property
+    def ingress(self) -> str:
+        return f"{self.name}.ingress"
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.name}.dead-letters"
+
+    @property
+    def outcomes(self) -> str:
+        return f"{self.name}.outcomes"
+
+    def settings(self, instance: str, **more: Any) -> dict[str, Any]:
+        """Settings of a proxy of this installation; `more` replaces whole sections."""
+        return {
+            "kafka": self.kafka(),
+            "topics": {
+                "ingress": self.ingress,
+                "dead_letters": self.dead_letters,
+                "outcomes": self.outcomes,
+                "settings": f"{self.name}.settings",
+            },
+            "group_id": f"{self.name}.proxy",
+            "instance_id": instance,
+            **more,
+        }
+
+    def kafka(self, **more: str) -> dict[str, str]:
+        """The proxy's client settings, with a short session."""
+        session = {"session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+        return {"bootstrap.servers": self.bootstrap, **session, **more}
+
+    def proxy(self, instance: str = "one", **more: Any) -> ProxyProcess:
+        """A proxy with a data folder of its own, not started yet; the same name is the same one."""
+        if instance not in self.proxies:
+            settings = self.settings(instance, **more)
+            self.proxies[instance] = ProxyProcess(self._folder / instance, settings)
+        return self.proxies[instance]
+
+    def target(
+        self, about: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """A target topic stamped by the broker, so that nobody's clock but its own judges."""
+        settings = {**BROKER_STAMPED, **(config or {})}
+        topic = new_topic(self.bootstrap, f"{self.name}.{about}", partitions, settings)
+        self.targets.append(topic)
+        return topic
+
+    def send(self, records: Iterable[Outgoing]) -> None:
+        """Write records into the ingress."""
+        write(self.bootstrap, self.ingress, records)
+
+    def await_ends(self, records: int, timeout_s: float = 60) -> None:
+        """Return when at least so many ingress records have ended, one way or the other."""
+        await_ends(self, records, timeout_s)
+
+    def judge(self, timeout_s: float = 60) -> Ends:
+        """Wait for the end of every ingress record, stop the proxies, and judge the topics."""
+        await_ends(self, None, timeout_s)
+        for proxy in self.proxies.values():
+            if proxy.is_running:
+                assert proxy.stop() == 0, proxy.log_tail()
+        return judge(self)
+
+    def close(self) -> None:
+        """Kill what runs; show every log, for pytest to print when the test has failed."""
+        for proxy in self.proxies.values():
+            proxy.kill()
+            print(proxy.log_tail())
+
+    def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        wanted = NewTopic(topic, partitions, 1, config=dict(config))
+        admin.create_topics([wanted])[topic].result(WRITE_TIMEOUT_S)
