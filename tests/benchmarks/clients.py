@@ -11,6 +11,7 @@ from tests.benchmarks.errors import BenchmarkError
 Setting = str | int | float | bool
 Headers = list[tuple[str, str | bytes | None]]
 
+ERRORS_ONLY = 3
 ROOM_MESSAGES = 400_000
 
 
@@ -18,6 +19,7 @@ def producer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = N
     """An idempotent producer that calls back for failed records only."""
     settings: dict[str, object] = {
         "bootstrap.servers": bootstrap_servers,
+        "log_level": ERRORS_ONLY,
         "enable.idempotence": True,
         "linger.ms": 5,
         "queue.buffering.max.messages": ROOM_MESSAGES,
@@ -33,6 +35,7 @@ def consumer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = N
     """A read_committed consumer that fetches ahead and never backs off for a second."""
     settings: dict[str, object] = {
         "bootstrap.servers": bootstrap_servers,
+        "log_level": ERRORS_ONLY,
         "group.id": f"benchmark-{os.getpid()}",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",

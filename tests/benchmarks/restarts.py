@@ -24,7 +24,8 @@ PENDING_METRIC = "delay_proxy_shard_pending_records"
 class Restart:
     """One way back: seconds from the start of the process to the first record at the consumer.
 
-    `pending_after` is what the proxy itself says is waiting; None when it says nothing.
+    `pending_after` is what the proxy itself says is waiting; None when it says nothing. It may
+    count what ended shortly before the process was killed, never less than what waits.
     """
 
     how: str
@@ -85,9 +86,9 @@ def _first_delivery_s(arrivals: Arrivals, started_ms: float, log_tail: str) -> f
 
 
 def _pending_after(made: Trial, waiting: int) -> int | None:
-    """What the proxy says is pending, once it says what is expected or 10 s have passed."""
+    """What the proxy says is pending, once that is enough or 10 s have passed."""
     deadline_s = time.monotonic() + 10
-    while (pending := made.proxy.metric(PENDING_METRIC)) != waiting:
+    while (pending := made.proxy.metric(PENDING_METRIC)) is None or pending < waiting:
         if time.monotonic() > deadline_s:
             break
         time.sleep(0.2)

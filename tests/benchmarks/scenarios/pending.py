@@ -22,7 +22,7 @@ class Pending:
     """What many waiting records cost. Memory is the proxy's, mapped files apart.
 
     `rebuilt_per_s` counts from the start of the process to the first delivery, after its disk
-    was taken away; `lost` is by how much the proxy's own count was off after the restarts.
+    was taken away; `lost` is by how much the proxy's own count fell short after restarts.
     """
 
     records: int
@@ -65,9 +65,7 @@ def _measure(made: Trial) -> Pending:
         disk_bytes_per_record=round(held_bytes / count, 1),
         restarts=restarts,
         rebuilt_per_s=round(count / restarts[-1].first_delivery_s),
-        lost=sum(
-            abs(count - back.pending_after) for back in restarts if back.pending_after is not None
-        ),
+        lost=sum(_lost(back, count) for back in restarts),
     )
 
 
@@ -78,6 +76,10 @@ def _load(made: Trial, count: int) -> float:
         generator.result(PATIENCE_S)
     made.wait_until_ingested(PATIENCE_S)
     return time.monotonic() - started_s
+
+
+def _lost(back: Restart, waiting: int) -> int:
+    return 0 if back.pending_after is None else max(0, waiting - back.pending_after)
 
 
 def _lose_disk(made: Trial) -> None:
