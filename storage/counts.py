@@ -75,6 +75,16 @@ class ChunkCounts:
         self._lowest = min(self._lowest, int(used[0]) + other.base - self.base)
         self.total += other.total
 
+    def counts_same(self, other: "ChunkCounts") -> bool:
+        """Whether both count the same offsets, as far as their chunks tell."""
+        mine, others = self.copy(), other.copy()
+        shift = max(mine.shift, others.shift)
+        mine.coarsen_to(shift)
+        others.coarsen_to(shift)
+        mine, others = mine.copy(), others.copy()
+        same_place = mine.base == others.base or not mine.total
+        return same_place and np.array_equal(mine.counts, others.counts)
+
     def copy(self) -> "ChunkCounts":
         """An independent copy without the empty chunks at either end."""
         used = np.flatnonzero(self.counts)

@@ -21,12 +21,15 @@ class TimerLog:
 
     A block never straddles segments: what is left of one stays zero."""
 
-    def __init__(self, folder: Path, segment_bytes: int, files: Files) -> None:
+    def __init__(
+        self, folder: Path, segment_bytes: int, files: Files, *, writable: bool = True
+    ) -> None:
         self.folder = folder
         self.segment_bytes = segment_bytes
         self.end = 0
         self.segments: dict[int, Segment] = {}
         self._files = files
+        self._writable = writable
 
     def path(self, number: int) -> Path:
         """The file of segment `number`."""
@@ -45,7 +48,9 @@ class TimerLog:
             raise StoreDamaged(f"{path} is missing, though records in it pend") from None
         if size_bytes != self.segment_bytes:
             raise StoreDamaged(f"{path} has {size_bytes} bytes instead of {self.segment_bytes}")
-        self.segments[number] = Segment(path, self.segment_bytes, self._files, create=False)
+        self.segments[number] = Segment(
+            path, self.segment_bytes, self._files, writable=self._writable
+        )
 
     def reserve(self, size_bytes: int) -> int:
         """Where the next block of `size_bytes` goes; opens a new segment when it must."""

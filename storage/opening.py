@@ -4,8 +4,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage.bodies import BodyFiles
 from storage.checkpoint import Checkpoint, boot_id, read_checkpoint
 from storage.errors import StorageFull, StoreDamaged, StoreMismatch
+from storage.examination import Examination
 from storage.files import Files
 from storage.folder import FolderLock
 from storage.ledger import Ledger
@@ -14,7 +16,7 @@ from storage.options import Options
 from storage.repair import attach_log, cut_log, mend_wheel
 from storage.shard_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL, ShardFiles
 from storage.store import Codec
-from storage.wheel import map_wheel
+from storage.wheel import TimerWheel, map_wheel
 from storage.wheel_store import OpenReport, WheelStore
 
 
@@ -129,11 +131,17 @@ def _assemble(
     _check_wheel_size(folder, options, checkpoint)
     wheel = map_wheel(folder / WHEEL, options.slots, files)
     log = TimerLog(folder / LOG, options.segment_bytes, files)
-    attach_log(log, checkpoint)
-    mend_wheel(wheel, log, checkpoint)
-    cut_log(log)
-    shard = ShardFiles(folder, options, codec, files, wheel, log, checkpoint)
-    return WheelStore(shard, _ledger(checkpoint, committed), report, lock.release)
+    try:
+        attach_log(log, checkpoint)
+        mend_wheel(wheel, log, checkpoint)
+        if checkpoint.boot_id != boot_id() or not checkpoint.boot_id:
+            _survived_restart(folder, wheel, log, checkpoint)
+        cut_log(log)
+        shard = ShardFiles(folder, options, codec, files, wheel, log, checkpoint)
+        return WheelStore(shard, _ledger(checkpoint, committed), report, lock.release)
+    except BaseException:
+        log.close()
+        raise
 
 
 def _check_wheel_size(folder: Path, options: Options, checkpoint: Checkpoint) -> None:
@@ -141,6 +149,15 @@ def _check_wheel_size(folder: Path, options: Options, checkpoint: Checkpoint) ->
     size_bytes = path.stat().st_size if path.exists() else 0
     if checkpoint.log_end and size_bytes != options.slots * 32:
         raise StoreDamaged(f"{path} has {size_bytes} bytes instead of {options.slots * 32}")
+
+
+def _survived_restart(
+    folder: Path, wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint
+) -> None:
+    """Look at everything: when the machine stopped, writes may have been lost in any order."""
+    findings = Examination(wheel, log, checkpoint, BodyFiles(folder / BODIES, Files())).findings()
+    if findings:
+        raise StoreDamaged(f"after a restart of the machine: {findings[0]}")
 
 
 def _ledger(checkpoint: Checkpoint, committed: Committed) -> Ledger:

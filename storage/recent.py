@@ -86,8 +86,8 @@ class Recent:
         if not self._by_due:
             self.first_offset = None
 
-    def slices(self, size: int) -> Iterator[list[Entry]]:
-        """What is left of the table in due order, `size` entries at a time.
+    def slices(self, most_entries: int) -> Iterator[list[Entry]]:
+        """What is left of the table in due order, `most_entries` at a time.
 
         Entries may end between two slices; those are left out or harmlessly included."""
         keys = np.fromiter(self._by_due, np.int64, len(self._by_due))
@@ -95,9 +95,9 @@ class Recent:
         waiting: list[Entry] = []
         for due_ms in keys.tolist():
             waiting += self._by_due.get(due_ms, ())
-            while len(waiting) >= size:
-                yield waiting[:size]
-                del waiting[:size]
+            while len(waiting) >= most_entries:
+                yield waiting[:most_entries]
+                del waiting[:most_entries]
         if waiting:
             yield waiting
 

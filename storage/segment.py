@@ -10,11 +10,20 @@ from storage.files import Files
 class Segment:
     """A log file of `size_bytes`. What is not written yet reads as zeros and takes no space."""
 
-    def __init__(self, path: Path, size_bytes: int, files: Files, *, create: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        size_bytes: int,
+        files: Files,
+        *,
+        create: bool = False,
+        writable: bool = True,
+    ) -> None:
         self.path = path
         self.size_bytes = size_bytes
         self._files = files
-        flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        flags |= os.O_CREAT | os.O_TRUNC if create else 0
         self._fd = os.open(path, flags, 0o644)
         try:
             if create:

@@ -118,6 +118,6 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
     return TimerWheel(np.frombuffer(mapped, SLOT), files)
 
 
-def copy_wheel(path: Path, files: Files) -> TimerWheel:
+def copy_wheel(path: Path) -> TimerWheel:
     """The wheel's contents in memory, for looking only."""
-    return TimerWheel(np.fromfile(path, SLOT), files)
+    return TimerWheel(np.fromfile(path, SLOT), Files())

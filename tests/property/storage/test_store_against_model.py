@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from storage.files import Files
+from storage.inspection import verify
 from storage.opening import Committed
 from storage.store import Entry
 from storage.wheel_store import WheelStore
@@ -163,6 +164,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.store.flush(self.next_offset)
         if not self.uncommitted:
             assert self.store.covered == self.next_offset
+        assert verify(self.folder).findings == []
 
     @rule(others_went_on_ms=st.sampled_from([0, 0, 150, LAP_MS, 3 * LAP_MS]))
     def reopen(self, others_went_on_ms: int) -> None:
@@ -187,6 +189,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     def lose_memory(self) -> None:
         self.store.close()
+        assert verify(self.folder).findings == [] or not (self.folder / "checkpoint").exists()
         lost = {e[1] for e in self.uncommitted}
         self.log = [e for e in self.log if e[1] not in lost]
         self.model = [e for e in self.model if e[1] not in lost]
