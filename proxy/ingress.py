@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Final, Protocol, cast
 
 import structlog
@@ -22,6 +23,7 @@ from confluent_kafka import (
 
 from proxy.errors import InstanceConflict
 from proxy.message import Message
+from proxy.protocol import UNREADABLE, Headers
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
@@ -29,6 +31,10 @@ STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
 
 log = structlog.get_logger(__name__)
+
+_read_headers = methodcaller("headers")
+"""Not a plain call: the interpreter's fast path for those lets the client's failure go unseen, to
+surface in whatever is called next."""
 
 
 class Owner(Protocol):
@@ -44,6 +50,22 @@ class Owner(Protocol):
         """These went without asking: another worker may have them already."""
 
 
+class UnreadableMessage:
+    """A record with a header name that is not UTF-8; it says so in place of its headers.
+
+    The broker takes any bytes as a name, and clients other than Java's write them. The client
+    library fails to decode it once, and the process crashes when the headers are asked for again.
+    """
+
+    def __init__(self, message: Message) -> None:
+        self.partition, self.offset = message.partition, message.offset
+        self.key, self.value, self.timestamp = message.key, message.value, message.timestamp
+
+    def headers(self) -> Headers:
+        """The mark that the protocol rejects."""
+        return [(UNREADABLE, None)]
+
+
 @dataclass(slots=True)
 class Fetched:
     """Records and ends of partitions, by partition; `append_ms` is the broker's newest stamp."""
@@ -54,6 +76,10 @@ class Fetched:
 
     def add(self, message: Message) -> None:
         """One record, behind those of its partition."""
+        try:
+            _read_headers(message)
+        except SystemError:
+            message = UnreadableMessage(message)
         bucket = self.records.get(message.partition())
         if bucket is None:
             self.records[message.partition()] = [message]

@@ -16,6 +16,7 @@ from proxy.protocol import (
     ERROR_DETAIL,
     INGRESS_KEY,
     ORIGIN,
+    UNREADABLE,
     Headers,
     Rejection,
 )
@@ -85,7 +86,7 @@ def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:
         (ERROR_DETAIL, letter.reason.detail.encode("utf-8", "backslashreplace")),
         (ORIGIN, origin.encode()),
     ]
-    names = {name for name, _ in said}
+    names = {UNREADABLE, *(name for name, _ in said)}
     return [header for header in letter.headers if header[0] not in names] + said
 
 

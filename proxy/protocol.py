@@ -31,6 +31,8 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 INGRESS_KEY: Final = "timer-ingress-key"
 """Private: keeps the ingress record's own key when `timer-key` gave another for the target."""
+UNREADABLE: Final = "timer-unreadable"
+"""Private: stands in place of headers that the client library cannot decode."""
 
 REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY})
@@ -227,6 +229,11 @@ def _read_partition(raw: bytes | None) -> int | Rejection:
 
 
 def _stranger(name: str) -> Rejection:
+    if name == UNREADABLE:
+        return Rejection(
+            "header-unreadable",
+            "a header's name is not UTF-8: the headers are left out here, and stand in the ingress",
+        )
     if name in NOT_YET:
         return Rejection(
             "header-unsupported", f"the header {name} is not served by this version of the proxy"
