@@ -26,6 +26,7 @@ from proxy.cli.dev import TRIAL_PARTITIONS, make_topics
 from proxy.cli.options import AsJson, settings_for_embedded
 from proxy.cli.output import progress, say, say_json, say_table
 from proxy.cli.stopping import StopAsked, stop_raises
+from proxy.clock import wall_clock_ms
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import pick_free
 from proxy.errors import ProxyError
@@ -128,7 +129,7 @@ class _Demo:
             consumer.close()
 
     def _send(self, settings: Settings) -> tuple[list[Wanted], dict[str, Sent]]:
-        plan = make_plan(settings, int(time.time() * 1000), SEED)
+        plan = make_plan(settings, wall_clock_ms(), SEED)
         self._tell(f"sending {len(plan)} records to {settings.topics.ingress}")
         sent: dict[str, Sent] = {}
         with explained(settings):
@@ -214,7 +215,7 @@ def _arrival(message: Message) -> Arrival:
         message.value(),
         headers_of(message),
         message.timestamp()[1],
-        int(time.time() * 1000),
+        wall_clock_ms(),
     )
 
 

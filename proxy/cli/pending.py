@@ -1,20 +1,33 @@
-"""`pending`: what waits, by target from the running proxy, and by due time from the local store."""
+"""`pending`: what waits, by target from the running proxy, or by due time from the local data."""
 
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.cli.local_shards import local_shards
 from proxy.cli.options import AsJson, Config, settings_for
 from proxy.cli.output import say, say_json, say_table
+from proxy.clock import wall_clock_ms
 from proxy.errors import ProxyError
 from proxy.settings import AdminSettings
+from storage.store import Entry
 
 ANSWER_LIMIT_S = 5.0
 FAMILY = "delay_proxy_pending_records"
+SPANS_MS = {
+    "overdue": 0,
+    "within a minute": 60_000,
+    "within an hour": 3_600_000,
+    "within a day": 86_400_000,
+    "within a week": 7 * 86_400_000,
+}
+LATER = "later"
 
 
 class ProxyUnreachable(ProxyError):
@@ -25,21 +38,39 @@ def pending(
     admin: Annotated[
         str | None, typer.Option("--admin", help="host:port of the proxy's admin server.")
     ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Count on disk instead, by due time too; exact for a stopped proxy."),
+    ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the running proxy how many records wait, by target."""
-    settings = settings_for(config)
-    address = admin or f"{_reachable(settings.admin)}:{settings.admin.port}"
-    by_target = read_pending(fetch_metrics(address, settings.admin.token))
+    """Say how many records wait, by target: ask the running proxy, or read its data folder."""
+    if data_dir is not None:
+        entries = (entry for shard in local_shards(data_dir) for entry in shard.entries())
+        by_target, by_due = count_entries(entries, wall_clock_ms())
+    else:
+        settings = settings_for(config)
+        address = admin or f"{_reachable(settings.admin)}:{settings.admin.port}"
+        by_target, by_due = read_pending(fetch_metrics(address, settings.admin.token)), {}
     total = sum(by_target.values())
     if as_json:
-        say_json({"pending": total, "by_target": by_target})
+        due = {"by_due": by_due} if data_dir is not None else {}
+        say_json({"pending": total, "by_target": by_target, **due})
         return
-    if by_target:
-        rows = [(target, f"{count:,}") for target, count in by_target.items()]
-        say_table(["target", "records waiting"], rows)
+    _show("target", by_target)
+    _show("due", by_due)
     say(f"{total:,} records wait.")
+
+
+def count_entries(entries: Iterable[Entry], now_ms: int) -> tuple[dict[str, int], dict[str, int]]:
+    """How many by target, the most first, and how many by time to go, the nearest first."""
+    by_target: Counter[str] = Counter()
+    by_due = dict.fromkeys([*SPANS_MS, LATER], 0)
+    for due_ms, _offset, target, *_ in entries:
+        by_target[target] += 1
+        by_due[_span(due_ms - now_ms)] += 1
+    return dict(by_target.most_common()), {span: count for span, count in by_due.items() if count}
 
 
 def fetch_metrics(address: str, token: str | None) -> str:
@@ -58,7 +89,7 @@ def fetch_metrics(address: str, token: str | None) -> str:
     except (OSError, ValueError) as error:
         raise ProxyUnreachable(
             f"No proxy answers at http://{address}: {getattr(error, 'reason', error)}.",
-            "Start it, or name its admin server with --admin host:port.",
+            "Start it, name its admin server with --admin host:port, or read its --data-dir.",
         ) from None
 
 
@@ -70,6 +101,16 @@ def read_pending(metrics_text: str) -> dict[str, int]:
             for sample in family.samples:
                 counts[sample.labels["target"]] += int(sample.value)
     return dict(counts.most_common())
+
+
+def _show(what: str, counts: dict[str, int]) -> None:
+    if counts:
+        rows = [(name, f"{count:,}") for name, count in counts.items()]
+        say_table([what, "records waiting"], rows)
+
+
+def _span(left_ms: int) -> str:
+    return next((span for span, length_ms in SPANS_MS.items() if left_ms <= length_ms), LATER)
 
 
 def _reachable(admin: AdminSettings) -> str:

@@ -1,6 +1,5 @@
 """`send`: one record to the ingress topic, from the shell."""
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ from confluent_kafka import Message, Producer
 from proxy.cli.connection import Connection, client_config, explain, explained
 from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.output import say, say_json, shown_duration, shown_time
+from proxy.clock import wall_clock_ms
 from proxy.errors import BrokerUnreachable
 from proxy.protocol import DELAY, DELIVER_AT, LEVEL, TOPIC
 from proxy.settings import Settings
@@ -46,7 +46,7 @@ def send(
     if as_json:
         say_json({"origin": origin, "topic": topic, "due_ms": due_ms})
         return
-    wait_ms = due_ms - int(time.time() * 1000)
+    wait_ms = due_ms - wall_clock_ms()
     when = f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}" if wait_ms > 0 else "at once"
     say(f"sent as {origin}; due in {topic}: {when}")
 

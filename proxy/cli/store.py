@@ -1,5 +1,105 @@
-"""`store`: looks into the local data of a proxy that is stopped."""
+"""`store`: looks into the local data, without changing it."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="The local data of a stopped proxy.", no_args_is_help=True)
+from proxy.cli.local_shards import LocalShard, local_shards
+from proxy.cli.options import AsJson, Config, settings_for
+from proxy.cli.output import say, say_json, say_table, shown_bytes, shown_time
+from storage.inspection import Verdict
+from storage.store import Entry
+
+app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="The proxy's data folder; beats the settings.")
+]
+
+
+@app.command("verify")
+def verify_store(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Check every file of every shard; exit code 1 when one is damaged."""
+    verdicts = [(shard.name, shard.verify()) for shard in _shards(data_dir, config)]
+    damaged = sum(bool(verdict.findings) for _, verdict in verdicts)
+    if as_json:
+        say_json({"shards": [_as_json(*one) for one in verdicts], "damaged": damaged})
+    else:
+        say_table(
+            ["shard", "pending", "runs", "segments", "covered", "watermark"],
+            [_row(*one) for one in verdicts],
+        )
+        for name, verdict in verdicts:
+            for finding in verdict.findings:
+                say(f"{name}: {finding}")
+        say(f"{damaged} of {len(verdicts)} shards are damaged." if damaged else "All is well.")
+    raise typer.Exit(1 if damaged else 0)
+
+
+@app.command("dump")
+def dump_store(
+    data_dir: DataDir = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many a shard.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what waits on disk, by shard and due time; a running proxy has more in memory."""
+    for shard in _shards(data_dir, config):
+        for entry in islice(shard.entries(), limit):
+            if as_json:
+                say_json(_entry_json(shard, entry))
+            else:
+                say("  ".join(_entry_cells(shard, entry)))
+
+
+def _shards(data_dir: Path | None, config: Path | None) -> list[LocalShard]:
+    return local_shards(data_dir or settings_for(config).data_dir)
+
+
+def _row(name: str, verdict: Verdict) -> list[str]:
+    watermark = shown_time(verdict.watermark_ms) if verdict.watermark_ms >= 0 else ""
+    counts = (verdict.pending, verdict.runs, verdict.segments, verdict.covered)
+    return [name, *(f"{count:,}" for count in counts), watermark]
+
+
+def _as_json(name: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "shard": name,
+        "folder": str(verdict.folder),
+        "findings": verdict.findings,
+        "pending": verdict.pending,
+        "pending_by_target": verdict.pending_by_target,
+        "covered": verdict.covered,
+        "watermark_ms": verdict.watermark_ms,
+        "cursor": verdict.cursor,
+    }
+
+
+def _entry_json(shard: LocalShard, entry: Entry) -> dict[str, Any]:
+    due_ms, offset, target, partition, key, value, headers = entry
+    return {
+        "shard": shard.name,
+        "offset": offset,
+        "due_ms": due_ms,
+        "target": target,
+        "partition": None if partition < 0 else partition,
+        "key": _text(key),
+        "value": _text(value),
+        "headers": {name: _text(raw) for name, raw in headers or []},
+    }
+
+
+def _entry_cells(shard: LocalShard, entry: Entry) -> Iterator[str]:
+    due_ms, offset, target, _partition, key, value, _headers = entry
+    yield shown_time(due_ms)
+    yield f"{shard.name}/{offset}"
+    yield target
+    yield shown_bytes(key)
+    yield shown_bytes(value)
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode("utf-8", "backslashreplace")

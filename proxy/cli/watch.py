@@ -19,6 +19,7 @@ from proxy.cli.connection import (
 from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.output import say, say_json, shown_bytes, shown_time
 from proxy.cli.stopping import StopAsked, stop_raises
+from proxy.clock import wall_clock_ms
 from proxy.protocol import DUE, ORIGIN
 from proxy.settings import Settings
 
@@ -46,7 +47,7 @@ def watch(
         if not as_json:
             say(f"watching {topic}; the second column is how late a record is (Ctrl-C ends)")
         for message in islice(_arrivals(consumer, settings, timeout_s), count):
-            arrival = describe_arrival(message, int(time.time() * 1000))
+            arrival = describe_arrival(message, wall_clock_ms())
             if as_json:
                 say_json(arrival)
             else:

@@ -1,0 +1,78 @@
+"""The shards' folders in a data folder, read from outside; the proxy need not run."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from proxy.errors import ProxyError
+from proxy.message import BodyCodec
+from storage.errors import StorageError
+from storage.inspection import Verdict, dump, verify
+from storage.shard_files import CHECKPOINT, DAMAGED
+from storage.store import Entry
+
+READ_AT_ONCE = 1000
+_SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
+
+
+class NoLocalData(ProxyError):
+    """The data folder holds no shard."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"There is no local data in {data_dir.absolute()}.",
+            "Name the proxy's folder with --data-dir; a proxy that has just started writes later.",
+        )
+
+
+class LocalDataUnreadable(ProxyError):
+    """A shard's folder contradicts itself; the proxy puts it aside and rebuilds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShard:
+    """One ingress partition's folder; `name` is `<topic>-<partition>`."""
+
+    name: str
+    folder: Path
+
+    def verify(self) -> Verdict:
+        """Check every file of it; a shard that has not been written yet is sound and empty."""
+        if not any(path.exists() for path in (self.folder / CHECKPOINT, self.folder / DAMAGED)):
+            return Verdict(self.folder)
+        return verify(self.folder)
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries on disk in (due, offset) order. Raises LocalDataUnreadable."""
+        codec = BodyCodec()
+        found = dump(self.folder)
+        try:
+            while rows := list(islice(found, READ_AT_ONCE)):
+                yield from codec.decode(
+                    [row["due_ms"] for row in rows],
+                    [row["offset"] for row in rows],
+                    [row["target"] for row in rows],
+                    [row["body"] for row in rows],
+                )
+        except FileNotFoundError:
+            return
+        except (StorageError, ValueError) as error:
+            raise LocalDataUnreadable(
+                f"{self.folder} cannot be read: {error}.",
+                "If the proxy runs, try again; else start it: it puts a damaged folder aside and "
+                "rebuilds it from the broker.",
+            ) from None
+
+
+def local_shards(data_dir: Path) -> list[LocalShard]:
+    """All shards of a data folder by name, without those put aside. Raises NoLocalData."""
+    shards = []
+    for folder in sorted(data_dir.glob("*@*")):
+        named = _SHARD_FOLDER.fullmatch(folder.name)
+        if named and folder.is_dir():
+            shards.append(LocalShard(named["shard"], folder))
+    if not shards:
+        raise NoLocalData(data_dir)
+    return shards
