@@ -7,6 +7,7 @@ cooperative-sticky group: a restart within the session time-out moves no partiti
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import methodcaller
@@ -60,6 +61,7 @@ class UnreadableMessage:
     def __init__(self, message: Message) -> None:
         self.partition, self.offset = message.partition, message.offset
         self.key, self.value, self.timestamp = message.key, message.value, message.timestamp
+        self.error = message.error
 
     def headers(self) -> Headers:
         """The mark that the protocol rejects."""
@@ -70,21 +72,23 @@ class UnreadableMessage:
 class Fetched:
     """Records and ends of partitions, by partition; `append_ms` is the broker's newest stamp."""
 
-    records: dict[int, list[Message]] = field(default_factory=dict)
+    records: defaultdict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[int, int] = field(default_factory=dict)
     append_ms: int = -1
 
-    def add(self, message: Message) -> None:
-        """One record, behind those of its partition."""
-        try:
-            _read_headers(message)
-        except SystemError:
-            message = UnreadableMessage(message)
-        bucket = self.records.get(message.partition())
-        if bucket is None:
-            self.records[message.partition()] = [message]
-        else:
-            bucket.append(message)
+    def add(self, messages: Iterable[Message]) -> list[Message]:
+        """Sort records in behind those of their partition; gives back what is an error instead."""
+        records, errors = self.records, []
+        for message in messages:
+            if message.error() is not None:
+                errors.append(message)
+                continue
+            try:
+                _read_headers(message)
+            except SystemError:
+                message = UnreadableMessage(message)  # noqa: PLW2901
+            records[message.partition()].append(message)
+        return errors
 
     def note_append_time(self) -> None:
         """Take the broker's clock from the newest records, where it stamps them itself."""
@@ -129,12 +133,9 @@ class Ingress:
         fetched = Fetched()
         first = self._consumer.poll(wait_s)
         if first is not None:
-            for message in (first, *self._consumer.consume(FETCH_RECORDS, 0)):
-                error = message.error()
-                if error is None:
-                    fetched.add(cast(Message, message))
-                else:
-                    self._note_error(error, cast(Message, message), fetched)
+            arrived = [first, *self._consumer.consume(FETCH_RECORDS, 0)]
+            for message in fetched.add(cast(list[Message], arrived)):
+                self._note_error(message, fetched)
             fetched.note_append_time()
         return fetched
 
@@ -184,7 +185,8 @@ class Ingress:
         """Hand over what is owned, then leave. A static member is missed after its time-out."""
         self._consumer.close()
 
-    def _note_error(self, error: KafkaError, message: Message, fetched: Fetched) -> None:
+    def _note_error(self, message: Message, fetched: Fetched) -> None:
+        error = cast(KafkaError, message.error())
         if error.code() == KafkaError._PARTITION_EOF:
             fetched.ends[message.partition()] = message.offset()
         elif error.code() == KafkaError.FENCED_INSTANCE_ID:

@@ -21,6 +21,9 @@ class OnceFailing:
         self.looks += 1
         raise SystemError("returned a result with an exception set")
 
+    def error(self) -> None:
+        return None
+
     def partition(self) -> int:
         return 3
 
@@ -44,7 +47,7 @@ def failing() -> OnceFailing:
 
 def _fetched(failing: OnceFailing) -> Message:
     fetched = Fetched()
-    fetched.add(cast(Message, failing))
+    assert fetched.add([cast(Message, failing)]) == []
     (message,) = fetched.records[3]
     return message
 
