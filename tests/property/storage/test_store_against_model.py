@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from storage.errors import StorageFull
 from storage.files import Files
 from storage.inspection import verify
 from storage.opening import Committed
@@ -32,41 +35,42 @@ class Killed(BaseException):
 
 
 class DyingFiles(Files):
-    """Writes until its time has come, then only half of what it was given, then nothing."""
+    """Ends the process at the n-th write of a kind, half done; set `dies_at` to arm it."""
 
     def __init__(self) -> None:
-        self.writes_left = -1
+        self.dies_at = ("never", 0)
+        self.death: BaseException = Killed()
 
-    def _dies_now(self) -> bool:
-        if self.writes_left == 0:
-            raise Killed
-        self.writes_left -= 1
-        return self.writes_left == 0
+    def _dies_now(self, kind: str) -> bool:
+        armed, left = self.dies_at
+        if kind == armed:
+            self.dies_at = (armed, left - 1)
+        return kind == armed and left == 1
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> None:
-        if self._dies_now():
+        if self._dies_now("write"):
             super().write(fd, memoryview(data)[: len(data) // 2], position)
-            raise Killed
+            raise self.death
         super().write(fd, data, position)
 
     def poke(self, cells: Any, at: Any, rows: Any) -> None:
-        if self._dies_now():
+        if self._dies_now("poke"):
             super().poke(cells, at[::2], rows[::2])
             raise Killed
         super().poke(cells, at, rows)
 
     def rename(self, source: Path, target: Path) -> None:
-        if self._dies_now():
+        if self._dies_now("rename"):
             raise Killed
         super().rename(source, target)
 
     def resize(self, fd: int, size_bytes: int) -> None:
-        if self._dies_now():
+        if self._dies_now("resize"):
             raise Killed
         super().resize(fd, size_bytes)
 
     def remove(self, path: Path) -> None:
-        if self._dies_now():
+        if self._dies_now("remove"):
             raise Killed
         super().remove(path)
 
@@ -91,7 +95,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def open(self) -> WheelStore:
         floor = min((e[1] for e in self.model), default=self.next_offset)
         at = Committed(*self.ended, floor, self.next_offset)
-        self.files.writes_left = -1
+        self.files.dies_at = ("never", 0)
         store = opened(self.folder, at, files=self.files)
         assert store.report.state != "put aside", store.report
         assert store.covered <= self.next_offset
@@ -99,10 +103,14 @@ class StoreAgainstModel(RuleBasedStateMachine):
         store.put([e for e in again if e[:2] > self.ended])
         return store
 
-    @rule(delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=30), gap=st.integers(0, 2000))
-    def put(self, delays_ms: list[int], gap: int) -> None:
+    @rule(
+        delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=30),
+        gap=st.integers(0, 2000),
+        late=st.booleans(),
+    )
+    def put(self, delays_ms: list[int], gap: int, late: bool) -> None:
         first = self.log[-1][1] + 1 if self.log else 0
-        base_ms = max(self.now_ms, self.ended[0])
+        base_ms = self.ended[0] if late else max(self.now_ms, self.ended[0])
         fresh: list[Entry] = [
             (base_ms + delay, first + gap + at, f"t{delay % 3}", f"v{first + at}")
             for at, delay in enumerate(delays_ms)
@@ -175,17 +183,38 @@ class StoreAgainstModel(RuleBasedStateMachine):
             self.model = [e for e in self.model if e[:2] > self.ended]
         self.store = self.open()
 
-    @rule(writes=st.integers(1, 25), budget=st.integers(1, 100))
-    def crash_while_writing(self, writes: int, budget: int) -> None:
-        self.files.writes_left = writes
-        try:
+    @rule(
+        delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
+        kind=st.sampled_from(["write", "write", "rename", "poke", "poke", "resize", "remove"]),
+        nth=st.integers(1, 6),
+        budget=st.integers(1, 100),
+    )
+    def crash_while_writing(self, delays_ms: list[int], kind: str, nth: int, budget: int) -> None:
+        self.put(delays_ms, 0, late=False)
+        self.commit()
+        self.files.dies_at = (kind, nth)
+        with suppress(Killed):
             for _ in range(10):
                 self.store.maintain(self.next_offset, budget)
             self.store.flush(self.next_offset)
-        except Killed:
-            pass
         self.lose_memory()
         self.store = self.open()
+
+    @rule(
+        delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
+        nth=st.integers(1, 8),
+        budget=st.integers(1, 100),
+    )
+    def find_the_disk_full(self, delays_ms: list[int], nth: int, budget: int) -> None:
+        self.put(delays_ms, 0, late=False)
+        self.commit()
+        self.files.dies_at = ("write", nth)
+        self.files.death = OSError(errno.ENOSPC, "No space left on device")
+        with suppress(StorageFull):
+            for _ in range(10):
+                self.store.maintain(self.next_offset, budget)
+        self.files.death = Killed()
+        self.files.dies_at = ("never", 0)
 
     def lose_memory(self) -> None:
         self.store.close()
@@ -220,7 +249,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
 
 StoreAgainstModel.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

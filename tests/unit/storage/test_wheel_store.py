@@ -72,6 +72,40 @@ def test_an_entry_flushed_into_a_slot_already_open_is_seen(folder: Path) -> None
     assert [e[1] for e in taken(store, 99)] == [3, 0, 2, 1]
 
 
+def test_a_newcomer_due_before_what_was_looked_at_comes_first(folder: Path) -> None:
+    store = opened(folder)
+    store.put(entries([50]))
+    assert store.due(START_MS + 60, 10) == entries([50])
+    store.put(entries([40], first_offset=1))
+    assert [e[1] for e in store.due(START_MS + 60, 10)] == [1, 0]
+
+
+def test_a_slot_opened_while_it_is_being_written_shows_each_entry_once(folder: Path) -> None:
+    store = opened(folder)
+    store.put(entries([10 * at for at in range(1, 61)]))
+    now_ms = 0
+    seen = []
+    while store.maintain(60, 5) or now_ms < 700:
+        now_ms += 10
+        for e in store.due(START_MS + now_ms, 10):
+            seen.append(e[1])
+            store.advance(*e[:2])
+    assert seen == list(range(60))
+
+
+def test_memory_is_not_covered_by_a_checkpoint_that_only_closes_slots(folder: Path) -> None:
+    store = opened(folder)
+    store.put(entries([10, 5000]))
+    store.flush(2)
+    store.put(entries([6000], first_offset=2))
+    taken(store, 1000)
+    store.advance(START_MS + 1000, 2)
+    while store.maintain(3, 10):
+        pass
+    assert store._shard.checkpoint.closed == (START_MS + 1000) // TINY.precision_ms
+    assert store.covered == 2
+
+
 def test_entries_far_beyond_the_span_wait_their_laps(folder: Path) -> None:
     store = opened(folder)
     far = entries([LAP_MS * lap + 50 for lap in range(5)] + [YEAR_MS])

@@ -1,0 +1,75 @@
+"""The index of open slots: merging, peeking and forgetting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import opened
+from storage.opened import Opened
+from storage.records import RECORD, Rows, in_order
+from storage.store import Entry
+
+KEYS = st.tuples(st.integers(0, 40), st.integers(0, 1000))
+
+
+def rows_of(keys: list[tuple[int, int]]) -> Rows:
+    rows = np.zeros(len(keys), RECORD)
+    rows["due_ms"] = [due_ms for due_ms, _ in keys]
+    rows["offset"] = [offset for _, offset in keys]
+    return in_order(rows)
+
+
+def decoded(rows: Rows) -> list[Entry]:
+    return [(due_ms, offset, "t") for due_ms, offset in rows[["due_ms", "offset"]].tolist()]
+
+
+def keys_of(entries: list[Entry]) -> list[tuple[int, int]]:
+    return [entry[:2] for entry in entries]
+
+
+@pytest.mark.parametrize("merge_rows", [0, 8, 10**6])
+def test_batches_merge(merge_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "MERGE_ROWS", merge_rows)
+    monkeypatch.setattr(opened, "LEAST_ROWS", 1)
+    hold_against_a_sorted_list()
+
+
+@given(
+    batches=st.lists(
+        st.lists(st.lists(KEYS, min_size=1, max_size=8), min_size=1, max_size=4),
+        min_size=1,
+        max_size=6,
+    ),
+    looks=st.lists(st.tuples(st.integers(0, 45), st.integers(1, 12), st.booleans()), max_size=20),
+)
+def hold_against_a_sorted_list(
+    batches: list[list[list[tuple[int, int]]]], looks: list[tuple[int, int, bool]]
+) -> None:
+    """Whatever was added when, a peek shows the first keys of a sorted list of all of them."""
+    index = Opened(decoded)
+    model: list[tuple[int, int]] = []
+    ended = (-1, -1)
+    for until_ms, limit, forget in looks:
+        if batches:
+            fresh = [
+                sorted({key for key in run if key > ended and key not in model})
+                for run in batches.pop()
+            ]
+            seen: set[tuple[int, int]] = set()
+            runs = [[k for k in run if k not in seen and not seen.add(k)] for run in fresh]  # type: ignore[func-returns-value]
+            runs = [run for run in runs if run]
+            if runs:
+                index.add([rows_of(run) for run in runs])
+            model = sorted(model + [key for run in runs for key in run])
+        expected = [key for key in model if key[0] <= until_ms][:limit]
+        assert keys_of(index.peek(until_ms, limit)) == expected
+        assert len(index) == len(model)
+        assert index.next_due_ms() == (model[0][0] if model else None)
+        if forget and expected:
+            ended = expected[-1]
+            taken, skipped = index.forget(*ended)
+            assert len(taken) + sum(map(len, skipped)) == len(expected)
+            model = model[len(expected) :]
