@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
 
 from proxy.errors import BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
+from proxy.protocol import UNREADABLE
 from proxy.settings import Settings
 
 UNREACHABLE = frozenset(
@@ -24,6 +26,9 @@ LOCKED_OUT = frozenset(
         KafkaError._SSL,  # noqa: SLF001
     }
 )
+
+_read_headers = methodcaller("headers")
+"""As in `proxy.ingress`: a plain call lets the library's failure surface in the next one."""
 
 
 class TopicUnknown(ProxyError):
@@ -109,7 +114,14 @@ def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """A record's headers in order; none at all is an empty list."""
-    headers = message.headers() or []
+    """A record's headers in order; none at all is an empty list.
+
+    Of a record with a header name that is not UTF-8 the client library can show none: one mark
+    stands for them.
+    """
+    try:
+        headers = _read_headers(message) or []
+    except (SystemError, UnicodeDecodeError):
+        return [(UNREADABLE, None)]
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [(name, raw.encode() if isinstance(raw, str) else raw) for name, raw in pairs]

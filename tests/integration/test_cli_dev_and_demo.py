@@ -15,7 +15,7 @@ import pytest
 from tests.support.waiting import wait_for
 
 READY_LIMIT_S = 90.0
-STOP_LIMIT_S = 30.0
+STOP_LIMIT_S = 60.0
 DEMO_LIMIT_S = 180.0
 COMMAND = (sys.executable, "-m", "proxy")
 
