@@ -73,6 +73,12 @@ def producer_config(settings: Settings, worker: int) -> dict[str, Any]:
     }
 
 
+def is_compressing(settings: Settings) -> bool:
+    """Whether the user has asked the client to compress what it sends."""
+    names = ("compression.type", "compression.codec")
+    return any(settings.kafka.get(name, "none") != "none" for name in names)
+
+
 class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         log = structlog.get_logger("librdkafka")

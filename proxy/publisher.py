@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka import Message as Report
 
+from proxy.careful_sender import CarefulSender, NotFlushed
+from proxy.lessons import Lessons, batch_bytes
 from proxy.message import (
     DeadLetter,
     dead_entry,
@@ -27,15 +26,12 @@ from proxy.protocol import DUE, ORIGIN, PREFIX, Headers, Rejection
 from proxy.targets import NONE, Targets
 from storage.store import Entry
 
-ATTEMPTS: Final = 8
-"""Each aborted attempt teaches something; a transaction that still fails is the session's end."""
+FRUITLESS_ATTEMPTS: Final = 8
+"""After so many in a row that taught nothing the session ends."""
 COMMIT_TIMEOUT_S: Final = 10.0
 GIVE_UP_AFTER_S: Final = 240.0
 """Under the consumer's max.poll.interval.ms: later the group has given the shards away."""
 QUEUE_FULL_WAIT_S: Final = 0.1
-
-Place: TypeAlias = tuple[str, int]
-"""Origin prefix and offset: names one ingress record."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,59 +51,6 @@ class SessionLost(Exception):
 class TransactionAborted(Exception):
     """The transaction was aborted and may be made again."""
 
-    def __init__(self, error: KafkaError) -> None:
-        super().__init__(error.str())
-        self.error = error
-
-
-REFUSED: Final = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "not-authorised",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "target-unknown",
-    KafkaError.TOPIC_EXCEPTION: "target-illegal",
-    KafkaError._UNKNOWN_TOPIC: "target-unknown",
-    KafkaError._UNKNOWN_PARTITION: "partition-bad",
-    KafkaError.INVALID_MSG: "publish-failed",
-    KafkaError.RECORD_LIST_TOO_LARGE: "too-large",
-    KafkaError.INVALID_RECORD: "publish-failed",
-    KafkaError.POLICY_VIOLATION: "publish-failed",
-    KafkaError.INVALID_TIMESTAMP: "publish-failed",
-}
-"""Errors that a record meets again each time; all others are the broker's or the network's."""
-
-
-@dataclass(slots=True)
-class _Lessons:
-    """What aborted attempts taught about single records."""
-
-    refused: dict[Place, Rejection] = field(default_factory=dict)
-    alone: set[Place] = field(default_factory=set)
-    bare: set[Place] = field(default_factory=set)
-    reported: dict[Place, KafkaError] = field(default_factory=dict)
-    dead_reported: set[Place] = field(default_factory=set)
-
-    def draw(self) -> set[Place]:
-        """Turn the last attempt's reports into lessons; the places that taught something.
-
-        A batch can be too large although each of its records is not: such a record is first
-        sent alone.
-        """
-        learnt = set(self.dead_reported)
-        self.bare |= self.dead_reported
-        for place, error in self.reported.items():
-            code = REFUSED.get(error.code())
-            if code is None:
-                continue
-            learnt.add(place)
-            if code == "too-large" and place not in self.alone:
-                self.alone.add(place)
-            else:
-                self.refused[place] = Rejection(
-                    code, f"the broker refused the record: {error.str()}"
-                )
-        self.reported, self.dead_reported = {}, set()
-        return learnt
-
 
 class Publisher:
     """Publishes batches and offsets in one transaction of the transactional `producer`.
@@ -122,11 +65,13 @@ class Publisher:
         dead_letter_topic: str,
         outcome_topic: str,
         beat: Callable[[], None],
+        *,
+        is_compressing: bool = False,
     ) -> None:
         self._producer = producer
         self._targets = targets
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._beat = beat
+        self._beat, self._is_compressing = beat, is_compressing
         self._insist(self._producer.init_transactions)
 
     def publish(
@@ -141,37 +86,41 @@ class Publisher:
         Returns the batches as they were committed. Raises SessionLost when the outcome is not
         known or this producer has been fenced: memory is not to be trusted over the broker.
         """
-        lessons = _Lessons()
-        for attempt in range(ATTEMPTS):
-            self._targets.learn({e[2] for b in batches for e in b.deliveries}, now_ms)
+        lessons = Lessons()
+        started, attempt, fruitless = time.monotonic(), 0, 0
+        while fruitless < FRUITLESS_ATTEMPTS and time.monotonic() - started < GIVE_UP_AFTER_S:
+            topics = {entry[2] for batch in batches for entry in batch.deliveries}
+            self._targets.learn(topics, now_ms)
+            self._targets.learn_rules(lessons.narrow)
+            is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
             batches = [self._settle(batch, lessons) for batch in batches]
             try:
                 self._producer.begin_transaction()
-                self._produce_all(batches, lessons if attempt else None)
+                self._produce_all(batches, lessons if is_careful else None)
                 self._commit(list(offsets), group_metadata)
             except TransactionAborted as aborted:
-                self._after_abort(aborted, batches, lessons, attempt)
+                attempt += 1
+                learnt = self._after_abort(aborted, batches, lessons, attempt)
+                fruitless = 0 if learnt else fruitless + 1
             except KafkaException as error:
                 raise SessionLost(str(error)) from error
             else:
                 return list(batches)
-        raise SessionLost(f"a transaction failed {ATTEMPTS} times")
+        raise SessionLost(f"a transaction failed {attempt} times")
 
     def _after_abort(
-        self, aborted: TransactionAborted, batches: Sequence[Batch], lessons: _Lessons, attempt: int
-    ) -> None:
+        self, aborted: TransactionAborted, batches: Sequence[Batch], lessons: Lessons, attempt: int
+    ) -> int:
         learnt = lessons.draw()
         self._targets.forget({e[2] for b in batches for e in b.deliveries})
         log.warning(
-            "transaction aborted",
-            error=str(aborted),
-            attempt=attempt + 1,
-            records_learnt=len(learnt),
+            "transaction aborted", error=str(aborted), attempt=attempt, records_learnt=learnt
         )
+        return learnt
 
-    def _settle(self, batch: Batch, lessons: _Lessons) -> Batch:
+    def _settle(self, batch: Batch, lessons: Lessons) -> Batch:
         """Move what is known to be undeliverable from the deliveries to the dead letters."""
-        partitions = self._targets.partitions
+        partitions, rules = self._targets.partitions, self._targets.rules
         kept: list[Entry] = []
         dead: list[DeadLetter] = []
         for entry in batch.deliveries:
@@ -179,20 +128,66 @@ class Publisher:
                 dead.append(dead_entry(entry, self._targets.why_not(entry)))
             elif lessons.refused and (batch.origin, entry[1]) in lessons.refused:
                 dead.append(dead_entry(entry, lessons.refused[batch.origin, entry[1]]))
+            elif entry[2] in rules and (reason := self._against_rules(batch.origin, entry)):
+                dead.append(dead_entry(entry, reason))
             else:
                 kept.append(entry)
         if not dead:
             return batch
         return Batch(batch.origin, kept, [*batch.dead_letters, *dead])
 
-    def _produce_all(self, batches: Sequence[Batch], lessons: _Lessons | None) -> None:
-        for batch in batches:
+    def _against_rules(self, origin: str, entry: Entry) -> Rejection | None:
+        due_ms, offset, target, _partition, key, value, headers = entry
+        rules = self._targets.rules[target]
+        if rules.needs_key and key is None:
+            why = f"the topic {target} is compacted: its records need a key"
+            return Rejection("publish-failed", why)
+        stamped = _stamped(origin, due_ms, offset, headers)
+        size_bytes = self._exceeding_bytes(target, key, value, stamped)
+        if size_bytes is None:
+            return None
+        return Rejection(
+            "too-large",
+            f"the record takes {size_bytes} bytes, the topic {target} allows "
+            f"{rules.batch_bytes} (max.message.bytes)",
+        )
+
+    def _exceeding_bytes(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> int | None:
+        """The record's size where it is known to exceed what the topic allows.
+
+        Compressed, the size is known to the broker alone: it has to be tried.
+        """
+        rules = self._targets.rules.get(topic)
+        if rules is None or self._is_compressing:
+            return None
+        size_bytes = batch_bytes(key, value, headers)
+        return size_bytes if size_bytes > rules.batch_bytes else None
+
+    def _produce_all(self, batches: Sequence[Batch], lessons: Lessons | None) -> None:
+        try:
             if lessons is None:
-                self._deliver(batch.origin, batch.deliveries)
+                for batch in batches:
+                    self._deliver(batch.origin, batch.deliveries)
+                    for letter in batch.dead_letters:
+                        self._bury(batch.origin, letter)
             else:
-                self._deliver_watched(batch.origin, batch.deliveries, lessons)
-            for letter in batch.dead_letters:
-                self._bury(batch.origin, letter, lessons)
+                self._produce_carefully(batches, lessons)
+        except (KafkaException, NotFlushed) as error:
+            self._abort()  # a record sent before has failed: nothing more is taken
+            raise TransactionAborted(str(error)) from error
+
+    def _produce_carefully(self, batches: Sequence[Batch], lessons: Lessons) -> None:
+        careful = CarefulSender(
+            self._produce_when_room, self._producer.flush, self._targets.rules, lessons
+        )
+        for origin, deliveries, dead_letters in batches:
+            for due_ms, offset, target, partition, key, value, headers in deliveries:
+                stamped = _stamped(origin, due_ms, offset, headers)
+                careful.send((origin, offset), target, value, key, partition, stamped)
+            for letter in dead_letters:
+                self._bury(origin, letter, careful, lessons)
 
     def _deliver(self, origin: str, entries: Sequence[Entry]) -> None:
         """The hot path: everything due, stamped and handed to librdkafka."""
@@ -206,39 +201,23 @@ class Publisher:
             except BufferError:
                 self._produce_when_room(target, value, key, partition, headers=stamped)
 
-    def _deliver_watched(self, origin: str, entries: Sequence[Entry], lessons: _Lessons) -> None:
-        """As `_deliver`, with a report for each record and suspects in batches of their own."""
-        for due_ms, offset, target, partition, key, value, headers in entries:
-            place = (origin, offset)
-            stamped: Headers = [header for header in headers if header[0][:6] != PREFIX]
-            stamped += [(ORIGIN, f"{origin}{offset}".encode()), (DUE, str(due_ms).encode())]
-            send = partial(
-                self._produce_when_room,
-                target, value, key, partition,
-                headers=stamped,
-                on_delivery=partial(_note_report, lessons.reported, place),
-            )  # fmt: skip
-            if place in lessons.alone:
-                self._producer.flush(COMMIT_TIMEOUT_S)
-                send()
-                self._producer.flush(COMMIT_TIMEOUT_S)
-            else:
-                send()
-
-    def _bury(self, origin: str, letter: DeadLetter, lessons: _Lessons | None) -> None:
+    def _bury(
+        self,
+        origin: str,
+        letter: DeadLetter,
+        careful: CarefulSender | None = None,
+        lessons: Lessons | None = None,
+    ) -> None:
         """A dead letter and its outcome; without the value when the topic cannot take it."""
-        place, text = (origin, letter.offset), f"{origin}{letter.offset}"
-        on_delivery = None
-        if lessons is not None:
-            on_delivery = partial(_note_dead_report, lessons.dead_reported, place)
-        is_bare = lessons is not None and place in lessons.bare
-        self._produce_when_room(
-            self._dead_letter_topic,
-            None if is_bare else letter.value,
-            letter.key,
-            headers=dead_letter_headers(letter, text),
-            on_delivery=on_delivery,
-        )
+        text = f"{origin}{letter.offset}"
+        topic, headers = self._dead_letter_topic, dead_letter_headers(letter, text)
+        if careful is None or lessons is None:
+            self._produce_when_room(topic, letter.value, letter.key, headers=headers)
+        else:
+            place = (origin, letter.offset)
+            exceeds = self._exceeding_bytes(topic, letter.key, letter.value, headers)
+            value = None if exceeds or place in lessons.bare else letter.value
+            careful.send(place, topic, value, letter.key, -1, headers, is_dead=True)
         detail = f"{letter.reason.code}: {letter.reason.detail}"
         outcome = outcome_json(text, "dead-lettered", letter.due_ms, None, detail)
         self._produce_when_room(self._outcome_topic, outcome, text.encode())
@@ -270,7 +249,7 @@ class Publisher:
                 self._beat()
                 if error.txn_requires_abort():
                     self._abort()
-                    raise TransactionAborted(error) from raised
+                    raise TransactionAborted(error.str()) from raised
                 if error.fatal() or not error.retriable() or time.monotonic() > deadline:
                     raise SessionLost(error.str()) from raised
                 log.warning("broker slow to answer", call=call.__name__, error=error.str())
@@ -283,15 +262,7 @@ class Publisher:
             raise SessionLost(f"abort failed: {error}") from error
 
 
-def _note_report(
-    reported: dict[Place, KafkaError], place: Place, error: KafkaError | None, _: Report
-) -> None:
-    if error is not None:
-        reported[place] = error
-
-
-def _note_dead_report(
-    reported: set[Place], place: Place, error: KafkaError | None, _: Report
-) -> None:
-    if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        reported.add(place)
+def _stamped(origin: str, due_ms: int, offset: int, headers: Headers) -> Headers:
+    """The headers of a delivery: the record's own without requests, and the stamps."""
+    users = [header for header in headers if header[0][:6] != PREFIX]
+    return [*users, (ORIGIN, f"{origin}{offset}".encode()), (DUE, str(due_ms).encode())]

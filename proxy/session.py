@@ -16,7 +16,12 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
 from proxy.ingress import Ingress
-from proxy.kafka_config import common_config, consumer_config, producer_config
+from proxy.kafka_config import (
+    common_config,
+    consumer_config,
+    is_compressing,
+    producer_config,
+)
 from proxy.local_state import LocalState
 from proxy.metrics import Metrics
 from proxy.pipeline import Limits, Pipeline
@@ -69,6 +74,7 @@ class Session:
             names.dead_letters,
             names.outcomes,
             self._reporter.beat,
+            is_compressing=is_compressing(settings),
         )
         local = LocalState(
             settings.data_dir,

@@ -7,11 +7,16 @@ Asking never creates a topic, whatever the broker's auto.create.topics.enable sa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 
 from proxy.protocol import Rejection
 from storage.store import Entry
@@ -28,12 +33,23 @@ NONE: Final = -1
 log = structlog.get_logger(__name__)
 
 
+class Rules(NamedTuple):
+    """What a topic asks of its records: the largest batch, and whether compaction needs keys."""
+
+    batch_bytes: int
+    needs_key: bool
+
+
 class Targets:
-    """`partitions[topic]` is the partition count, NONE when `why_not` has the reason."""
+    """`partitions[topic]` is the partition count, NONE when `why_not` has the reason.
+
+    `rules[topic]` is there for topics that have refused a batch.
+    """
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
         self.partitions: dict[str, int] = {}
+        self.rules: dict[str, Rules] = {}
         self._refused: dict[str, Rejection] = {}
         self._known_until_ms: dict[str, int] = {}
 
@@ -42,11 +58,30 @@ class Targets:
         known = self._known_until_ms
         stale = [topic for topic in topics if known.get(topic, 0) <= now_ms]
         if len(known) + len(stale) > REMEMBERED:
-            for memory in (known, self.partitions, self._refused):
+            for memory in (known, self.partitions, self.rules, self._refused):
                 memory.clear()
             stale = list(topics)
         for start in range(0, len(stale), ASKED_AT_ONCE):
             self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
+
+    def learn_rules(self, topics: Iterable[str]) -> None:
+        """Ask for the rules of these; without the right to ask, they are found by trying."""
+        wanted = [
+            ConfigResource(ResourceType.TOPIC, topic) for topic in topics if topic not in self.rules
+        ]
+        if not wanted:
+            return
+        answers = self._admin.describe_configs(wanted, request_timeout=ASK_TIMEOUT_S)
+        for resource, answer in answers.items():
+            try:
+                config = answer.result()
+                self.rules[resource.name] = Rules(
+                    int(config["max.message.bytes"].value),
+                    "compact" in config["cleanup.policy"].value,
+                )
+            except KafkaException as error:
+                why = error.args[0].str()
+                log.warning("rules of a topic not known", topic=resource.name, error=why)
 
     def forget(self, topics: Iterable[str]) -> None:
         """The broker contradicted what is remembered of these: ask again next time."""
@@ -92,6 +127,7 @@ class Targets:
             log.warning("target not described", topic=topic, error=error.str())
 
     def _note(self, topic: str, count: int, refusal: Rejection | None, now_ms: int) -> None:
+        self.rules.pop(topic, None)
         self.partitions[topic] = NONE if refusal else count
         self._known_until_ms[topic] = now_ms + (MISSING_FOR_MS if refusal else KNOWN_FOR_MS)
         if refusal:

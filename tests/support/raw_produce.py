@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Sequence
 
 Header = tuple[bytes, bytes | None]
 
@@ -17,7 +18,7 @@ TIMEOUT_S = 10
 CASTAGNOLI = 0x82F63B78
 
 
-def produce_raw(bootstrap: str, topic: str, value: bytes, headers: list[Header]) -> None:
+def produce_raw(bootstrap: str, topic: str, value: bytes, headers: Sequence[Header]) -> None:
     """Write one record without a key to partition 0; fails with the broker's error code."""
     host, _, port = bootstrap.rpartition(":")
     request = _request(topic, _batch(_record(value, headers)))
@@ -53,7 +54,7 @@ def _batch(record: bytes) -> bytes:
     return struct.pack(">qi", 0, len(checked)) + checked
 
 
-def _record(value: bytes, headers: list[Header]) -> bytes:
+def _record(value: bytes, headers: Sequence[Header]) -> bytes:
     """Attributes, timestamp and offset deltas 0, no key, the value, the headers."""
     body = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _bytes(value) + _varint(len(headers))
     for name, content in headers:

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import cast
 
 from confluent_kafka import (
@@ -18,6 +19,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 Headers = list[tuple[str, bytes | None]]
+
+_read_headers = methodcaller("headers")
 
 READ_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 30.0
@@ -168,7 +171,10 @@ def incoming(message: Message) -> Incoming:
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
-    headers = cast("Headers", message.headers() or [])
+    try:
+        headers = cast("Headers", _read_headers(message) or [])
+    except SystemError:  # a name is not UTF-8; to ask a second time would crash
+        headers = []
     return Incoming(
         partition, offset, message.key(), message.value(), headers, message.timestamp()[1]
     )

@@ -246,6 +246,12 @@ class StandInAdmin:
     def describe_topics(self, asked: Any, **_: object) -> dict[str, Future[Any]]:
         return {name: self._describe(name) for name in asked.topic_names}
 
+    def describe_configs(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
+        """Not allowed: a topic's size limit has to be found by trying."""
+        answer: Future[Any] = Future()
+        answer.set_exception(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        return dict.fromkeys(asked, answer)
+
     def _describe(self, name: str) -> Future[Any]:
         answer: Future[Any] = Future()
         count = self._kafka.topics.get(name)
