@@ -2,6 +2,7 @@
 
 import datetime as dt
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -74,6 +75,7 @@ def measure(
 def _run(
     names: list[str], folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
 ) -> dict[str, object]:
+    signal.signal(signal.SIGTERM, _leave)
     try:
         with _world(folder, proxy_command, scale) as world:
             warm_broker(world)
@@ -81,6 +83,11 @@ def _run(
     except BenchmarkError as error:
         progress.print(str(error), style="red", markup=False)
         raise typer.Exit(2) from error
+
+
+def _leave(number: int, frame: object) -> None:
+    """Ends like an error would, so that no broker and no proxy stays behind."""
+    raise SystemExit(128 + number)
 
 
 def _chosen(only: str) -> list[str]:
