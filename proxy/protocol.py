@@ -113,7 +113,7 @@ class RequestReader:
             if name[:6] == PREFIX and name not in _PLAIN:
                 return _stranger(name)
         target = self._targets.get(asked.get(TOPIC)) or self._judge_target(asked)
-        if type(target) is Rejection:
+        if isinstance(target, Rejection):
             return target
         due_ms = self._due_ms(asked, timestamp_ms)
         if isinstance(due_ms, Rejection):

@@ -103,4 +103,9 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(name) from None
         raise BrokerRefused(f"The topic {name} could not be read: {error.args[0].str()}.") from None
-    return TopicFacts(name, str(found.topic_id), len(found.partitions))
+    return TopicFacts(name, _kafka_s_own_form(str(found.topic_id)), len(found.partitions))
+
+
+def _kafka_s_own_form(topic_id: str) -> str:
+    """Kafka's tools print ids in the alphabet that is safe in file names; the client does not."""
+    return topic_id.replace("+", "-").replace("/", "_")
