@@ -3,16 +3,18 @@
 from collections import Counter
 
 import numpy as np
+import numpy.typing as npt
 
 from storage.bodies import BodyFiles, file_keys
 from storage.checkpoint import Checkpoint
 from storage.counts import Counts
 from storage.errors import StoreDamaged
 from storage.log import TimerLog
-from storage.records import RECORD, Rows, Run, in_order, joined, stretches
+from storage.records import RECORD, Column, Rows, Run, in_order, joined, stretches
 from storage.wheel import TimerWheel
 
 MOST_FINDINGS = 100
+RUNS_AT_ONCE = 4096
 
 
 class Examination:
@@ -33,11 +35,15 @@ class Examination:
 
     def findings(self) -> list[str]:
         """Everything wrong, as sentences; at most MOST_FINDINGS."""
-        pending = [
-            rows
-            for place in np.flatnonzero(self._wheel.cells["count"]).tolist()
-            for rows in self._chain(place)
-        ]
+        pending: list[Rows] = []
+        runs: list[tuple[int, Run]] = []
+        for place in np.flatnonzero(self._wheel.cells["count"]).tolist():
+            runs += self._chain(place)
+            if len(runs) >= RUNS_AT_ONCE:
+                pending.append(self._pending_of(runs))
+                runs = []
+        if runs:
+            pending.append(self._pending_of(runs))
         if pending:
             self.pending = in_order(joined(pending))
         self._compare_segments()
@@ -45,29 +51,34 @@ class Examination:
         self._look_for_bodies()
         return self._found[:MOST_FINDINGS]
 
-    def _chain(self, place: int) -> list[Rows]:
-        live: list[Rows] = []
+    def _chain(self, place: int) -> list[tuple[int, Run]]:
+        runs: list[tuple[int, Run]] = []
         try:
             for run in self._log.chain(self._wheel.heads(np.array([place]))[0]):
-                self._run(place, run)
-                rows = run.rows[run.upto(self._checkpoint.watermark_ms, self._checkpoint.cursor) :]
-                if rows.size:
-                    live.append(rows)
+                runs.append((place, run))
+                self._live[self._log.number(run.position)] += run.records
         except StoreDamaged as damage:
             self._found.append(f"wheel slot {place}: {damage}")
-        return live
+        return runs
 
-    def _run(self, place: int, run: Run) -> None:
-        self.runs += 1
-        self.records += run.count
-        self._live[self._log.number(run.position)] += run.count
-        slots = run.rows["due_ms"] // self._checkpoint.options["precision_ms"]
-        if run.slot % self._wheel.slots != place or (slots != run.slot).any():
-            self._found.append(f"wheel slot {place}: the run at {run.position} belongs elsewhere")
-        dues, offsets = run.rows["due_ms"], run.rows["offset"]
-        later = (dues[1:] > dues[:-1]) | ((dues[1:] == dues[:-1]) & (offsets[1:] > offsets[:-1]))
-        if not later.all():
-            self._found.append(f"wheel slot {place}: the run at {run.position} is out of order")
+    def _pending_of(self, runs: list[tuple[int, Run]]) -> Rows:
+        """Check the runs, each with its place; the rows in them that pend."""
+        rows = joined([run.rows for _, run in runs])
+        self.runs += len(runs)
+        self.records += rows.size
+        slots = np.array([run.slot for _, run in runs])
+        misplaced = slots % self._wheel.slots != np.array([place for place, _ in runs])
+        owners = np.repeat(np.arange(len(runs)), [run.records for _, run in runs])
+        precision_ms = self._checkpoint.options["precision_ms"]
+        misplaced[owners[rows["due_ms"] // precision_ms != slots[owners]]] = True
+        self._tell(runs, np.flatnonzero(misplaced), "belongs elsewhere")
+        self._tell(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
+        pending: Rows = rows[_beyond(rows, self._checkpoint.watermark_ms, self._checkpoint.cursor)]
+        return pending
+
+    def _tell(self, runs: list[tuple[int, Run]], which: Column, what: str) -> None:
+        for place, run in [runs[at] for at in which.tolist()]:
+            self._found.append(f"wheel slot {place}: the run at {run.position} {what}")
 
     def _compare_segments(self) -> None:
         said = Counter(self._checkpoint.live)
@@ -103,3 +114,18 @@ class Examination:
                     f"{self._bodies.path(key)} has {self._bodies.size_bytes(key)} bytes, its "
                     f"records need {need_bytes}"
                 )
+
+
+def _steps_back(rows: Rows, owners: Column) -> npt.NDArray[np.bool_]:
+    """For each row but the first: whether it does not lie beyond the row before in its run."""
+    due_steps, offset_steps = np.diff(rows["due_ms"]), np.diff(rows["offset"])
+    onward = (due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))
+    back: npt.NDArray[np.bool_] = ~onward & (owners[1:] == owners[:-1])
+    return back
+
+
+def _beyond(rows: Rows, watermark_ms: int, cursor: int) -> npt.NDArray[np.bool_]:
+    """Which rows have not ended at (watermark_ms, cursor)."""
+    same = (rows["due_ms"] == watermark_ms) & (rows["offset"] > cursor)
+    beyond: npt.NDArray[np.bool_] = (rows["due_ms"] > watermark_ms) | same
+    return beyond

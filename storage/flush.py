@@ -12,6 +12,8 @@ from storage.staging import Staging
 
 SLICE_ENTRIES = 1024
 APPLY_SLOTS = 2048
+SORTED_PER_WRITTEN = 16
+"""How many dues are sorted in the time one entry is written."""
 
 
 class Flush:
@@ -69,7 +71,9 @@ class Flush:
         self._opener.memory_from = self._shard.log.end
         weight = max(1, frozen.weight_bytes // max(1, len(frozen)))
         size = max(1, min(SLICE_ENTRIES, options.run_records, options.slice_bytes // weight))
-        for entries in frozen.slices(size):
+        dues_ms = frozen.dues_in_order()
+        yield len(dues_ms) // SORTED_PER_WRITTEN
+        for entries in frozen.slices(dues_ms, size):
             rows = self._shard.rows_for(entries, self._ledger.watermark_ms)
             slots, positions = self.staging.write(rows)
             self._fresh_slots += slots

@@ -116,13 +116,13 @@ class TimerLog:
         position, left = head.last, head.records
         while left > 0:
             run = self.run(position, checked=checked)
-            if run.head.records != left or run.count > left or not run.count:
+            if run.head.records != left or run.records > left or not run.records:
                 raise StoreDamaged(
                     f"{self.folder}: the run at {position} counts {run.head.records} records "
                     f"in its chain where {left} are expected"
                 )
             yield run
-            position, left = run.prev, left - run.count
+            position, left = run.prev, left - run.records
 
     def scan(self, start: int, stop: int) -> Iterator[Run]:
         """Every run from `start` up to `stop`, oldest first; dropped segments are passed over."""
@@ -136,7 +136,7 @@ class TimerLog:
                 continue
             run = self.run(position)
             yield run
-            position += (run.count + 1) * RECORD_BYTES
+            position += (run.records + 1) * RECORD_BYTES
 
     def scan_segment(self, number: int) -> Iterator[Run]:
         """Every run of one segment."""

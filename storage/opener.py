@@ -101,7 +101,7 @@ class SlotOpener:
                 later = min(later, run.slot)
             if run.slot == slot and run.position < memory_from:
                 live.append(self._live(run))
-            yield run.count
+            yield run.records
         self._later[slot % self._shard.wheel.slots] = later
         self._collect(live[::-1])
 

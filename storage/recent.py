@@ -86,14 +86,19 @@ class Recent:
         if not self._by_due:
             self.first_offset = None
 
-    def slices(self, most_entries: int) -> Iterator[list[Entry]]:
-        """What is left of the table in due order, `most_entries` at a time.
+    def dues_in_order(self) -> list[int]:
+        """Every due millisecond with entries, ascending."""
+        dues_ms = np.fromiter(self._by_due, np.int64, len(self._by_due))
+        dues_ms.sort()
+        ordered: list[int] = dues_ms.tolist()
+        return ordered
+
+    def slices(self, dues_ms: list[int], most_entries: int) -> Iterator[list[Entry]]:
+        """What is left of the table at `dues_ms`, in that order, `most_entries` at a time.
 
         Entries may end between two slices; those are left out or harmlessly included."""
-        keys = np.fromiter(self._by_due, np.int64, len(self._by_due))
-        keys.sort()
         waiting: list[Entry] = []
-        for due_ms in keys.tolist():
+        for due_ms in dues_ms:
             waiting += self._by_due.get(due_ms, ())
             while len(waiting) >= most_entries:
                 yield waiting[:most_entries]

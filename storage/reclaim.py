@@ -37,7 +37,7 @@ def _later_runs(
             later.append(shard.log.run(run.position).rows)
         else:
             settle.run(shard, run)
-        yield run.count
+        yield run.records
     return later[::-1]
 
 

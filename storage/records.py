@@ -1,7 +1,6 @@
 """The timer log's records and runs, as bytes and as numpy rows (FORMAT.md, "Runs")."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
@@ -60,14 +59,13 @@ class Head(NamedTuple):
 EMPTY = Head(-1, -1, -1, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One run as read from the log: records of one slot, in (due, offset) order."""
 
     position: int
     slot: int
     prev: int
-    count: int
+    records: int
     head: Head
     rows: Rows
 

@@ -40,7 +40,7 @@ class Staging:
     def restart(self, slot: int) -> None:
         """Let the chain of slot number `slot` begin anew: its runs are dead."""
         for run in self._log.chain(self.head(slot), checked=False):
-            self.live[self._log.number(run.position)] -= run.count
+            self.live[self._log.number(run.position)] -= run.records
         self.heads[slot % self._wheel.slots] = EMPTY
 
     def write(self, rows: Rows) -> tuple[list[int], list[int]]:

@@ -57,7 +57,7 @@ def read_back(folder: Path) -> list[Entry] | None:
         store.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 20),
     choice=st.integers(0, 100),
@@ -76,7 +76,7 @@ def test_a_flipped_bit_anywhere(seed: int, choice: int, place: float, bit: int) 
         assert read_back(folder) in (pending, None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 20), choice=st.integers(0, 100), place=st.floats(0, 1))
 def test_a_file_cut_short(seed: int, choice: int, place: float) -> None:
     """With any file cut anywhere, what pends is read back exactly, or the folder is put aside."""
@@ -88,7 +88,7 @@ def test_a_file_cut_short(seed: int, choice: int, place: float) -> None:
         assert read_back(folder) in (pending, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 20), choice=st.integers(0, 100))
 def test_a_file_missing(seed: int, choice: int) -> None:
     """With any file gone, what pends is read back exactly, or nothing is, from offset 0 on."""

@@ -249,7 +249,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
 
 StoreAgainstModel.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage import opened
-from storage.opened import Opened
+from storage.opened import Key, Opened
 from storage.records import RECORD, Rows, in_order
 from storage.store import Entry
 
 KEYS = st.tuples(st.integers(0, 40), st.integers(0, 1000))
 
 
-def rows_of(keys: list[tuple[int, int]]) -> Rows:
+def rows_of(keys: list[Key]) -> Rows:
     rows = np.zeros(len(keys), RECORD)
     rows["due_ms"] = [due_ms for due_ms, _ in keys]
     rows["offset"] = [offset for _, offset in keys]
@@ -26,44 +26,39 @@ def decoded(rows: Rows) -> list[Entry]:
     return [(due_ms, offset, "t") for due_ms, offset in rows[["due_ms", "offset"]].tolist()]
 
 
-def keys_of(entries: list[Entry]) -> list[tuple[int, int]]:
+def keys_of(entries: list[Entry]) -> list[Key]:
     return [entry[:2] for entry in entries]
 
 
 @pytest.mark.parametrize("merge_rows", [0, 8, 10**6])
-def test_batches_merge(merge_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peek_shows_what_a_sorted_list_would(
+    merge_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(opened, "MERGE_ROWS", merge_rows)
     monkeypatch.setattr(opened, "LEAST_ROWS", 1)
     hold_against_a_sorted_list()
 
 
+@settings(max_examples=200, deadline=None)
 @given(
-    batches=st.lists(
-        st.lists(st.lists(KEYS, min_size=1, max_size=8), min_size=1, max_size=4),
-        min_size=1,
-        max_size=6,
-    ),
+    batches=st.lists(st.lists(KEYS, min_size=1, max_size=25), min_size=1, max_size=6),
+    run_rows=st.integers(1, 9),
     looks=st.lists(st.tuples(st.integers(0, 45), st.integers(1, 12), st.booleans()), max_size=20),
 )
 def hold_against_a_sorted_list(
-    batches: list[list[list[tuple[int, int]]]], looks: list[tuple[int, int, bool]]
+    batches: list[list[Key]], run_rows: int, looks: list[tuple[int, int, bool]]
 ) -> None:
     """Whatever was added when, a peek shows the first keys of a sorted list of all of them."""
     index = Opened(decoded)
-    model: list[tuple[int, int]] = []
+    model: list[Key] = []
     ended = (-1, -1)
     for until_ms, limit, forget in looks:
-        if batches:
-            fresh = [
-                sorted({key for key in run if key > ended and key not in model})
-                for run in batches.pop()
-            ]
-            seen: set[tuple[int, int]] = set()
-            runs = [[k for k in run if k not in seen and not seen.add(k)] for run in fresh]  # type: ignore[func-returns-value]
-            runs = [run for run in runs if run]
+        for keys in [batches.pop() for _ in range(2) if batches]:
+            fresh = sorted({key for key in keys if key > ended and key not in model})
+            runs = [fresh[at : at + run_rows] for at in range(0, len(fresh), run_rows)]
             if runs:
                 index.add([rows_of(run) for run in runs])
-            model = sorted(model + [key for run in runs for key in run])
+            model = sorted(model + fresh)
         expected = [key for key in model if key[0] <= until_ms][:limit]
         assert keys_of(index.peek(until_ms, limit)) == expected
         assert len(index) == len(model)
