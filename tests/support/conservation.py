@@ -58,6 +58,12 @@ class Ends:
         return [p.record.timestamp_ms - int(p.record.header("timer-due") or b"0") for p in placed]
 
 
+def ends_so_far(topics: Topics) -> int:
+    """How many deliveries and outcomes are committed by now."""
+    with CommittedReader(topics.bootstrap) as counter:
+        return counter.count([*topics.targets, topics.outcomes])
+
+
 def await_ends(topics: Topics, records: int | None, timeout_s: float) -> None:
     """Return when so many ingress records (None: all there are) have ended; fail when not."""
     deadline = time.monotonic() + timeout_s

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.conservation import Ends, await_ends, judge
+from tests.support.conservation import Ends, await_ends, ends_so_far, judge
 from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, new_topic, write
 
@@ -85,6 +85,14 @@ class Installation:
     def send(self, records: Iterable[Outgoing]) -> None:
         """Write records into the ingress."""
         write(self.bootstrap, self.ingress, records)
+
+    def create_dead_letters(self, config: Mapping[str, str]) -> None:
+        """Create the dead-letter topic before the proxy does, with a configuration of its own."""
+        self._create(self.dead_letters, 1, config)
+
+    def ends_so_far(self) -> int:
+        """How many ingress records have ended by now; 0 before a proxy has made its topics."""
+        return ends_so_far(self)
 
     def await_ends(self, records: int, timeout_s: float = 60) -> None:
         """Return when at least so many ingress records have ended, one way or the other."""

@@ -1,0 +1,44 @@
+"""Producers that write to the ingress in transactions: only what they commit is a request."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.installation import Installation
+
+pytestmark = pytest.mark.integration
+
+TIMEOUT_S = 30
+
+
+def _transaction(installation: Installation, topic: str, values: list[bytes]) -> Producer:
+    settings = {"bootstrap.servers": installation.bootstrap}
+    producer = Producer({**settings, "transactional.id": f"{topic}-{values[0].decode()}"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(installation.ingress, value, b"k", headers={"timer-topic": topic})
+    producer.flush(TIMEOUT_S)
+    return producer
+
+
+def test_aborted_requests_never_fire_and_open_ones_hold_back_what_follows(
+    installation: Installation,
+) -> None:
+    topic = installation.target()
+    aborted = _transaction(installation, topic, [b"aborted-1", b"aborted-2"])
+    proxy = installation.proxy()
+    proxy.start()
+    opened = _transaction(installation, topic, [b"opened-1", b"opened-2"])
+    committed = _transaction(installation, topic, [b"behind-it"])
+    committed.commit_transaction(TIMEOUT_S)
+
+    assert installation.ends_so_far() == 0
+    assert proxy.shards() == -1, "an open transaction is part of what has to be caught up with"
+    aborted.abort_transaction(TIMEOUT_S)
+    opened.commit_transaction(TIMEOUT_S)
+
+    ends = installation.judge()
+    values = [p.record.value for found in ends.deliveries.values() for p in found]
+    assert values == [b"opened-1", b"opened-2", b"behind-it"]
