@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,7 @@ class LocalState:
 
     def open(self, partition: int, position: Position) -> Store:
         """The shard's store; waits for a worker that is about to let go of it."""
-        folder = self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
+        folder = self._folder(partition)
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
             try:
@@ -64,6 +64,14 @@ class LocalState:
                     raise
                 log.info("waiting for a shard's folder", why=str(locked))
                 time.sleep(0.2)
+
+    def disk_bytes(self, partitions: Iterable[int]) -> int:
+        """What these partitions' folders take on disk (holes in files not counted)."""
+        files = (file for p in partitions for file in self._folder(p).rglob("*"))
+        return sum(_disk_bytes(file) for file in files)
+
+    def _folder(self, partition: int) -> Path:
+        return self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
 
     def _open(self, folder: Path, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
@@ -77,3 +85,10 @@ class LocalState:
                 aside=str(report.aside),
             )
         return store
+
+
+def _disk_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0

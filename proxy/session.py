@@ -37,6 +37,7 @@ from proxy.topics import describe_topic
 from storage.options import Options
 
 REPORT_EVERY_S: Final = 0.25
+WEIGH_EVERY_S: Final = 10.0
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,8 @@ class Session:
             self._reporter.beat,
             is_compressing=is_compressing(settings),
         )
-        local = LocalState(
+        self._metrics = metrics
+        self._local = LocalState(
             settings.data_dir,
             names.ingress,
             self._topic.topic_id,
@@ -87,8 +89,8 @@ class Session:
             self._policies,
             digest,
             settings.recovery.accept_loss_below,
-            local.open,
-            local.exists,
+            self._local.open,
+            self._local.exists,
         )
         consumer = Consumer(consumer_config(settings, worker))
         self._ingress = Ingress(consumer, names.ingress, f"{settings.instance_name}-{worker}")
@@ -102,16 +104,17 @@ class Session:
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until stopped; then finish: hand over what is owned and leave the group."""
         self._ingress.join(self)
-        next_report = 0.0
-        try:
-            while not is_stopping():
-                self._pipeline.turn()
-                if (now := time.monotonic()) >= next_report:
-                    next_report = now + REPORT_EVERY_S
-                    self._reporter.report(self._pipeline, self._ingress)
-            self._ingress.close()
-        finally:
-            self._pipeline.release(list(self._pipeline.shards), publish=False)
+        next_report = next_weighing = 0.0
+        while not is_stopping():
+            self._pipeline.turn()
+            now = time.monotonic()
+            if now >= next_report:
+                next_report = now + REPORT_EVERY_S
+                self._reporter.report(self._pipeline, self._ingress)
+            if now >= next_weighing:
+                next_weighing = now + WEIGH_EVERY_S
+                self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))
+        self._ingress.close()
 
     def abandon(self) -> None:
         """Leave after an error: no transaction is attempted any more."""
