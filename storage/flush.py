@@ -92,7 +92,6 @@ class Flush:
         live = dict(shard.checkpoint.live)
         for number, change in self.staging.live.items():
             live[number] = live.get(number, 0) + change
-        shard.names.keep(counts.targets)
         checkpoint = Checkpoint(
             options=shard.options.bound(),
             covered=max(ledger.covered, covered),
@@ -102,13 +101,14 @@ class Flush:
             log_end=shard.log.end,
             redo_from=shard.checkpoint.log_end,
             live={number: records for number, records in live.items() if records},
-            names=dict(shard.names.by_number),
+            names=shard.names.used(counts.targets),
             next_name=shard.names.next_number,
             boot_id=boot_id(),
             counts=counts,
         )
         shard.files.replace(shard.folder / CHECKPOINT, checkpoint.to_bytes())
         shard.checkpoint = checkpoint
+        shard.names.keep(checkpoint.names)
         shard.bodies.keep()
         ledger.counts = settled
         ledger.covered = checkpoint.covered

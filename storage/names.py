@@ -1,6 +1,6 @@
 """Target names as the small numbers that index records carry."""
 
-from collections.abc import Iterable
+from collections.abc import Container
 
 
 class Names(dict[str, int]):
@@ -17,8 +17,11 @@ class Names(dict[str, int]):
         self.next_number += 1
         return number
 
-    def keep(self, used: Iterable[str]) -> None:
-        """Forget every name that nothing pending uses."""
-        kept = set(used)
-        for name in [name for name in self if name not in kept]:
-            del self.by_number[self.pop(name)]
+    def used(self, targets: Container[str]) -> dict[int, str]:
+        """The names among `targets`, by number."""
+        return {number: name for number, name in self.by_number.items() if name in targets}
+
+    def keep(self, numbers: Container[int]) -> None:
+        """Forget every name whose number is not among `numbers`: nothing pending uses it."""
+        for number in [number for number in self.by_number if number not in numbers]:
+            del self[self.by_number.pop(number)]

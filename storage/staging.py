@@ -12,6 +12,7 @@ from storage.records import (
     HEADER,
     RECORD,
     RUN_MAGIC,
+    Column,
     Head,
     Rows,
     seal,
@@ -46,41 +47,58 @@ class Staging:
     def write(self, rows: Rows) -> tuple[list[int], list[int]]:
         """Append sorted rows as one run per slot; slot number and position of each run."""
         slots = rows["due_ms"] // self._precision_ms
+        numbers: list[int] = []
+        positions: list[int] = []
+        start = 0
+        while start < rows.size:
+            # Within one lap every slot number has a place of its own.
+            end = int(np.searchsorted(slots, slots[start] + self._wheel.slots))
+            lap_numbers, lap_positions = self._append(rows[start:end], slots[start:end])
+            numbers += lap_numbers
+            positions += lap_positions
+            start = end
+        return numbers, positions
+
+    def _append(self, rows: Rows, slots: Column) -> tuple[list[int], list[int]]:
         runs = stretches(slots)
         block, starts = _block(rows, runs)
         base = self._log.reserve(block.size * RECORD_BYTES)
-        numbers = slots[[start for start, _ in runs]].tolist()
-        positions = [base + start * RECORD_BYTES for start in starts]
+        numbers = slots[[start for start, _ in runs]]
+        positions = base + np.array(starts) * RECORD_BYTES
         counts = [count for _, count in runs]
-        self._link(block, starts, numbers, positions, counts)
+        self._link(block.view(HEADER), starts, numbers, positions, np.array(counts))
         self._log.write(seal(block, list(zip(starts, counts, strict=True))))
         self.live[self._log.number(base)] += rows.size
-        return numbers, positions
+        return numbers.tolist(), positions.tolist()
 
     def _link(
-        self,
-        block: Rows,
-        starts: list[int],
-        numbers: list[int],
-        positions: list[int],
-        counts: list[int],
+        self, headers: Rows, starts: list[int], numbers: Column, positions: Column, counts: Column
     ) -> None:
-        places = [number % self._wheel.slots for number in numbers]
-        olds = self._wheel.heads(np.array(places))
-        fields: list[tuple[int, ...]] = []
-        for number, place, position, count, stored in zip(
-            numbers, places, positions, counts, olds, strict=True
-        ):
-            old = self.heads.get(place, stored)
-            if old.records:
-                head = Head(min(old.time, number), old.first, position, old.records + count)
-            else:
-                head = Head(number, position, position, count)
-            self.heads[place] = head
-            fields.append(
-                (RUN_MAGIC, 0, number, old.last, head.time, head.first, head.records, count)
-            )
-        block.view(HEADER)[starts] = np.array(fields, HEADER)
+        places = numbers % self._wheel.slots
+        old = self._old_heads(places)
+        chained = old[:, 3] > 0
+        new = np.empty_like(old)
+        new[:, 0] = np.where(chained, np.minimum(old[:, 0], numbers), numbers)
+        new[:, 1] = np.where(chained, old[:, 1], positions)
+        new[:, 2] = positions
+        new[:, 3] = old[:, 3] + counts
+        headers["magic"][starts] = RUN_MAGIC
+        headers["slot"][starts] = numbers
+        headers["prev"][starts] = np.where(chained, old[:, 2], -1)
+        headers["time"][starts] = new[:, 0]
+        headers["first"][starts] = new[:, 1]
+        headers["chain"][starts] = new[:, 3]
+        headers["count"][starts] = counts
+        heads = map(Head._make, new.tolist())
+        self.heads.update(zip(places.tolist(), heads, strict=True))
+
+    def _old_heads(self, places: Column) -> Column:
+        """time, first, last, records of each place's chain as it will be so far."""
+        old = self._wheel.table(places)
+        for row, place in enumerate(places.tolist()):
+            if place in self.heads:
+                old[row] = self.heads[place]
+        return old
 
 
 def _block(rows: Rows, runs: Sequence[tuple[int, int]]) -> tuple[Rows, list[int]]:

@@ -15,6 +15,7 @@ from storage.records import EMPTY, Column, Head, Rows
 SLOT = np.dtype(
     [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
 )
+_FIELDS = ("time", "first", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 _FACTORS = tuple(
     np.uint64(factor)
@@ -25,7 +26,7 @@ _FACTORS = tuple(
 def checks(slots: Rows) -> npt.NDArray[np.uint32]:
     """The check number each slot must carry; 0 for an all-zero (empty) slot."""
     mixed = np.zeros(slots.shape, np.uint64)
-    for name, factor in zip(("time", "first", "last", "count"), _FACTORS, strict=True):
+    for name, factor in zip(_FIELDS, _FACTORS, strict=True):
         mixed ^= slots[name].astype(np.uint64) * factor
     return (mixed >> np.uint64(32)).astype(np.uint32)
 
@@ -35,7 +36,7 @@ def slot_rows(heads: Sequence[Head]) -> Rows:
     rows = np.zeros(len(heads), SLOT)
     fields = np.fromiter(chain.from_iterable(heads), np.int64, 4 * len(heads)).reshape(-1, 4)
     fields[fields[:, 3] == 0] = 0
-    for column, name in enumerate(("time", "first", "last", "count")):
+    for column, name in enumerate(_FIELDS):
         rows[name] = fields[:, column]
     rows["check"] = checks(rows)
     return rows
@@ -63,6 +64,13 @@ class TimerWheel:
             Head(time, first, last, count) if count else EMPTY
             for time, first, last, count, _ in found.tolist()
         ]
+
+    def table(self, at: Column) -> Column:
+        """time, first, last, records of these places as columns; records 0: no chain."""
+        cells = self.cells[at]
+        return np.column_stack([cells[name] for name in ("time", "first", "last", "count")]).astype(
+            np.int64
+        )
 
     def store(self, at: Sequence[int], heads: Sequence[Head]) -> None:
         """Point these places at other chains."""

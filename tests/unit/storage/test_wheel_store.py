@@ -274,6 +274,21 @@ def test_a_full_disk_loses_nothing_and_is_tried_again(folder: Path, room: int) -
     assert taken(store, YEAR_MS) == made
 
 
+def test_a_checkpoint_that_could_not_be_written_forgets_no_target(folder: Path) -> None:
+    store = opened(folder)
+    store.put([entry(10, 0, "elsewhere"), entry(5000, 1)])
+    store.flush(2)
+    store.close()
+    files = FullDisk(room=0)
+    store = opened(folder, committed(watermark_ms=900, cursor=2, next_offset=2), files=files)
+    for _ in range(2):
+        with pytest.raises(StorageFull):
+            store.flush(2)
+    files.room = 100
+    store.flush(2)
+    assert store.pending_by_target() == {"orders": 1}
+
+
 def test_files_of_what_has_passed_are_deleted(folder: Path) -> None:
     store = opened(folder)
     for first in range(0, 3000, 20):
