@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 from proxy.clock import Clock
 from proxy.ingress import Fetched
 from proxy.metrics import Metrics
-from proxy.publisher import Batch
+from proxy.publisher import Batch, GroupMoved
 from proxy.schedule import Plan, Shard, State
 from storage.errors import StorageFull
 
@@ -185,7 +185,12 @@ class Pipeline:
             self._ingress.offset(p, plan.position.next_offset, plan.position.to_metadata())
             for p, plan in plans.items()
         ]
-        done = self._publisher.publish(batches, offsets, self._ingress.group_metadata(), now_ms)
+        try:
+            done = self._publisher.publish(batches, offsets, self._ingress.group_metadata(), now_ms)
+        except GroupMoved as moved:
+            log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
+            self._metrics.count_transaction("aborted", time.monotonic() - started)
+            return
         for partition, plan in plans.items():
             self.shards[partition].confirm(plan)
             if partition in self._uncommitted_at_first:

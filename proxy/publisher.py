@@ -52,6 +52,22 @@ class TransactionAborted(Exception):
     """The transaction was aborted and may be made again."""
 
 
+class GroupMoved(Exception):
+    """The transaction was aborted: the group has gone on since the caller last heard from it.
+
+    The consumer has to be polled before the shards still owned are planned anew (KIP-447).
+    """
+
+
+OTHER_GENERATION: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+
+
 class Publisher:
     """Publishes batches and offsets in one transaction of the transactional `producer`.
 
@@ -83,7 +99,8 @@ class Publisher:
     ) -> list[Batch]:
         """Commit all of it in one transaction; what cannot be delivered as dead letters.
 
-        Returns the batches as they were committed. Raises SessionLost when the outcome is not
+        Returns the batches as they were committed. Raises GroupMoved when the group no longer
+        takes the offsets of `group_metadata`'s generation, SessionLost when the outcome is not
         known or this producer has been fenced: memory is not to be trusted over the broker.
         """
         lessons = Lessons()
@@ -249,7 +266,8 @@ class Publisher:
                 self._beat()
                 if error.txn_requires_abort():
                     self._abort()
-                    raise TransactionAborted(error.str()) from raised
+                    kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
+                    raise kind(error.str()) from raised
                 if error.fatal() or not error.retriable() or time.monotonic() > deadline:
                     raise SessionLost(error.str()) from raised
                 log.warning("broker slow to answer", call=call.__name__, error=error.str())
