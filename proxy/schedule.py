@@ -119,8 +119,8 @@ class Shard:
         mark = (self.position.watermark_ms, self.position.cursor)
         pending: list[Entry] = []
         if self.state is State.READY and room > 0 and now_ms >= mark[0]:
-            pending = self.store.due(now_ms, room)
-            last = (now_ms, LAST_OFFSET) if len(pending) < room else pending[-1][:2]
+            pending, is_all = self.store.due(now_ms, room)
+            last = (now_ms, LAST_OFFSET) if is_all else pending[-1][:2]
             mark = max(mark, last)
         position = replace(
             self.position,

@@ -8,9 +8,11 @@ from operator import itemgetter
 import numpy as np
 
 from storage.records import RECORD, Rows, in_order, joined, rows_upto
-from storage.store import Entry
+from storage.store import Due, Entry
 
 MERGE_ROWS = 32_768
+PEEK_BYTES = 32 * 1024 * 1024
+"""Bodies decoded and kept at a time; one that is larger comes alone."""
 LEAST_ROWS = 16
 
 Key = tuple[int, int]
@@ -64,6 +66,7 @@ class Opened:
         self._batches: list[Batch] = []
         self._entries: list[Entry] = []
         self._rows: Rows = np.zeros(0, RECORD)
+        self._peeked_bytes = 0
         self._left = 0
 
     def __len__(self) -> int:
@@ -85,18 +88,20 @@ class Opened:
         if self._entries and any(batch.head < key_at(self._rows, -1) for batch in fresh):
             self._undo_peeks()
 
-    def peek(self, until_ms: int, limit: int) -> list[Entry]:
-        """The first `limit` entries due at or before `until_ms`."""
-        while len(self._entries) < limit:
+    def peek(self, until_ms: int, limit: int) -> Due:
+        """The first `limit` entries due at or before `until_ms`, fewer if they are large."""
+        is_cut = False
+        while len(self._entries) < limit and not is_cut:
             rows = self._take(until_ms, limit - len(self._entries))
             if rows is None:
                 break
+            rows, is_cut = self._fitting(rows)
             self._entries += self._decode(rows)
             self._rows = joined((self._rows, rows))
         found = self._entries[:limit]
         if found and found[-1][0] > until_ms:
             del found[bisect_right(found, until_ms, key=itemgetter(0)) :]
-        return found
+        return Due(found, is_all=not is_cut and len(found) < limit)
 
     def next_due_ms(self) -> int | None:
         """The earliest due."""
@@ -111,6 +116,7 @@ class Opened:
         ended = self._entries[:count]
         if count:
             del self._entries[:count]
+            self._peeked_bytes -= int(self._rows["length"][:count].sum())
             self._rows = self._rows[count:]
         skipped: list[Rows] = []
         if not self._entries:
@@ -143,6 +149,17 @@ class Opened:
         self._tidy(sum(map(len, parts)))
         return parts[0] if len(parts) == 1 else in_order(joined(parts))
 
+    def _fitting(self, rows: Rows) -> tuple[Rows, bool]:
+        """As many of the rows as may be decoded now; the others wait again."""
+        sizes = np.cumsum(rows["length"], dtype=np.int64)
+        fit = int(np.searchsorted(sizes, PEEK_BYTES - self._peeked_bytes, "right"))
+        fit = max(fit, 0 if self._entries else 1)
+        if fit < len(rows):
+            self._left += len(rows) - fit
+            self._batches.append(Batch(rows[fit:]))
+        self._peeked_bytes += int(sizes[fit - 1]) if fit else 0
+        return rows[:fit], fit < len(rows)
+
     def _tidy(self, taken: int) -> None:
         if taken:
             self._left -= taken
@@ -152,6 +169,7 @@ class Opened:
         self._left += len(self._entries)
         self._batches.append(Batch(self._rows))
         self._entries = []
+        self._peeked_bytes = 0
         self._rows = self._rows[:0]
 
 

@@ -1,10 +1,17 @@
 """What a shard's schedule offers to the pipeline, and what it asks of the caller's codec."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Entry: TypeAlias = tuple[int, int, str, *tuple[Any, ...]]
 """(due_ms, offset, target, *rest). The rest belongs to the caller; a `Codec` turns it to bytes."""
+
+
+class Due(NamedTuple):
+    """Entries that are due, and whether there are no others."""
+
+    entries: list[Entry]
+    is_all: bool
 
 
 class Codec(Protocol):
@@ -39,8 +46,10 @@ class Store(Protocol):
         Raises ValueError when the order or the watermark is not kept."""
         ...
 
-    def due(self, now_ms: int, limit: int) -> list[Entry]:
-        """Peek at the first `limit` entries with due <= now_ms, in (due, offset) order."""
+    def due(self, now_ms: int, limit: int) -> Due:
+        """Peek at the first `limit` entries with due <= now_ms, in (due, offset) order.
+
+        Fewer than `limit` when their bodies would take too much memory."""
         ...
 
     def advance(self, watermark_ms: int, cursor: int) -> None:

@@ -1,5 +1,6 @@
 """The default `Store`: memory for what is new, wheel, log and bodies for the rest."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from storage.opener import SlotOpener
 from storage.recent import Recent
 from storage.reclaim import Settling
 from storage.shard_files import DAMAGED, ShardFiles
-from storage.store import Entry
+from storage.store import Due, Entry
 
 _key_of = itemgetter(0, 1)
 
@@ -84,21 +85,22 @@ class WheelStore:
         self._last_offset = batch[-1][1]
         self._recent.put(batch, self._shard.codec.weight_bytes(batch))
 
-    def due(self, now_ms: int, limit: int) -> list[Entry]:
+    def due(self, now_ms: int, limit: int) -> Due:
         """See `Store.due`."""
         self._now_ms = max(self._now_ms, now_ms)
         with self._guard:
             self._opener.open_through(self._slot(now_ms), limit)
             until_ms = min(now_ms, self._opener.next_slot * self._shard.options.precision_ms - 1)
-            parts = [self._opened.peek(until_ms, limit)]
-        parts += [table.peek(until_ms, limit) for table in self._tables()]
-        parts = [part for part in parts if part]
-        if len(parts) < 2:
-            return parts[0] if parts else []
-        merged = [entry for part in parts for entry in part]
+            found = self._opened.peek(until_ms, limit)
+        parts = [table.peek(until_ms, limit) for table in self._tables()]
+        if not any(parts):
+            return found
+        merged = [entry for part in (found.entries, *parts) for entry in part]
         merged.sort(key=_key_of)
+        if not found.is_all and found.entries:
+            del merged[bisect_right(merged, found.entries[-1][:2], key=_key_of) :]
         del merged[limit:]
-        return merged
+        return Due(merged, is_all=found.is_all and len(merged) < limit)
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         """See `Store.advance`."""

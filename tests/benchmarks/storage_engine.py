@@ -90,7 +90,7 @@ def drain(store: WheelStore, records: int, horizon_ms: int, costs: Costs) -> Non
     while ended < records:
         now_ms += max(10, horizon_ms // 3000)
         while True:
-            batch = costs.timed("due", lambda: store.due(now_ms, PEEK_ENTRIES))  # noqa: B023
+            batch = costs.timed("due", lambda: store.due(now_ms, PEEK_ENTRIES).entries)  # noqa: B023
             assert isinstance(batch, list)
             if not batch:
                 break

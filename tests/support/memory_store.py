@@ -6,7 +6,7 @@ from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable
 
-from storage.store import Entry
+from storage.store import Due, Entry
 
 
 class MemoryStore:
@@ -20,9 +20,9 @@ class MemoryStore:
         for entry in entries:
             insort(self._entries, entry, key=lambda e: e[:2])
 
-    def due(self, now_ms: int, limit: int) -> list[Entry]:
+    def due(self, now_ms: int, limit: int) -> Due:
         until = bisect_right(self._entries, now_ms, key=lambda e: e[0])
-        return self._entries[: min(until, limit)]
+        return Due(self._entries[: min(until, limit)], is_all=until < limit)
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         until = bisect_right(self._entries, (watermark_ms, cursor), key=lambda e: e[:2])

@@ -134,7 +134,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def fire(self, later_ms: int, limit: int, share: float) -> None:
         self.now_ms += later_ms
         expected = [e for e in self.model if e[0] <= self.now_ms][:limit]
-        assert self.store.due(self.now_ms, limit) == expected
+        assert self.store.due(self.now_ms, limit).entries == expected
         self.commit()
         if expected:
             self.end(expected[int(share * (len(expected) - 1))][:2])

@@ -68,7 +68,7 @@ def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> WheelSto
 def taken(store: WheelStore, until_ms: int, limit: int = 1000) -> list[Entry]:
     """Everything due up to `until_ms` after the start, in order, ended one peek at a time."""
     found: list[Entry] = []
-    while batch := store.due(START_MS + until_ms, limit):
+    while batch := store.due(START_MS + until_ms, limit).entries:
         found += batch
         store.advance(*batch[-1][:2])
     return found

@@ -60,7 +60,7 @@ def hold_against_a_sorted_list(
                 index.add([rows_of(run) for run in runs])
             model = sorted(model + fresh)
         expected = [key for key in model if key[0] <= until_ms][:limit]
-        assert keys_of(index.peek(until_ms, limit)) == expected
+        assert keys_of(index.peek(until_ms, limit).entries) == expected
         assert len(index) == len(model)
         assert index.next_due_ms() == (model[0][0] if model else None)
         if forget and expected:
@@ -68,3 +68,21 @@ def hold_against_a_sorted_list(
             taken, skipped = index.forget(*ended)
             assert len(taken) + sum(map(len, skipped)) == len(expected)
             model = model[len(expected) :]
+
+
+def test_large_bodies_are_peeked_a_bounded_number_of_bytes_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opened, "PEEK_BYTES", 100)
+    rows = rows_of([(1, offset) for offset in range(7)])
+    rows["length"] = [40, 40, 40, 500, 10, 10, 10]
+    index = Opened(decoded)
+    index.add([rows])
+    seen: list[list[int]] = []
+    is_all = False
+    while not is_all:
+        entries, is_all = index.peek(9, 100)
+        assert index.peek(9, 100) == (entries, is_all)
+        seen.append([entry[1] for entry in entries])
+        index.forget(*entries[-1][:2])
+    assert seen == [[0, 1], [2], [3], [4, 5, 6]]

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 def test_entries_come_in_due_order_and_to_the_millisecond(folder: Path) -> None:
     store = opened(folder)
     store.put(entries([57, 12, 12, 99]))
-    assert [e[:2] for e in store.due(START_MS + 57, 10)] == [
+    assert [e[:2] for e in store.due(START_MS + 57, 10).entries] == [
         (START_MS + 12, 1),
         (START_MS + 12, 2),
         (START_MS + 57, 0),
@@ -49,7 +49,9 @@ def test_looking_takes_nothing_away(folder: Path) -> None:
     store = opened(folder)
     store.put(entries([1, 2, 3]))
     store.flush(3)
-    assert store.due(START_MS + 3, 2) == store.due(START_MS + 3, 2) == entries([1, 2])
+    assert (
+        store.due(START_MS + 3, 2).entries == store.due(START_MS + 3, 2).entries == entries([1, 2])
+    )
     assert store.pending() == 3
 
 
@@ -57,7 +59,7 @@ def test_entries_in_memory_and_on_disk_merge_in_order(folder: Path) -> None:
     store = opened(folder)
     store.put(entries([10, 30, 50]))
     store.flush(3)
-    assert len(store.due(START_MS + 35, 10)) == 2
+    assert len(store.due(START_MS + 35, 10).entries) == 2
     store.put(entries([20, 40], first_offset=3))
     assert [e[1] for e in taken(store, 100, limit=2)] == [0, 3, 1, 4, 2]
 
@@ -66,7 +68,7 @@ def test_an_entry_flushed_into_a_slot_already_open_is_seen(folder: Path) -> None
     store = opened(folder)
     store.put(entries([50, 90]))
     store.flush(2)
-    assert [e[1] for e in store.due(START_MS + 60, 10)] == [0]
+    assert [e[1] for e in store.due(START_MS + 60, 10).entries] == [0]
     store.put(entries([55, 10], first_offset=2))
     store.flush(4)
     assert [e[1] for e in taken(store, 99)] == [3, 0, 2, 1]
@@ -75,9 +77,9 @@ def test_an_entry_flushed_into_a_slot_already_open_is_seen(folder: Path) -> None
 def test_a_newcomer_due_before_what_was_looked_at_comes_first(folder: Path) -> None:
     store = opened(folder)
     store.put(entries([50]))
-    assert store.due(START_MS + 60, 10) == entries([50])
+    assert store.due(START_MS + 60, 10).entries == entries([50])
     store.put(entries([40], first_offset=1))
-    assert [e[1] for e in store.due(START_MS + 60, 10)] == [1, 0]
+    assert [e[1] for e in store.due(START_MS + 60, 10).entries] == [1, 0]
 
 
 def test_a_slot_opened_while_it_is_being_written_shows_each_entry_once(folder: Path) -> None:
@@ -87,7 +89,7 @@ def test_a_slot_opened_while_it_is_being_written_shows_each_entry_once(folder: P
     while not store._shard.wheel.cells["count"].any():
         store.maintain(60, 1)
     assert store._frozen is not None
-    assert store.due(START_MS + 600, 100) == made
+    assert store.due(START_MS + 600, 100).entries == made
     store.flush(60)
     assert taken(store, 600) == made
     assert store.pending() == 0
@@ -112,7 +114,7 @@ def test_entries_far_beyond_the_span_wait_their_laps(folder: Path) -> None:
     store.put(far)
     store.flush(6)
     for now_ms in range(0, 6 * LAP_MS, 70):
-        for batch in iter(lambda now_ms=now_ms: store.due(START_MS + now_ms, 10), []):  # type: ignore[misc]
+        for batch in iter(lambda now_ms=now_ms: store.due(START_MS + now_ms, 10).entries, []):  # type: ignore[misc]
             assert START_MS + now_ms - batch[0][0] < 70
             store.advance(*batch[-1][:2])
         store.advance(START_MS + now_ms, 6)
@@ -265,7 +267,7 @@ def test_a_full_disk_loses_nothing_and_is_tried_again(folder: Path, room: int) -
         with pytest.raises(StorageFull, match="No space left"):
             work_through(store, next_offset=60)
         files.room = 0
-        assert store.due(START_MS + YEAR_MS, 100) == made
+        assert store.due(START_MS + YEAR_MS, 100).entries == made
     files.room = 10**9
     store.flush(60)
     store.close()
@@ -359,5 +361,5 @@ def test_a_codec_sees_only_what_is_returned(folder: Path) -> None:
     store.put(entries([10] * 500))
     store.flush(500)
     for _ in range(5):
-        assert len(store.due(START_MS + 10, 50)) == 50
+        assert len(store.due(START_MS + 10, 50).entries) == 50
     assert codec.decoded == 50
