@@ -7,16 +7,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.conservation import Ends, await_ends, ends_so_far, judge
 from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, new_topic, write
+from tests.support.waiting import wait_for
 
 SESSION_TIMEOUT_MS = 6_000
 """The shortest that a broker allows unless it is told otherwise."""
 WRITE_TIMEOUT_S = 30
+INGESTED_WITHIN_S = 30
 BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -31,7 +34,7 @@ class Installation:
         self.name = f"t{uuid.uuid4().hex[:8]}"
         self.targets: list[str] = []
         self.proxies: dict[str, ProxyProcess] = {}
-        self._folder = folder
+        self._folder, self._partitions = folder, partitions
         self._create(self.ingress, partitions, BROKER_STAMPED)
 
     @property
@@ -60,6 +63,22 @@ class Installation:
             "instance_id": instance,
             **more,
         }
+
+    def await_ingested(self) -> None:
+        """Return when the group has committed all that the ingress holds."""
+        group = {"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.proxy"}
+        consumer = Consumer(group)
+        places = [TopicPartition(self.ingress, number) for number in range(self._partitions)]
+
+        def is_read() -> bool:
+            committed = consumer.committed(places, WRITE_TIMEOUT_S)
+            ends = [consumer.get_watermark_offsets(place, WRITE_TIMEOUT_S)[1] for place in places]
+            return [max(0, place.offset) for place in committed] == ends
+
+        try:
+            wait_for(is_read, INGESTED_WITHIN_S, "the ingress to be read")
+        finally:
+            consumer.close()
 
     def kafka(self, **more: str) -> dict[str, str]:
         """The proxy's client settings, with a short session."""

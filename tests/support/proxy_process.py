@@ -18,6 +18,7 @@ from tests.support.waiting import wait_for
 REPOSITORY = Path(__file__).parents[2]
 READY_WITHIN_S = 40
 STOP_WITHIN_S = 20
+SHARDS_WITHIN_S = 60
 ASK_TIMEOUT_S = 2
 LOG_TAIL_LINES = 60
 
@@ -150,6 +151,13 @@ class ProxyProcess:
         """How many partitions it serves, all caught up; -1 while some are not."""
         status, text = self.get("/readyz")
         return int(json.loads(text)["shards"]) if status == 200 else -1
+
+    def await_shards(self, count: int) -> None:
+        """Return when it serves so many partitions, all caught up."""
+        try:
+            wait_for(lambda: self.shards() == count, SHARDS_WITHIN_S, f"{count} shards")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail()}") from None
 
     def log_tail(self) -> str:
         """The end of the last start's log, with the name of its folder."""

@@ -1,0 +1,130 @@
+"""Several processes share the ingress: they come, go, die and freeze, and nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP
+
+import pytest
+
+from tests.support.installation import Installation
+from tests.support.load import Load
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+PARTITIONS = 4
+REBALANCED_WITHIN_S = 60
+
+
+@pytest.fixture
+def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
+    """With partitions for several to share."""
+    made = Installation(kafka, tmp_path, PARTITIONS)
+    yield made
+    made.close()
+
+
+def _shared(installation: Installation, *instances: str) -> None:
+    """Wait until these serve all partitions together, each at least one."""
+
+    def is_shared() -> bool:
+        counts = [installation.proxy(name).shards() for name in instances]
+        return sum(counts) == PARTITIONS and min(counts) > 0
+
+    wait_for(is_shared, REBALANCED_WITHIN_S, f"all partitions with {instances}")
+
+
+def test_one_joins_and_leaves_and_another_joins_and_is_killed(installation: Installation) -> None:
+    targets = [installation.target(partitions=2)]
+    one = installation.proxy("one")
+    one.start_ready()
+    with Load(installation, targets) as load:
+        installation.proxy("leaves").start()
+        _shared(installation, "one", "leaves")
+        assert installation.proxy("leaves").stop() == 0
+        installation.proxy("dies").start()
+        _shared(installation, "one", "dies")
+        installation.proxy("dies").kill()
+        _shared(installation, "one")
+
+    assert installation.judge().counts == {"delivered": load.sent}
+
+
+def test_restart_in_the_middle_of_a_rebalance_leaves_no_partition_to_nobody(
+    installation: Installation,
+) -> None:
+    """Killed between giving a partition up and joining again: Kafka forgets the second round."""
+    targets = [installation.target(partitions=2)]
+    one = installation.proxy("one")
+    one.start_ready()
+    with Load(installation, targets) as load:
+        installation.proxy("two").start()
+        while "shard given up" not in one.log:
+            assert one.is_running
+        one.kill()
+        one.start()
+        _shared(installation, "one", "two")
+
+    assert installation.judge().counts == {"delivered": load.sent}
+
+
+def test_frozen_proxy_that_wakes_up_is_fenced_and_does_nothing_twice(
+    installation: Installation,
+) -> None:
+    """It sleeps past its session; another has its partitions when it wakes."""
+    targets = [installation.target(partitions=2)]
+    zombie, heir = installation.proxy("zombie"), installation.proxy("heir")
+    zombie.start_ready()
+    with Load(installation, targets) as load:
+        time.sleep(2)
+        zombie.signal(SIGSTOP)
+        heir.start()
+        heir.await_shards(PARTITIONS)
+        time.sleep(1)
+        zombie.signal(SIGCONT)
+        _shared(installation, "zombie", "heir")
+
+    assert installation.judge().counts == {"delivered": load.sent}
+    assert "session lost" in zombie.log or zombie.log.count("shard given up") >= PARTITIONS
+
+
+def test_worker_that_dies_is_started_anew_beside_the_others(installation: Installation) -> None:
+    targets = [installation.target(partitions=2)]
+    proxy = installation.proxy("both", workers=2)
+    proxy.start_ready()
+    with Load(installation, targets) as load:
+        proxy.await_shards(PARTITIONS)
+        first = proxy.worker_pids()
+        assert len(first) == 2
+        os.kill(first[0], SIGKILL)
+        wait_for(lambda: set(proxy.worker_pids()) - set(first), 20, "a new worker")
+        proxy.await_shards(PARTITIONS)
+
+    assert installation.judge().counts == {"delivered": load.sent}
+    assert proxy.log.count("worker died") == 1
+
+
+def test_killed_parent_takes_its_workers_with_it(installation: Installation) -> None:
+    targets = [installation.target(partitions=2)]
+    proxy = installation.proxy("both", workers=2)
+    proxy.start_ready()
+    with Load(installation, targets) as load:
+        workers = proxy.worker_pids()
+        proxy.kill()
+        wait_for(lambda: not any(map(_lives, workers)), 20, "the end of orphaned workers")
+        proxy.start()
+        proxy.await_shards(PARTITIONS)
+
+    assert installation.judge().counts == {"delivered": load.sent}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
