@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -24,6 +25,7 @@ from proxy.kafka_config import (
 )
 from proxy.local_state import LocalState
 from proxy.metrics import Metrics
+from proxy.orphans import OrphanWatch, visit_group
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy import Policy
 from proxy.policy_topic import PolicyTopic
@@ -94,6 +96,13 @@ class Session:
         )
         consumer = Consumer(consumer_config(settings, worker))
         self._ingress = Ingress(consumer, names.ingress, f"{settings.instance_name}-{worker}")
+        self._orphans = OrphanWatch(
+            admin,
+            settings.group_id,
+            {(names.ingress, number) for number in range(self._topic.partitions)},
+            f"{settings.instance_name}-{worker}",
+            partial(visit_group, common_config(settings), settings.group_id, names.ingress),
+        )
         limits = Limits(
             settings.release.transaction_records, settings.release.transaction_interval_ms
         )
@@ -111,6 +120,7 @@ class Session:
             if now >= next_report:
                 next_report = now + REPORT_EVERY_S
                 self._reporter.report(self._pipeline, self._ingress)
+                self._orphans.look()
             if now >= next_weighing:
                 next_weighing = now + WEIGH_EVERY_S
                 self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))

@@ -1,0 +1,127 @@
+"""Finds partitions that the group has left without an owner, and makes it assign them.
+
+A static member that restarts between the two rounds of an incremental rebalance is given what it
+had in the first round, and the second round never comes (Kafka answers a returning static member
+of a stable group without a rebalance). What it was about to give up then belongs to nobody, for as
+long as no member comes or goes. So one member looks, and lets a visitor come and go.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConsumerGroupDescription,
+)
+
+LOOK_EVERY_S: Final = 3.0
+ORPHANED_LOOKS: Final = 2
+"""Looks in a row that find the same before anything is done: a rebalance may have just begun."""
+VISIT_S: Final = 15.0
+
+log = structlog.get_logger(__name__)
+
+
+class OrphanWatch:
+    """Looks at the group now and then, without waiting for the answer.
+
+    `instance` is this member's own id: of all members the one with the lowest acts. `visit` makes
+    the group rebalance; it is called at most once per finding.
+    """
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        group_id: str,
+        partitions: set[tuple[str, int]],
+        instance: str,
+        visit: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin, self._group_id = admin, group_id
+        self._partitions, self._instance, self._visit = partitions, instance, visit
+        self._now_s = now_s
+        self._next_look_s = now_s() + LOOK_EVERY_S
+        self._answer: Future[ConsumerGroupDescription] | None = None
+        self._found: set[tuple[str, int]] = set()
+        self._looks = 0
+
+    def look(self) -> None:
+        """Called often; asks the broker every LOOK_EVERY_S and judges an answer that has come."""
+        if self._answer is not None:
+            if self._answer.done():
+                self._judge(self._answer)
+                self._answer = None
+        elif self._now_s() >= self._next_look_s:
+            self._next_look_s = self._now_s() + LOOK_EVERY_S
+            groups = self._admin.describe_consumer_groups([self._group_id])
+            self._answer = groups[self._group_id]
+
+    def _judge(self, answer: Future[ConsumerGroupDescription]) -> None:
+        try:
+            group = answer.result()
+        except KafkaException as error:
+            log.debug("group not described", error=str(error))
+            return
+        orphans = self._orphans(group)
+        self._looks = self._looks + 1 if orphans and orphans == self._found else bool(orphans)
+        self._found = orphans
+        if self._looks >= ORPHANED_LOOKS and self._is_first(group):
+            log.warning(
+                "partitions without an owner: a rebalance is asked for", found=sorted(orphans)
+            )
+            self._looks = 0
+            self._visit()
+
+    def _orphans(self, group: ConsumerGroupDescription) -> set[tuple[str, int]]:
+        if group.state != ConsumerGroupState.STABLE:
+            return set()
+        owned = {
+            (place.topic, place.partition)
+            for member in group.members
+            for place in member.assignment.topic_partitions
+        }
+        return self._partitions - owned
+
+    def _is_first(self, group: ConsumerGroupDescription) -> bool:
+        return self._instance == min(member.group_instance_id or "" for member in group.members)
+
+
+def visit_group(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
+    """Join the group as one more member and leave it again, in a thread of its own.
+
+    Both make the group rebalance. The visitor reads nothing and commits nothing.
+    """
+    settings = {
+        **kafka,
+        "group.id": group_id,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }
+    threading.Thread(target=_visit, args=(settings, topic), name="visitor", daemon=True).start()
+
+
+def _visit(settings: Mapping[str, Any], topic: str) -> None:
+    arrived = threading.Event()
+
+    def on_assign(visitor: Consumer, places: list[Any]) -> None:
+        arrived.set()
+        visitor.incremental_assign(places)
+        visitor.pause(places)
+
+    visitor = Consumer(dict(settings))
+    try:
+        visitor.subscribe([topic], on_assign=on_assign)
+        deadline = time.monotonic() + VISIT_S
+        while not arrived.is_set() and time.monotonic() < deadline:
+            visitor.poll(0.1)
+    finally:
+        visitor.close()
