@@ -20,7 +20,7 @@ from proxy.ingress import Fetched
 from proxy.metrics import Metrics
 from proxy.publisher import Batch, GroupMoved
 from proxy.schedule import Plan, Shard, State
-from storage.errors import StorageFull
+from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
 IDLE_COMMIT_MS: Final = 10_000
@@ -241,9 +241,9 @@ class Pipeline:
 def _put_away(partition: int, shard: Shard) -> None:
     try:
         shard.store.flush(shard.settled_offset)
-    except StorageFull as full:
+    except StorageError as error:
         log.error(
-            "local state not written; the broker has it all", partition=partition, why=str(full)
+            "local state not written; the broker has it all", partition=partition, why=str(error)
         )
     finally:
         shard.store.close()

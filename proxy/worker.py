@@ -25,6 +25,7 @@ from proxy.stop_signals import stop_signals
 from proxy.topics import ensure_topics
 from proxy.worker_processes import WorkerProcesses
 from proxy.worker_snapshots import WorkerSnapshots
+from storage.errors import StorageError
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
@@ -59,7 +60,7 @@ def run_worker(
         started = time.monotonic()
         try:
             _one_session(settings, worker, clock, metrics, board, is_stopping)
-        except (SessionLost, KafkaException) as lost:
+        except (SessionLost, KafkaException, StorageError) as lost:
             losses = 1 if time.monotonic() - started > STEADY_AFTER_S else losses + 1
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
             _refuse_conflict(settings, worker, lost, losses)

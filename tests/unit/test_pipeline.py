@@ -8,7 +8,9 @@ from confluent_kafka import KafkaError
 from proxy.clock import CONFIRMED_AFTER_MS
 from proxy.errors import StartOverRefused
 from proxy.policy import Policy
+from storage.errors import StorageError, StoreDamaged
 from tests.support.manual_clock import START_MS
+from tests.support.memory_store import MemoryStore
 from tests.support.stand_in import kafka_error
 from tests.support.world import DEAD_LETTERS, OUTCOMES, World
 
@@ -255,6 +257,23 @@ def test_a_dead_letter_too_large_for_its_own_topic_goes_without_its_value() -> N
     world.settle()
     (letter,) = world.kafka.read(DEAD_LETTERS)
     assert (letter.value(), letter.header("mine")) == (None, b"kept")
+
+
+@pytest.mark.parametrize("error", [StoreDamaged("two files disagree"), StorageError("no room")])
+def test_local_state_that_cannot_be_written_does_not_keep_a_shard_from_leaving(
+    error: StorageError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: MemoryStore, next_offset: int) -> None:
+        raise error
+
+    world = World()
+    world.send(after("1s"))
+    world.settle()
+    monkeypatch.setattr(MemoryStore, "flush", fail)
+    world.stop()
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
 
 
 def test_a_lost_committed_offset_is_never_passed_over() -> None:
