@@ -22,7 +22,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.errors import InstanceConflict
 from proxy.message import Message
 from proxy.protocol import UNREADABLE, Headers
 
@@ -30,6 +29,12 @@ FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
+
+THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
+"""The consumer is dead after these, though the error of a message does not say that it is fatal.
+
+A member can fence itself when the broker restarts: only when it happens again and again is it
+another process (`proxy.worker`)."""
 
 log = structlog.get_logger(__name__)
 
@@ -101,9 +106,9 @@ class Fetched:
 class Ingress:
     """The consumer of the ingress topic. All calls come from one thread."""
 
-    def __init__(self, consumer: Consumer, topic: str, instance: str) -> None:
+    def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
-        self._topic, self._instance = topic, instance
+        self._topic = topic
 
     def join(self, owner: Owner) -> None:
         """Join the group; `owner` is called from `fetch` as partitions come and go."""
@@ -189,9 +194,7 @@ class Ingress:
         error = cast(KafkaError, message.error())
         if error.code() == KafkaError._PARTITION_EOF:
             fetched.ends[message.partition()] = message.offset()
-        elif error.code() == KafkaError.FENCED_INSTANCE_ID:
-            raise InstanceConflict(self._instance, error.str())
-        elif error.fatal():
+        elif error.fatal() or error.code() in THE_END:
             raise KafkaException(error)
         else:
             log.warning("ingress not readable for now", error=error.str())

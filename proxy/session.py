@@ -95,7 +95,7 @@ class Session:
             self._local.exists,
         )
         consumer = Consumer(consumer_config(settings, worker))
-        self._ingress = Ingress(consumer, names.ingress, f"{settings.instance_name}-{worker}")
+        self._ingress = Ingress(consumer, names.ingress)
         self._orphans = OrphanWatch(
             admin,
             settings.group_id,

@@ -154,7 +154,7 @@ class World:
         digest = self.policies.ensure(self.policy)
         facts = TopicFacts(INGRESS, self.topic_id, self.kafka.partitions)
         consumer = StandInConsumer(self.kafka, self.batch_records)
-        ingress = Ingress(cast(Any, consumer), INGRESS, "test-0")
+        ingress = Ingress(cast(Any, consumer), INGRESS)
         recovery = Recovery(
             facts,
             self.policies,

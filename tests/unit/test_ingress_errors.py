@@ -1,0 +1,53 @@
+"""Errors that the consumer hands out in place of records."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from proxy.ingress import Ingress
+
+
+class Failing:
+    """A consumer that hands out one error."""
+
+    def __init__(self, code: int) -> None:
+        self._error = KafkaError(code)
+
+    def poll(self, timeout: float) -> Failing:
+        return self
+
+    def consume(self, count: int, timeout: float) -> list[Failing]:
+        return []
+
+    def error(self) -> KafkaError:
+        return self._error
+
+    def partition(self) -> int:
+        return 2
+
+    def offset(self) -> int:
+        return 17
+
+
+def _ingress(code: int) -> Ingress:
+    return Ingress(cast(Any, Failing(code)), "timer.ingress")
+
+
+@pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID])
+def test_dead_consumer_ends_the_session_though_its_error_is_not_marked(code: int) -> None:
+    assert not KafkaError(code).fatal()
+    with pytest.raises(KafkaException):
+        _ingress(code).fetch(0)
+
+
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN])
+def test_broker_that_is_away_is_waited_for(code: int) -> None:
+    fetched = _ingress(code).fetch(0)
+    assert (dict(fetched.records), fetched.ends) == ({}, {})
+
+
+def test_end_of_a_partition_is_told_with_its_offset() -> None:
+    assert _ingress(KafkaError._PARTITION_EOF).fetch(0).ends == {2: 17}
