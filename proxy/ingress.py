@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import methodcaller
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import structlog
 from confluent_kafka import (
@@ -30,7 +30,7 @@ ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
 
-THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
+THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})  # noqa: SLF001
 """The consumer is dead after these, though the error of a message does not say that it is fatal.
 
 A member can fence itself when the broker restarts: only when it happens again and again is it
@@ -130,15 +130,11 @@ class Ingress:
             [self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
         )
 
-    def fetch(self, wait_s: float) -> Fetched:
-        """Wait for a first record, then take what has arrived with it.
-
-        `consume` alone would wait its whole time-out unless the batch is full.
-        """
+    def fetch(self, wait_s: float, *, is_busy: bool = False) -> Fetched:
+        """What has arrived: wait for a first record, or, when busy, gather for the whole time."""
         fetched = Fetched()
-        first = self._consumer.poll(wait_s)
-        if first is not None:
-            arrived = [first, *self._consumer.consume(FETCH_RECORDS, 0)]
+        arrived = self._gather(wait_s) if is_busy else self._wait_for_first(wait_s)
+        if arrived:
             for message in fetched.add(cast(list[Message], arrived)):
                 self._note_error(message, fetched)
             fetched.note_append_time()
@@ -189,6 +185,14 @@ class Ingress:
     def close(self) -> None:
         """Hand over what is owned, then leave. A static member is missed after its time-out."""
         self._consumer.close()
+
+    def _gather(self, wait_s: float) -> list[Any]:
+        """`consume` waits its whole time-out unless the batch is full."""
+        return self._consumer.consume(FETCH_RECORDS, wait_s)
+
+    def _wait_for_first(self, wait_s: float) -> list[Any]:
+        first = self._consumer.poll(wait_s)
+        return [] if first is None else [first, *self._consumer.consume(FETCH_RECORDS, 0)]
 
     def _note_error(self, message: Message, fetched: Fetched) -> None:
         error = cast(KafkaError, message.error())

@@ -16,7 +16,6 @@ from tests.support.records import Outgoing
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
-CRASHES = 20
 SOAK_S = 600
 STOPPED_WITHIN_S = 10
 
@@ -26,9 +25,9 @@ def _crash(proxy: ProxyProcess, draw: random.Random) -> None:
     proxy.start()
     if draw.random() < 0.5:
         proxy.wait_ready()
-        time.sleep(draw.uniform(0, 0.5))
+        time.sleep(draw.uniform(0, 0.3))
     else:
-        time.sleep(draw.uniform(0.2, 2.0))
+        time.sleep(draw.uniform(0.2, 1.5))
     proxy.kill()
 
 
@@ -50,11 +49,11 @@ def _until(deadline: float) -> Iterable[int]:
         yield 0
 
 
-@pytest.mark.parametrize("disk", ["kept", "lost"])
-def test_killed_twenty_times_at_random_moments_under_load(
-    installation: Installation, disk: str
+@pytest.mark.parametrize(("crashes", "disk"), [(20, "kept"), (8, "lost")])
+def test_killed_many_times_at_random_moments_under_load(
+    installation: Installation, crashes: int, disk: str
 ) -> None:
-    _crash_loop(installation, range(CRASHES), keeps_disk=disk == "kept")
+    _crash_loop(installation, range(crashes), keeps_disk=disk == "kept")
 
 
 @pytest.mark.soak
@@ -77,7 +76,7 @@ def test_data_folder_deleted_while_stopped_is_rebuilt_from_the_broker(
 ) -> None:
     topic, proxy = installation.target(), installation.proxy()
     proxy.start_ready()
-    installation.send(_pending(topic, 3_000, range(10_000)))
+    installation.send(_pending(topic, 3_000, range(6_000)))
     installation.await_ends(500)
     assert proxy.stop() == 0
     shutil.rmtree(proxy.data_dir)
@@ -120,7 +119,7 @@ def test_damaged_files_are_put_aside_and_the_shard_is_rebuilt(installation: Inst
     proxy = installation.proxy(wheel={"slots": 2_000, "precision_ms": 100})
     for how in (_cut, _scramble, _empty):
         proxy.start_ready()
-        installation.send(_pending(topic, 1_000, range(3_000, 9_000)))
+        installation.send(_pending(topic, 1_000, range(3_000, 6_000)))
         installation.await_ingested()
         assert proxy.stop() == 0
         assert _damage(proxy, how) > 0
@@ -128,18 +127,6 @@ def test_damaged_files_are_put_aside_and_the_shard_is_rebuilt(installation: Inst
 
     assert installation.judge().counts == {"delivered": 3_000}
     assert "local state put aside" in proxy.whole_log
-
-
-def test_another_instance_takes_over_from_one_that_was_killed(installation: Installation) -> None:
-    topic = installation.target(partitions=2)
-    installation.proxy("one").start_ready()
-    with Load(installation, [topic]) as load:
-        time.sleep(2)
-        installation.proxy("one").kill()
-        installation.proxy("two").start()
-        installation.proxy("two").await_shards(2)
-
-    assert installation.judge().counts == {"delivered": load.sent}
 
 
 def test_sigterm_under_load_ends_with_exit_code_zero_in_a_few_seconds(

@@ -1,0 +1,72 @@
+"""The broker goes away under load and comes back: late then, but once and never early."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
+
+import pytest
+
+from proxy.embedded import EmbeddedBroker
+from tests.conftest import StartBroker
+from tests.support.installation import Installation
+from tests.support.load import Load
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+BEFORE_S, OUTAGE_S, AFTER_S = 2, 8, 1
+"""The outage outlasts the session and the transaction of the proxy, 6 s each."""
+
+
+@pytest.fixture
+def broker(own_broker: StartBroker) -> EmbeddedBroker:
+    return own_broker()
+
+
+@pytest.fixture
+def installation(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Installation]:
+    """An installation on a broker of its own."""
+    made = Installation(broker.bootstrap_servers, tmp_path)
+    yield made
+    made.close()
+
+
+def _go_away(broker: EmbeddedBroker, how: str, outage_s: float) -> None:
+    """Stop, kill or freeze the broker for a while."""
+    if how == "freeze":
+        broker.signal(SIGSTOP)
+        time.sleep(outage_s)
+        broker.signal(SIGCONT)
+    else:
+        broker.stop() if how == "stop" else broker.kill()
+        time.sleep(outage_s)
+        broker.start()
+
+
+def _outage(broker: EmbeddedBroker, installation: Installation, how: str, outage_s: float) -> None:
+    targets = [installation.target(partitions=2)]
+    kafka = installation.kafka(**{"transaction.timeout.ms": "6000"})
+    installation.proxy(kafka=kafka).start_ready()
+    with Load(installation, targets) as load:
+        time.sleep(BEFORE_S)
+        _go_away(broker, how, outage_s)
+        time.sleep(AFTER_S)
+    ends = installation.judge(120)
+    assert ends.counts == {"delivered": load.sent}
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_broker_away_for_a_while_costs_nothing_but_time(
+    broker: EmbeddedBroker, installation: Installation, how: str
+) -> None:
+    _outage(broker, installation, how, OUTAGE_S)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("how", ["stop", "kill", "freeze"])
+def test_broker_away_for_a_minute_costs_nothing_but_time(
+    broker: EmbeddedBroker, installation: Installation, how: str
+) -> None:
+    _outage(broker, installation, how, 60)
