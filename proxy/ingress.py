@@ -30,7 +30,7 @@ ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
 
-THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})  # noqa: SLF001
+THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
 """The consumer is dead after these, though the error of a message does not say that it is fatal.
 
 A member can fence itself when the broker restarts: only when it happens again and again is it
