@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+import structlog
 
 from proxy.embedded import EmbeddedBroker
 from tests.support.broker import any_broker
@@ -17,6 +18,13 @@ class StartBroker(Protocol):
     def __call__(
         self, name: str = "own", *, port: int = 0, overrides: Mapping[str, str] | None = None
     ) -> EmbeddedBroker: ...
+
+
+@pytest.fixture(autouse=True)
+def logs_of_its_own() -> Iterator[None]:
+    """A command run within a test sets up the logs to go to its captured, later closed, stderr."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
