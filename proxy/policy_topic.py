@@ -93,7 +93,7 @@ class PolicyTopic:
             while open_ends:
                 message = consumer.poll(READ_TIMEOUT_S)
                 if message is None:
-                    raise BrokerRefused(f"The topic {self._topic} could not be read in time.")
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
                 self._note(message, open_ends)
         finally:
             consumer.close()
@@ -128,9 +128,10 @@ class PolicyTopic:
                 failed.append(error)
 
         producer.produce(self._topic, value, key, on_delivery=on_delivery)
-        if producer.flush(WRITE_TIMEOUT_S) or failed:
-            why = failed[0].str() if failed else "no answer in time"
+        if producer.flush(WRITE_TIMEOUT_S):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
+        if failed:
             raise BrokerRefused(
-                f"The topic {self._topic} does not take a record: {why}.",
+                f"The topic {self._topic} does not take a record: {failed[0].str()}.",
                 "The proxy must be able to write there before it can judge any record.",
             )

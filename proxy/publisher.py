@@ -29,8 +29,9 @@ from storage.store import Entry
 FRUITLESS_ATTEMPTS: Final = 8
 """After so many in a row that taught nothing the session ends."""
 COMMIT_TIMEOUT_S: Final = 10.0
-GIVE_UP_AFTER_S: Final = 240.0
-"""Under the consumer's max.poll.interval.ms: later the group has given the shards away."""
+GIVE_UP_AFTER_S: Final = 30.0
+"""Then a new producer finds out what became of the transaction: a client can get stuck, and the
+group gives the shards away after max.poll.interval.ms."""
 QUEUE_FULL_WAIT_S: Final = 0.1
 
 log = structlog.get_logger(__name__)
@@ -124,6 +125,14 @@ class Publisher:
             else:
                 return list(batches)
         raise SessionLost(f"a transaction failed {attempt} times")
+
+    def close(self) -> None:
+        """Give the producer up with all it has in hand; the broker keeps what is committed.
+
+        Its own `close` would abort and flush first, which can wait for a broker that is away.
+        """
+        self._producer.purge()
+        del self._producer
 
     def _after_abort(
         self, aborted: TransactionAborted, batches: Sequence[Batch], lessons: Lessons, attempt: int

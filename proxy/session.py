@@ -71,7 +71,7 @@ class Session:
         self._policies = PolicyTopic(common_config(settings), names.settings, settings.group_id)
         digest = self._policies.ensure(policy_of(settings))
         self._reporter = Reporter(names.ingress, clock, metrics, board)
-        publisher = Publisher(
+        self._publisher = Publisher(
             Producer(producer_config(settings, worker)),
             Targets(admin),
             names.dead_letters,
@@ -107,7 +107,7 @@ class Session:
             settings.release.transaction_records, settings.release.transaction_interval_ms
         )
         self._pipeline = Pipeline(
-            self._ingress, publisher, clock, limits, metrics, self._note_first_commit
+            self._ingress, self._publisher, clock, limits, metrics, self._note_first_commit
         )
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
@@ -127,7 +127,11 @@ class Session:
         self._ingress.close()
 
     def abandon(self) -> None:
-        """Leave after an error: no transaction is attempted any more."""
+        """Leave after an error: no transaction is attempted any more.
+
+        The producer goes first: one that lives on would still send what it has in hand.
+        """
+        self._publisher.close()
         self._pipeline.release(list(self._pipeline.shards), publish=False)
         self._ingress.close()
 

@@ -95,14 +95,18 @@ def existing_topics(settings: Settings, admin: AdminClient) -> set[str]:
 
 
 def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
-    """Raises TopicMissing, or BrokerRefused with the broker's reason."""
+    """Raises TopicMissing, BrokerRefused, or KafkaException where asking again may help."""
     answer = admin.describe_topics(TopicCollection([name]), request_timeout=ASK_TIMEOUT_S)[name]
     try:
         found = answer.result()
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(name) from None
-        raise BrokerRefused(f"The topic {name} could not be read: {error.args[0].str()}.") from None
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise BrokerRefused(
+                f"The proxy's user may not see the topic {name}.", "Grant it Describe."
+            ) from None
+        raise
     return TopicFacts(name, _kafka_s_own_form(str(found.topic_id)), len(found.partitions))
 
 

@@ -65,7 +65,7 @@ def run_worker(
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
             _refuse_conflict(settings, worker, lost, losses)
             time.sleep(BACKOFF_S[min(losses, len(BACKOFF_S)) - 1])
-            gc.collect()
+        gc.collect()
 
 
 def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:

@@ -15,7 +15,7 @@ from proxy.settings import Settings
 UNREACHABLE = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TIMED_OUT,
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
         KafkaError._RESOLVE,  # noqa: SLF001
     }
