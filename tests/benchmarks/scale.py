@@ -10,7 +10,7 @@ FAR_MS = (HOUR_MS, 144 * HOUR_MS)
 class Scale:
     """Counts, rates (records/s) and durations of every scenario."""
 
-    warm_broker_s: int = 20
+    warm_broker_s: int = 45
     warm_records: int = 20_000
     value_bytes: int = 200
     relay_records: int = 500_000
