@@ -29,6 +29,11 @@ FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
+SUSPECT_AFTER_S: Final = 30.0
+HANGING: Final = (
+    "either the broker is away, or a transaction that committed offsets never ends: "
+    "docs/operations.md says how to find and abort it"
+)
 
 THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
 """The consumer is dead after these, though the error of a message does not say that it is fatal.
@@ -143,7 +148,7 @@ class Ingress:
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
         """Committed offsets with metadata, waiting out a predecessor's open transaction."""
         asked = [TopicPartition(self._topic, p) for p in partitions]
-        deadline = time.monotonic() + STABLE_WITHIN_S
+        started = time.monotonic()
         while True:
             try:
                 answers = self._consumer.committed(asked, ASK_TIMEOUT_S)
@@ -152,9 +157,15 @@ class Ingress:
                     return answers
                 raise KafkaException(errors[0])
             except KafkaException as raised:
-                if time.monotonic() > deadline:
+                waited_s = time.monotonic() - started
+                if waited_s > STABLE_WITHIN_S:
                     raise
-                log.info("waiting for committed offsets", error=raised.args[0].str())
+                if waited_s < SUSPECT_AFTER_S:
+                    log.info("waiting for committed offsets", error=raised.args[0].str())
+                else:
+                    log.warning(
+                        "waiting for committed offsets", error=raised.args[0].str(), hint=HANGING
+                    )
 
     def log_range(self, partition: int) -> tuple[int, int]:
         """First offset still there, and the high watermark: open transactions count as there."""

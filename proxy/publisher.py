@@ -28,7 +28,7 @@ from storage.store import Entry
 
 FRUITLESS_ATTEMPTS: Final = 8
 """After so many in a row that taught nothing the session ends."""
-COMMIT_TIMEOUT_S: Final = 10.0
+CALL_TIMEOUT_S: Final = 10.0
 GIVE_UP_AFTER_S: Final = 30.0
 """Then a new producer finds out what became of the transaction: a client can get stuck, and the
 group gives the shards away after max.poll.interval.ms."""
@@ -89,7 +89,7 @@ class Publisher:
         self._targets = targets
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._beat, self._is_compressing = beat, is_compressing
-        self._insist(self._producer.init_transactions)
+        self._call(self._producer.init_transactions)
 
     def publish(
         self,
@@ -257,34 +257,30 @@ class Publisher:
                 self._beat()
 
     def _commit(self, offsets: list[TopicPartition], group_metadata: object) -> None:
-        self._insist(self._producer.send_offsets_to_transaction, offsets, group_metadata)
-        self._insist(self._producer.commit_transaction)
+        self._call(self._producer.send_offsets_to_transaction, offsets, group_metadata)
+        self._call(self._producer.commit_transaction)
 
-    def _insist(self, call: Callable[..., None], *args: object) -> None:
-        """Make a transactional call until its result is known (DESIGN 5.6).
+    def _call(self, call: Callable[..., None], *args: object) -> None:
+        """One transactional call; SessionLost when its result stays unknown (DESIGN 5.6).
 
-        After a time-out the only legal call is the same one again.
+        After a time-out librdkafka would take the same call once more, but that can wait for
+        ever (2.16: send_offsets_to_transaction, after a broker was killed). The next session
+        asks the broker instead.
         """
-        deadline = time.monotonic() + GIVE_UP_AFTER_S
-        while True:
-            try:
-                call(*args, COMMIT_TIMEOUT_S)
-                return
-            except KafkaException as raised:
-                error: KafkaError = raised.args[0]
-                self._beat()
-                if error.txn_requires_abort():
-                    self._abort()
-                    kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
-                    raise kind(error.str()) from raised
-                if error.fatal() or not error.retriable() or time.monotonic() > deadline:
-                    raise SessionLost(error.str()) from raised
-                log.warning("broker slow to answer", call=call.__name__, error=error.str())
+        try:
+            call(*args, CALL_TIMEOUT_S)
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if not error.txn_requires_abort():
+                raise SessionLost(error.str()) from raised
+            self._abort()
+            kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
+            raise kind(error.str()) from raised
 
     def _abort(self) -> None:
         """Abort; what was produced and not yet sent is purged, its reports served."""
         try:
-            self._producer.abort_transaction(COMMIT_TIMEOUT_S)
+            self._producer.abort_transaction(CALL_TIMEOUT_S)
         except KafkaException as error:
             raise SessionLost(f"abort failed: {error}") from error
 

@@ -17,13 +17,15 @@ from proxy.embedded.failures import CHOOSE_PORT, explain
 from proxy.embedded.jars import ensure_jars, kafka_version
 from proxy.embedded.java_process import JavaProcess
 from proxy.embedded.jre import java
-from proxy.embedded.server_properties import as_text, server_properties
+from proxy.embedded.server_properties import alone_as_controller, as_text, server_properties
 from proxy.errors import PortTaken
 
 FORMAT_TIMEOUT_S = 60
 PORT_TRIES = 3
 LOOK_EVERY_S = 0.05
 TAIL_LINES = 200
+FENCED = "handleBrokerFenced: changing"
+FENCED_WITHIN_S = 10
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -138,7 +140,12 @@ class EmbeddedBroker:
         try:
             if not ports.is_free(self.host, port):
                 raise PortTaken(self.host, port, CHOOSE_PORT)
-            self._write_properties(port)
+            properties = self._properties(port)
+            if self._folder.was_killed:
+                self._write_properties(alone_as_controller(properties))
+                self._launch(classpath, lock_fd)
+                self._await_fenced()
+            self._write_properties(properties)
             cluster_id = self._folder.cluster_id() or self._format(classpath)
             self._folder.mark_version(kafka_version())
             self._launch(classpath, lock_fd)
@@ -147,11 +154,13 @@ class EmbeddedBroker:
             self.kill()
             raise
 
-    def _write_properties(self, port: int) -> None:
+    def _properties(self, port: int) -> dict[str, str]:
         controller_port = ports.pick_free(self.host)
-        properties = server_properties(
+        return server_properties(
             self.host, port, controller_port, self._folder.kafka, self._overrides
         )
+
+    def _write_properties(self, properties: Mapping[str, str]) -> None:
         self._folder.properties.write_text(as_text(properties), "utf-8")
 
     def _format(self, classpath: str) -> str:
@@ -192,6 +201,21 @@ class EmbeddedBroker:
             time.sleep(LOOK_EVERY_S)
         took = f"The embedded broker was not ready after {self._start_timeout_s:.0f} s"
         raise self._failure(took, port)
+
+    def _await_fenced(self) -> None:
+        """Let the controller, alone, take the killed broker's partitions from it.
+
+        Else the broker comes back as the leader it was, loses that when its old session runs out,
+        and in between calls transactions complete without having written their end: Kafka takes
+        a partition without a leader for a deleted one. Their offsets then stay open for ever.
+        """
+        assert self._process is not None
+        deadline = time.monotonic() + FENCED_WITHIN_S
+        while self.is_running and time.monotonic() < deadline:
+            if any(FENCED in line for line in self._folder.log_tail(TAIL_LINES)):
+                break
+            time.sleep(LOOK_EVERY_S)
+        self._process.stop()
 
     def _failure(self, what: str, port: int) -> Exception:
         tail = self._folder.log_tail(TAIL_LINES)

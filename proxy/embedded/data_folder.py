@@ -20,6 +20,7 @@ from proxy.embedded.errors import BrokerFailed, DataFromNewerKafka
 from proxy.errors import DataDirInUse
 
 LOCK_WAIT_S = 3.0
+CLEAN_STOP = ".kafka_cleanshutdown"
 LEAST_FREE_BYTES = 200 << 20
 
 
@@ -70,6 +71,11 @@ class DataFolder:
         lines = path.read_text("utf-8").splitlines() if path.is_file() else []
         pairs = (line.partition("=") for line in lines)
         return next((value for name, _, value in pairs if name == "cluster.id"), None)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether Kafka ran here and did not end by itself."""
+        return self.cluster_id() is not None and not (self.kafka / CLEAN_STOP).exists()
 
     def rotate_log(self) -> None:
         """Keep the log of the run before, and no more."""

@@ -22,6 +22,20 @@ def server_properties(
     }
 
 
+def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same node as a controller only, which soon gives up on brokers it does not hear from."""
+    brokers = ("advertised.listeners", "inter.broker.listener.name")
+    kept = {name: value for name, value in properties.items() if name not in brokers}
+    listeners = properties["listeners"].split(",")
+    return {
+        **kept,
+        "process.roles": "controller",
+        "listeners": next(one for one in listeners if one.startswith("CONTROLLER:")),
+        "broker.heartbeat.interval.ms": "100",
+        "broker.session.timeout.ms": "200",
+    }
+
+
 def as_text(properties: Mapping[str, str]) -> str:
     """The lines of a Java properties file."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())

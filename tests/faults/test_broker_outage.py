@@ -57,14 +57,7 @@ def _outage(broker: EmbeddedBroker, installation: Installation, how: str, outage
     assert ends.counts == {"delivered": load.sent}
 
 
-KILLED = pytest.param(
-    "kill",
-    marks=pytest.mark.soak,
-    id="kill, open: offsets can stay unstable after the only broker was killed",
-)
-
-
-@pytest.mark.parametrize("how", ["stop", KILLED])
+@pytest.mark.parametrize("how", ["stop", "kill"])
 def test_broker_away_for_a_while_costs_nothing_but_time(
     broker: EmbeddedBroker, installation: Installation, how: str
 ) -> None:

@@ -101,13 +101,14 @@ def test_a_crash_around_the_commit_delivers_exactly_once(when: str) -> None:
     assert world.origins() == ["timer.ingress/0/0"]
 
 
-def test_a_commit_of_unknown_outcome_is_asked_for_again() -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_of_unknown_outcome_is_looked_up_at_the_broker(when: str) -> None:
     world = World()
     world.send(after("1s"))
     world.settle()
-    world.kafka.commit_faults = [("before", kafka_error(KafkaError._TIMED_OUT, retriable=True))]
+    world.kafka.commit_faults = [(when, kafka_error(KafkaError._TIMED_OUT, retriable=True))]
     world.time.pass_ms(1_000)
-    world.turn()
+    world.settle()
     assert world.origins() == ["timer.ingress/0/0"]
 
 

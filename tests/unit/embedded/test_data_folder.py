@@ -86,3 +86,13 @@ def test_cluster_ids_are_22_characters_without_a_leading_dash() -> None:
     ids = {new_cluster_id() for _ in range(500)}
     assert len(ids) == 500
     assert all(len(text) == 22 and text[0] != "-" for text in ids)
+
+
+def test_folder_knows_whether_kafka_was_killed_in_it(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    never_ran = folder.was_killed
+    folder.kafka.mkdir()
+    (folder.kafka / "meta.properties").write_text("cluster.id=abc\n", "utf-8")
+    killed = folder.was_killed
+    (folder.kafka / ".kafka_cleanshutdown").touch()
+    assert (never_ran, killed, folder.was_killed) == (False, True, False)

@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from proxy.embedded.server_properties import as_text, server_properties
+from proxy.embedded.server_properties import (
+    alone_as_controller,
+    as_text,
+    server_properties,
+)
 from tests.support.broker import container_settings
 
 
@@ -31,3 +35,11 @@ def test_container_listens_inside_and_is_reached_outside() -> None:
     assert settings["KAFKA_LISTENERS"] == "PLAINTEXT://:9092,CONTROLLER://:9093"
     assert settings["KAFKA_CONTROLLER_QUORUM_VOTERS"] == "1@localhost:9093"
     assert settings["KAFKA_TRANSACTION_STATE_LOG_MIN_ISR"] == "1"
+
+
+def test_controller_alone_has_the_broker_s_files_and_none_of_its_listeners() -> None:
+    whole = server_properties("127.0.0.1", 9092, 9093, Path("/data/kafka"), {})
+    alone = alone_as_controller(whole)
+    assert alone["listeners"] == "CONTROLLER://127.0.0.1:9093"
+    assert "advertised.listeners" not in alone
+    assert alone["log.dirs"] == whole["log.dirs"]
