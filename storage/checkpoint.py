@@ -52,7 +52,11 @@ class Checkpoint:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in `path`. Raises StoreDamaged unless it is whole, FileNotFoundError."""
-    data = path.read_bytes()
+    return parse_checkpoint(path.read_bytes(), path)
+
+
+def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
+    """The checkpoint in `data`, found in `path`. Raises StoreDamaged unless it is whole."""
     if len(data) < _PREFIX.size:
         raise StoreDamaged(f"{path} has only {len(data)} bytes")
     magic, crc, text_bytes, number_bytes = _PREFIX.unpack_from(data)

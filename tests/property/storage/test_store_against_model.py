@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from storage.backed_store import BackedStore
 from storage.errors import StorageFull
 from storage.files import Files
-from storage.inspection import verify
+from storage.kinds import Kind, verify
 from storage.opening import Committed
 from storage.store import Entry
 from storage.wheel_store import WheelStore
-from tests.unit.storage.shards import START_MS, opened
+from tests.unit.storage.shards import START_MS, crashed, opened_kind
 
 LAP_MS = 800
 DELAYS_MS = st.one_of(
@@ -79,6 +80,8 @@ class StoreAgainstModel(RuleBasedStateMachine):
     """Invariant: at every step the store answers as a sorted list of what was put and has not
     ended would, whatever was flushed, reopened or cut short by a crash before."""
 
+    kind: Kind
+
     def __init__(self) -> None:
         super().__init__()
         self.home = tempfile.TemporaryDirectory()
@@ -90,13 +93,13 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.model: list[Entry] = []
         self.log: list[Entry] = []
         self.files = DyingFiles()
-        self.store: WheelStore = self.open()
+        self.store = self.open()
 
-    def open(self) -> WheelStore:
+    def open(self) -> WheelStore | BackedStore:
         floor = min((e[1] for e in self.model), default=self.next_offset)
         at = Committed(*self.ended, floor, self.next_offset)
         self.files.dies_at = ("never", 0)
-        store = opened(self.folder, at, files=self.files)
+        store = opened_kind(self.kind, self.folder, at, files=self.files)
         assert store.report.state != "put aside", store.report
         assert store.covered <= self.next_offset
         again = [e for e in self.log if store.covered <= e[1] < self.next_offset]
@@ -217,7 +220,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.files.dies_at = ("never", 0)
 
     def lose_memory(self) -> None:
-        self.store.close()
+        crashed(self.store, self.folder)
         assert verify(self.folder).findings == [] or not (self.folder / "checkpoint").exists()
         lost = {e[1] for e in self.uncommitted}
         self.log = [e for e in self.log if e[1] not in lost]
@@ -241,17 +244,35 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     def settled(self) -> bool:
         """Whether slots that others passed while the store was closed have been gone through."""
-        return self.store._shard.checkpoint.closed >= self.store._settle_before
+        store = self.store
+        if isinstance(store, BackedStore):
+            return True
+        return store._shard.checkpoint.closed >= store._settle_before
 
     def teardown(self) -> None:
         self.store.close()
         self.home.cleanup()
 
 
-StoreAgainstModel.TestCase.settings = settings(
+class WheelAgainstModel(StoreAgainstModel):
+    """Invariant: as above, for the timer wheel."""
+
+    kind = "wheel"
+
+
+class RocksAgainstModel(StoreAgainstModel):
+    """Invariant: as above, for RocksDB; in a crash its memtable is lost."""
+
+    kind = "rocksdb"
+
+
+LONG_RUNS = settings(
     max_examples=60,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-TestStoreAgainstModel = StoreAgainstModel.TestCase
+WheelAgainstModel.TestCase.settings = LONG_RUNS
+RocksAgainstModel.TestCase.settings = LONG_RUNS
+TestWheelAgainstModel = WheelAgainstModel.TestCase
+TestRocksAgainstModel = RocksAgainstModel.TestCase

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from storage.backed_store import BackedStore
+from storage.backing import Backing
 from storage.files import Files
-from storage.opening import Committed, open_store
+from storage.kinds import Kind, open_kind
+from storage.opening import Committed
 from storage.options import Options
-from storage.store import Entry
+from storage.rocks_db import RocksBacking
+from storage.store import Entry, Store
 from storage.wheel_store import WheelStore
 
 START_MS = 1_800_000_000_000
@@ -22,6 +27,14 @@ TINY = Options(
     recent_bytes=10**9,
     recent_offsets=200,
     close_slots=3,
+)
+
+
+BACKGROUND_WORK = (
+    "num-running-flushes",
+    "mem-table-flush-pending",
+    "num-running-compactions",
+    "compaction-pending",
 )
 
 
@@ -59,13 +72,45 @@ def committed(
 
 
 def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> WheelStore:
-    """A store with tiny slots, unless other options are given."""
+    """A wheel store with tiny slots, unless other options are given."""
+    return cast(WheelStore, opened_kind("wheel", folder, at, **kwargs))
+
+
+def opened_kind(
+    kind: Kind, folder: Path, at: Committed | None = None, **kwargs: Any
+) -> WheelStore | BackedStore:
+    """A store of any kind with tiny tables, unless other options are given."""
     options = kwargs.pop("options", TINY)
     files: Files | None = kwargs.pop("files", None)
-    return open_store(folder, JsonCodec(), at or committed(), options, files=files, **kwargs)
+    return open_kind(kind, folder, JsonCodec(), at or committed(), options, files=files, **kwargs)
 
 
-def taken(store: WheelStore, until_ms: int, limit: int = 1000) -> list[Entry]:
+def crashed(store: WheelStore | BackedStore, folder: Path) -> None:
+    """Close the store, then leave its folder as it was before: closing RocksDB writes."""
+    if isinstance(store, WheelStore):
+        store.close()
+        return
+    as_it_was = folder.with_name("as-it-was")
+    while not _is_copied(store._backing, folder, as_it_was):
+        shutil.rmtree(as_it_was)
+    store.close()
+    shutil.rmtree(folder)
+    as_it_was.rename(folder)
+
+
+def _is_copied(backing: Backing, folder: Path, copy: Path) -> bool:
+    """Copy the folder in between RocksDB's background work; False when files went meanwhile."""
+    if isinstance(backing, RocksBacking):
+        while any(backing._db.property_int_value(f"rocksdb.{work}") for work in BACKGROUND_WORK):
+            pass
+    try:
+        shutil.copytree(folder, copy)
+    except shutil.Error:
+        return False
+    return True
+
+
+def taken(store: Store, until_ms: int, limit: int = 1000) -> list[Entry]:
     """Everything due up to `until_ms` after the start, in order, ended one peek at a time."""
     found: list[Entry] = []
     while batch := store.due(START_MS + until_ms, limit).entries:
