@@ -18,7 +18,8 @@ from proxy.checkpoint import Position
 from proxy.errors import DataDirInUse
 from proxy.message import BodyCodec
 from storage.errors import StoreLocked
-from storage.opening import Committed, open_store
+from storage.kinds import Kind, open_kind
+from storage.opening import Committed
 from storage.options import Options
 from storage.store import Store
 
@@ -44,9 +45,11 @@ def held_data_dir(data_dir: Path) -> Iterator[None]:
 class LocalState:
     """Opens shards' folders against the broker's truth."""
 
-    def __init__(self, data_dir: Path, topic: str, topic_id: str, options: Options) -> None:
+    def __init__(
+        self, data_dir: Path, topic: str, topic_id: str, options: Options, kind: Kind = "wheel"
+    ) -> None:
         self._data_dir, self._topic, self._topic_id = data_dir, topic, topic_id
-        self._options = options
+        self._options, self._kind = options, kind
 
     def exists(self, partition: int) -> bool:
         """True when this machine has kept state of the partition, whatever the topic's id."""
@@ -75,7 +78,7 @@ class LocalState:
 
     def _open(self, folder: Path, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
-        store = open_store(folder, BodyCodec(), committed, self._options, rebuild=True)
+        store = open_kind(self._kind, folder, BodyCodec(), committed, self._options, rebuild=True)
         report = store.report
         if report.aside is not None:
             log.warning(

@@ -9,8 +9,8 @@ from pathlib import Path
 from proxy.errors import ProxyError
 from proxy.message import BodyCodec
 from storage.errors import StorageError
-from storage.inspection import Verdict, dump, verify
-from storage.shard_files import CHECKPOINT, DAMAGED
+from storage.inspection import Verdict
+from storage.kinds import dump, verify
 from storage.store import Entry
 
 READ_AT_ONCE = 1000
@@ -40,8 +40,6 @@ class LocalShard:
 
     def verify(self) -> Verdict:
         """Check every file of it; a shard that has not been written yet is sound and empty."""
-        if not any(path.exists() for path in (self.folder / CHECKPOINT, self.folder / DAMAGED)):
-            return Verdict(self.folder)
         return verify(self.folder)
 
     def entries(self) -> Iterator[Entry]:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from proxy.checkpoint import Position
 from proxy.policy import Policy
+from storage.kinds import Kind
 from storage.store import Store
-from tests.support.local_store import wheel_store_in
+from tests.support.local_store import store_in
 from tests.support.manual_clock import START_MS
 from tests.support.stand_in import INGRESS, kafka_error
 from tests.support.world import World
@@ -115,11 +116,25 @@ def test_every_record_ends_once_and_never_early_without_local_state(
     run(None, script, limit)
 
 
+def run_with_local_state(kind: Kind, script: list[tuple[object, ...]], limit: int) -> None:
+    """Play the script with a real engine in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(store_in(kind, Path(folder)), script, limit)
+
+
 @settings(max_examples=150, deadline=None)
 @given(steps, st.integers(1, 6))
 def test_every_record_ends_once_and_never_early_with_local_state(
     script: list[tuple[object, ...]], limit: int
 ) -> None:
-    """Whatever happens, each record ends exactly once and none early, with the real engine."""
-    with tempfile.TemporaryDirectory() as folder:
-        run(wheel_store_in(Path(folder)), script, limit)
+    """Whatever happens, each record ends exactly once and none early, with the wheel."""
+    run_with_local_state("wheel", script, limit)
+
+
+@settings(max_examples=75, deadline=None)
+@given(steps, st.integers(1, 6))
+def test_every_record_ends_once_and_never_early_with_rocksdb(
+    script: list[tuple[object, ...]], limit: int
+) -> None:
+    """Whatever happens, each record ends exactly once and none early, with RocksDB."""
+    run_with_local_state("rocksdb", script, limit)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from proxy.checkpoint import Position
 from proxy.message import BodyCodec
-from storage.opening import Committed, open_store
+from storage.kinds import Kind, open_kind
+from storage.opening import Committed
 from storage.options import Options
 from storage.store import Store
 
@@ -16,11 +17,13 @@ TINY = Options(
 )
 
 
-def wheel_store_in(data_dir: Path, options: Options = TINY) -> Callable[[int, Position], Store]:
+def store_in(
+    kind: Kind, data_dir: Path, options: Options = TINY
+) -> Callable[[int, Position], Store]:
     """Opens partitions' stores below `data_dir`, as `proxy.local_state` does."""
 
     def open_partition(partition: int, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
-        return open_store(data_dir / str(partition), BodyCodec(), committed, options)
+        return open_kind(kind, data_dir / str(partition), BodyCodec(), committed, options)
 
     return open_partition

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,22 @@ def test_shards_put_aside_are_not_shards(data_dir: Path) -> None:
 
 def test_entries_are_read_as_they_were_put(data_dir: Path) -> None:
     assert list(local_shards(data_dir)[0].entries()) == ENTRIES
+
+
+def test_a_store_of_another_kind_reads_the_same(tmp_path: Path) -> None:
+    state = LocalState(tmp_path, "timer.ingress", "abc", Options(), "rocksdb")
+    store = state.open(0, Position.start(0, "digest", "id"))
+    store.put(ENTRIES)
+    store.flush(0)
+    store.close()
+    assert list(local_shards(tmp_path)[0].entries()) == []
+    store = state.open(0, replace(Position.start(0, "digest", "id"), next_offset=3))
+    store.put(ENTRIES)
+    store.flush(3)
+    store.close()
+    shard = local_shards(tmp_path)[0]
+    assert list(shard.entries()) == ENTRIES
+    assert shard.verify().pending_by_target == {"orders": 2, "payments": 1}
 
 
 def test_verify_is_content_with_sound_and_with_young_shards(call: Call) -> None:
