@@ -1,4 +1,4 @@
-"""What the storage engine costs per record, the codec apart.
+"""What each kind of store costs per record, the codec apart, side by side.
 
 `python -m tests.benchmarks.storage_engine [records]`. CPU time of this process, with the garbage
 collector off as in the worker's loop; neighbours on the machine still slow shared caches."""
@@ -13,16 +13,19 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from storage.opening import Committed, open_store
+from storage.kinds import KINDS, Kind, open_kind
+from storage.opening import Committed
 from storage.options import Options
-from storage.store import Entry
-from storage.wheel_store import WheelStore
+from storage.store import Entry, Store
 
 START_MS = 1_800_000_000_000
 PUT_ENTRIES = 1000
 PEEK_ENTRIES = 2000
 BUDGET_ENTRIES = 4096
+STEADY = ("put", "maintain", "due", "advance", "open and reclaim")
+"""Calls that fall between two transactions: their longest is a delay of whatever is due."""
 
 
 class FreeCodec:
@@ -56,9 +59,10 @@ class Costs:
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), took_s)
         return result
 
-    def report(self, name: str, records: int) -> dict[str, object]:
+    def report(self, name: str, kind: Kind, records: int) -> dict[str, object]:
         return {
             "scenario": name,
+            "store": kind,
             "records": records,
             "us_per_record": {k: round(v / records * 1e6, 3) for k, v in self.spent_s.items()},
             "longest_call_ms": {k: round(v * 1e3, 2) for k, v in self.longest_s.items()},
@@ -74,7 +78,7 @@ def made(records: int, horizon_ms: int) -> list[Entry]:
     ]
 
 
-def fill(store: WheelStore, entries: list[Entry], costs: Costs) -> None:
+def fill(store: Store, entries: list[Entry], costs: Costs) -> None:
     """Put in batches, with a bounded piece of maintenance after each, as the pipeline does."""
     for start in range(0, len(entries), PUT_ENTRIES):
         batch = entries[start : start + PUT_ENTRIES]
@@ -84,7 +88,7 @@ def fill(store: WheelStore, entries: list[Entry], costs: Costs) -> None:
     costs.timed("flush", lambda: store.flush(len(entries)))
 
 
-def drain(store: WheelStore, records: int, horizon_ms: int, costs: Costs) -> None:
+def drain(store: Store, records: int, horizon_ms: int, costs: Costs) -> None:
     """Let everything fall due, ten milliseconds at a time."""
     ended, now_ms = 0, START_MS
     while ended < records:
@@ -99,36 +103,56 @@ def drain(store: WheelStore, records: int, horizon_ms: int, costs: Costs) -> Non
         costs.timed("open and reclaim", lambda: store.maintain(records, BUDGET_ENTRIES))
 
 
-def measure(name: str, records: int, horizon_ms: int) -> dict[str, object]:
+def measure(name: str, kind: Kind, records: int, horizon_ms: int) -> dict[str, object]:
     """Fill, restart and drain one shard."""
     costs = Costs()
     entries = made(records, horizon_ms)
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
-        store = open_store(folder, FreeCodec(), Committed(START_MS, -1, 0, 0), Options())
+        store: Store = open_kind(
+            kind, folder, FreeCodec(), Committed(START_MS, -1, 0, 0), Options()
+        )
         fill(store, entries, costs)
         store.close()
         at = Committed(START_MS, -1, 0, records)
         store = costs.timed(  # type: ignore[assignment]
-            "open", lambda: open_store(folder, FreeCodec(), at, Options())
+            "open", lambda: open_kind(kind, folder, FreeCodec(), at, Options())
         )
+        disk_mb = round(sum(f.stat().st_blocks for f in folder.rglob("*")) / 2048, 1)
         drain(store, records, horizon_ms, costs)
         assert store.pending() == 0
         store.close()
-    return costs.report(name, records)
+    return costs.report(name, kind, records) | {"disk_mb": disk_mb}
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Microseconds a record by kind, as a Markdown table."""
+    columns = list(lines[0]["us_per_record"])
+    heads = ["scenario", "store", *columns, "longest call ms", "disk MB"]
+    rows = [" | ".join(heads), " | ".join(["---"] * len(heads))]
+    for line in lines:
+        costs = [str(line["us_per_record"].get(column, 0)) for column in columns]
+        longest = max(line["longest_call_ms"][name] for name in columns if name in STEADY)
+        cells = [line["scenario"], line["store"], *costs, str(longest), str(line["disk_mb"])]
+        rows.append(" | ".join(cells))
+    return "\n".join(f"| {row} |" for row in rows)
 
 
 def main() -> None:
-    """Print one JSON line per scenario; an argument scales the number of records."""
+    """One JSON line per scenario and kind, then a table; an argument scales the records."""
     gc.disable()
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
+    lines: list[dict[str, Any]] = []
     for name, horizon_ms in (
         ("within 30 s", 30_000),
         ("within 10 min", 600_000),
         ("within 30 days", 30 * 86_400_000),
         ("one instant", 2),
     ):
-        print(json.dumps(measure(name, records, horizon_ms)), flush=True)
+        for kind in KINDS:
+            lines.append(measure(name, kind, records, horizon_ms))
+            print(json.dumps(lines[-1]), flush=True)
+    print(table(lines))
 
 
 if __name__ == "__main__":
