@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from storage.arrivals import Arrivals
 from storage.checkpoint import Checkpoint, boot_id
 from storage.ledger import Ledger
 from storage.opener import NOWHERE, SlotOpener
-from storage.recent import Recent
 from storage.reclaim import Settling, close_slots, copy_sparse
+from storage.records import Column
 from storage.shard_files import CHECKPOINT, ShardFiles
 from storage.staging import Staging
 
-SLICE_ENTRIES = 1024
-APPLY_SLOTS = 2048
+SLICE_ENTRIES = 2048
+APPLY_SLOTS = 8192
 SORTED_PER_WRITTEN = 16
 """How many dues are sorted in the time one entry is written."""
 
@@ -34,9 +37,9 @@ class Flush:
         shard: ShardFiles,
         ledger: Ledger,
         opener: SlotOpener,
-        frozen: Recent | None,
+        frozen: Arrivals | None,
         settling: Settling,
-        in_memory: Recent,
+        in_memory: Arrivals,
     ) -> None:
         self.frozen = frozen
         self.staging = Staging(shard.wheel, shard.log, shard.options.precision_ms)
@@ -45,8 +48,7 @@ class Flush:
         self._opener = opener
         self._settling = settling
         self._in_memory = in_memory
-        self._fresh_slots: list[int] = []
-        self._fresh_positions: list[int] = []
+        self._fresh: list[tuple[Column, Column]] = []
 
     def steps(self) -> Iterator[int]:
         """Do it; yields about how many entries each step was worth."""
@@ -66,19 +68,19 @@ class Flush:
         self._shard.bodies.rewind()
         self._shard.log.cut(self._shard.checkpoint.log_end)
 
-    def _write(self, frozen: Recent) -> Iterator[int]:
-        options = self._shard.options
+    def _write(self, frozen: Arrivals) -> Iterator[int]:
         self._opener.memory_from = self._shard.log.end
-        weight = max(1, frozen.weight_bytes // max(1, len(frozen)))
-        size = max(1, min(SLICE_ENTRIES, options.run_records, options.slice_bytes // weight))
-        dues_ms = frozen.dues_in_order()
-        yield len(dues_ms) // SORTED_PER_WRITTEN
-        for entries in frozen.slices(dues_ms, size):
-            rows = self._shard.rows_for(entries, self._ledger.watermark_ms)
-            slots, positions = self.staging.write(rows)
-            self._fresh_slots += slots
-            self._fresh_positions += positions
-            yield len(entries)
+        encoded = yield from frozen.encode_all(SLICE_ENTRIES)
+        order = np.lexsort((encoded.offsets, encoded.dues_ms))
+        yield order.size // SORTED_PER_WRITTEN
+        options = self._shard.options
+        mean_bytes = max(1, sum(map(len, encoded.bodies)) // max(1, order.size))
+        size = max(1, min(SLICE_ENTRIES, options.run_records, options.slice_bytes // mean_bytes))
+        for start in range(0, order.size, size):
+            part = encoded.taken(order[start : start + size])
+            rows = self._shard.rows_for(part, self._ledger.watermark_ms)
+            self._fresh.append(self.staging.write(rows))
+            yield rows.size
 
     def _confirm(self, closed: int) -> None:
         shard, ledger = self._shard, self._ledger
@@ -114,11 +116,9 @@ class Flush:
         ledger.covered = checkpoint.covered
 
     def _apply(self) -> Iterator[int]:
-        places = list(self.staging.heads)
-        for start in range(0, len(places), APPLY_SLOTS):
-            part = places[start : start + APPLY_SLOTS]
-            self._shard.wheel.store(part, [self.staging.heads[place] for place in part])
-            yield len(part)
+        for places, heads in self.staging.changes(APPLY_SLOTS):
+            self._shard.wheel.store(places, heads)
+            yield places.size
 
     def _finish(self) -> None:
         shard = self._shard
@@ -126,7 +126,9 @@ class Flush:
         self._opener.memory_from = NOWHERE
         if self.frozen is not None:
             self._ledger.counts.merge(self.frozen.counts)
-        self._opener.add_flushed(self._fresh_slots, self._fresh_positions)
+        if self._fresh:
+            slots, positions = map(np.concatenate, zip(*self._fresh, strict=True))
+            self._opener.add_flushed(slots, positions)
         shard.bodies.drop_before(shard.checkpoint.watermark_ms)
         kept = shard.checkpoint.live.keys() | {shard.log.number(shard.log.end)}
         for number in [number for number in shard.log.segments if number not in kept]:

@@ -1,6 +1,5 @@
 """Opens wheel slots in order: reads their chains and hands the live rows to `Opened`."""
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,11 +60,11 @@ class SlotOpener:
             self._step(self.next_slot)
         self._hand_over()
 
-    def add_flushed(self, slots: list[int], positions: list[int]) -> None:
+    def add_flushed(self, slots: Column, positions: Column) -> None:
         """Open runs just flushed, in slot order, as far as their slots are begun already."""
-        self._note_later(np.array(slots, np.int64))
-        begun = bisect_left(slots, self.begun_below)
-        runs = [self._shard.log.run(position) for position in positions[:begun]]
+        self._note_later(slots)
+        begun = int(np.searchsorted(slots, self.begun_below))
+        runs = [self._shard.log.run(position) for position in positions[:begun].tolist()]
         self._collect([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
         self._hand_over()
 

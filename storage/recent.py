@@ -32,6 +32,17 @@ class Recent:
 
     def put(self, entries: list[Entry], weight_bytes: int) -> None:
         """Take `entries`, in ingress offset order, which hold about `weight_bytes` of memory."""
+        self._note(entries, weight_bytes)
+        self._index(entries)
+
+    def _note(self, entries: list[Entry], weight_bytes: int) -> None:
+        if self.first_offset is None:
+            self.first_offset = entries[0][1]
+        self.last_offset = entries[-1][1]
+        self.weight_bytes += weight_bytes
+        self.counts.add(entries)
+
+    def _index(self, entries: list[Entry]) -> None:
         by_due = self._by_due
         get = by_due.get
         scanned_ms = self.scanned_ms
@@ -44,11 +55,6 @@ class Recent:
             by_due[due_ms] = [entry]
             if due_ms <= scanned_ms:
                 insort(self._ready, due_ms)
-        if self.first_offset is None:
-            self.first_offset = entries[0][1]
-        self.last_offset = entries[-1][1]
-        self.weight_bytes += weight_bytes
-        self.counts.add(entries)
 
     def peek(self, until_ms: int, limit: int) -> list[Entry]:
         """The first `limit` entries due at or before `until_ms`."""
@@ -83,7 +89,7 @@ class Recent:
         if ended:
             self.weight_bytes -= self.weight_bytes * len(ended) // len(self)
             self.counts.remove(ended)
-        if not self._by_due:
+        if not len(self):
             self.first_offset = None
 
     def dues_in_order(self) -> list[int]:

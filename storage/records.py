@@ -107,12 +107,19 @@ def stretches(column: Column) -> list[tuple[int, int]]:
     return [(start, end - start) for start, end in zip(starts, ends, strict=True)]
 
 
-def seal(block: Rows, runs: list[tuple[int, int]]) -> memoryview:
-    """Give the block's bytes, the CRC of each run filled in; a run = (header row, records)."""
+def boundaries(column: Column) -> tuple[Column, Column]:
+    """Start and length of each stretch of equal values, as columns."""
+    changes = np.flatnonzero(column[1:] != column[:-1]) + 1
+    edges = np.concatenate(([0], changes, [column.size]))
+    return edges[:-1], np.diff(edges)
+
+
+def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
+    """Give the block's bytes, the CRC of each run filled in: its header row, its records."""
     data = block.view(np.uint8).data
-    crcs = [
-        crc32(data[start * RECORD_BYTES + CRC_FROM : (start + count + 1) * RECORD_BYTES])
-        for start, count in runs
+    starts = (headers * RECORD_BYTES + CRC_FROM).tolist()
+    ends = ((headers + counts + 1) * RECORD_BYTES).tolist()
+    block.view(HEADER)["crc"][headers] = [
+        crc32(data[start:end]) for start, end in zip(starts, ends, strict=True)
     ]
-    block.view(HEADER)["crc"][[start for start, _ in runs]] = crcs
     return data

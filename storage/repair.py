@@ -34,7 +34,8 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
         raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
     wheel.clear_before(checkpoint.closed)
     heads = {run.slot % wheel.slots: run.head for run in log.scan(checkpoint.redo_from, log.end)}
-    wheel.store(list(heads), list(heads.values()))
+    places = np.fromiter(heads, np.int64, len(heads))
+    wheel.store(places, np.array(list(heads.values()), np.int64).reshape(-1, 4))
     _compare(wheel, log, checkpoint)
 
 

@@ -1,15 +1,13 @@
 """The files of one shard, opened together, and entries on their way in and out of them."""
 
-from collections.abc import Sequence
-from operator import itemgetter
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 
 from storage.bodies import BodyFiles, file_keys, spans_of
 from storage.checkpoint import Checkpoint
-from storage.counts import Counts, offsets_of
+from storage.counts import Counts
+from storage.encoded import Encoded
 from storage.files import Files
 from storage.log import TimerLog
 from storage.names import Names
@@ -20,9 +18,6 @@ from storage.store import Codec, Entry
 from storage.wheel import TimerWheel
 
 CHECKPOINT, WHEEL, LOG, BODIES, DAMAGED = "checkpoint", "wheel", "log", "bodies", "damaged"
-
-_due_of = itemgetter(0)
-_target_of = itemgetter(2)
 
 
 class ShardFiles:
@@ -52,17 +47,17 @@ class ShardFiles:
         """A fresh set of changes to come."""
         return Staging(self.wheel, self.log, self.options.precision_ms)
 
-    def rows_for(self, entries: Sequence[Entry], watermark_ms: int) -> Rows:
+    def rows_for(self, entries: Encoded, watermark_ms: int) -> Rows:
         """Write the bodies of entries given in (due, offset) order; their index rows."""
-        bodies = self.codec.encode(entries)
-        rows = np.zeros(len(entries), RECORD)
-        rows["due_ms"] = np.fromiter(map(_due_of, entries), np.int64, len(entries))
-        rows["offset"] = offsets_of(entries)
-        rows["target"] = [self.names[name] for name in map(_target_of, entries)]
-        rows["length"] = np.fromiter(map(len, bodies), np.int64, len(bodies))
-        rows["crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies))
-        rows["span"] = spans_of(rows["due_ms"], watermark_ms)
-        self._write_bodies(rows, bodies)
+        numbers = np.array([self.names[name] for name in entries.names], np.int64)
+        rows = np.zeros(len(entries.bodies), RECORD)
+        rows["due_ms"] = entries.dues_ms
+        rows["offset"] = entries.offsets
+        rows["target"] = numbers[entries.targets]
+        rows["length"] = np.fromiter(map(len, entries.bodies), np.int64, rows.size)
+        rows["crc"] = entries.crcs
+        rows["span"] = spans_of(entries.dues_ms, watermark_ms)
+        self._write_bodies(rows, entries.bodies)
         return rows
 
     def entries_of(self, rows: Rows) -> list[Entry]:

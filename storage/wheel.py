@@ -2,8 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +30,14 @@ def checks(slots: Rows) -> npt.NDArray[np.uint32]:
     return (mixed >> np.uint64(32)).astype(np.uint32)
 
 
-def slot_rows(heads: Sequence[Head]) -> Rows:
-    """The slots for `heads`, checks included; an EMPTY head gives an all-zero slot."""
+def slot_rows(heads: Column) -> Rows:
+    """The slots for `heads` (n x 4: the fields of `Head`), checks included.
+
+    A head without records gives an all-zero slot."""
     rows = np.zeros(len(heads), SLOT)
-    fields = np.fromiter(chain.from_iterable(heads), np.int64, 4 * len(heads)).reshape(-1, 4)
-    fields[fields[:, 3] == 0] = 0
+    held = heads[:, 3:] > 0
     for column, name in enumerate(_FIELDS):
-        rows[name] = fields[:, column]
+        rows[name] = heads[:, column] * held[:, 0]
     rows["check"] = checks(rows)
     return rows
 
@@ -72,15 +72,15 @@ class TimerWheel:
             np.int64
         )
 
-    def store(self, at: Sequence[int], heads: Sequence[Head]) -> None:
-        """Point these places at other chains."""
-        if at:
-            self._files.poke(self.cells, np.array(at, np.int64), slot_rows(heads))
+    def store(self, at: Column, heads: Column) -> None:
+        """Point these places at other chains (n x 4: the fields of `Head`)."""
+        if at.size:
+            self._files.poke(self.cells, at, slot_rows(heads))
 
     def clear_before(self, slot: int) -> None:
         """Empty every place whose chain was closed because it began below slot number `slot`."""
         stale = np.flatnonzero((self.cells["count"] > 0) & (self.cells["time"] < slot))
-        self.store(stale.tolist(), [EMPTY] * stale.size)
+        self.store(stale, np.zeros((stale.size, 4), np.int64))
 
     def begun_in(self, first: int, last: int) -> list[int]:
         """Every place whose chain's lowest slot number lies in [first, last]."""

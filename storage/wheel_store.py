@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
+
+from storage.arrivals import Arrivals
 from storage.errors import StorageFull, StoreDamaged
 from storage.flush import Flush
 from storage.ledger import Ledger
 from storage.opened import Opened
 from storage.opener import SlotOpener
-from storage.recent import Recent
 from storage.reclaim import Settling
 from storage.shard_files import DAMAGED, ShardFiles
 from storage.store import Due, Entry
 
 _key_of = itemgetter(0, 1)
+_due_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class WheelStore:
         self._ledger = ledger
         self._unlock = unlock
         self._now_ms = ledger.watermark_ms
-        self._recent = Recent(ledger.watermark_ms)
-        self._frozen: Recent | None = None
+        self._recent = Arrivals(shard.codec, ledger.watermark_ms)
+        self._frozen: Arrivals | None = None
         self._opened = Opened(shard.entries_of)
         self._opener = SlotOpener(shard, ledger, self._opened)
         self._settle_before = self._opener.next_slot
@@ -80,10 +83,11 @@ class WheelStore:
             return
         if batch[0][1] <= self._last_offset:
             raise ValueError(f"offset {batch[0][1]} comes after {self._last_offset}")
-        if min(batch)[:2] <= self._ledger.ended:
+        dues_ms = np.fromiter(map(_due_of, batch), np.int64, len(batch))
+        if dues_ms.min() <= self._ledger.watermark_ms and min(batch)[:2] <= self._ledger.ended:
             raise ValueError(f"{min(batch)[:2]} is not beyond the watermark {self._ledger.ended}")
         self._last_offset = batch[-1][1]
-        self._recent.put(batch, self._shard.codec.weight_bytes(batch))
+        self._recent.take(batch, dues_ms)
 
     def due(self, now_ms: int, limit: int) -> Due:
         """See `Store.due`."""
@@ -174,7 +178,7 @@ class WheelStore:
     def _slot(self, due_ms: int) -> int:
         return due_ms // self._shard.options.precision_ms
 
-    def _tables(self) -> list[Recent]:
+    def _tables(self) -> list[Arrivals]:
         return [self._recent] if self._frozen is None else [self._frozen, self._recent]
 
     def _freeze_when_full(self) -> None:
@@ -191,7 +195,7 @@ class WheelStore:
 
     def _freeze(self) -> None:
         self._frozen = self._recent
-        self._recent = Recent(self._frozen.scanned_ms)
+        self._recent = Arrivals(self._shard.codec, self._frozen.scanned_ms)
 
     def _wants_flush(self) -> bool:
         if self._frozen is not None:
