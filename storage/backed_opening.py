@@ -121,5 +121,5 @@ class _Opening:
             floor=at.floor,
             covered=min(at.next_offset, max(checkpoint.covered, at.floor)),
             next_offset=at.next_offset,
-            counts=checkpoint.counts,
+            counts=checkpoint.counts.copy(),
         )

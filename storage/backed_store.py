@@ -147,10 +147,10 @@ class BackedStore:
                 self._freeze()
             if self._frozen_is_committed():
                 self._write(self._frozen)
-                return self._is_full(self._recent)
-            if self._ended_rows >= self._most_entries or self._is_behind():
+            elif self._ended_rows >= self._most_entries or self._is_behind():
                 self._write(None)
-            return self._backing.tidy(budget_entries)
+            is_more = self._backing.tidy(budget_entries)
+        return is_more or (self._frozen is None and self._is_full(self._recent))
 
     def flush(self, next_offset: int) -> None:
         """See `Store.flush`."""
@@ -205,7 +205,7 @@ class BackedStore:
             for part in table.slices(table.dues_in_order(), self._most_entries):
                 entries += part
         self._backing.write(entries, self._codec.encode(entries), checkpoint)
-        self._ledger.counts = checkpoint.counts
+        self._ledger.counts = checkpoint.counts.copy()
         self._ledger.covered = checkpoint.covered
         self._ended_rows = 0
         if table is not None:

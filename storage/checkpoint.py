@@ -24,7 +24,8 @@ class Checkpoint:
     covered: every ingress offset below it is in the files or has ended. (watermark_ms, cursor):
     entries at or below it are not in `counts`. closed: chains of slot numbers below it are done
     with. log_end: nothing in the log beyond it counts. redo_from: runs from here on may be missing
-    in the wheel. live: records per segment that a chain still reaches. names: target by number."""
+    in the wheel. live: records per segment that a chain still reaches. names: target by number.
+    fifos: the offset table of `store: levels` (number, head, end, last row's key)."""
 
     options: dict[str, int]
     covered: int = 0
@@ -38,6 +39,7 @@ class Checkpoint:
     next_name: int = 0
     boot_id: str = ""
     counts: Counts = field(default_factory=Counts)
+    fifos: list[list[int]] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
         """The file's contents."""

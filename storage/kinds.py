@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from storage import inspection
-from storage.backed_opening import open_backed
+from storage.backed_opening import Attach, open_backed
 from storage.backed_store import BackedStore
 from storage.errors import StorageFull, StoreMismatch
 from storage.files import Files
@@ -17,7 +17,7 @@ from storage.shard_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL
 from storage.store import Codec
 from storage.wheel_store import OpenReport, WheelStore
 
-Kind: TypeAlias = Literal["wheel", "rocksdb"]
+Kind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
@@ -25,6 +25,8 @@ def kind_of(folder: Path) -> Kind | None:
     """The kind that made the folder; None where nothing was written yet."""
     if (folder / "rocksdb").is_dir():
         return "rocksdb"
+    if (folder / "levels").is_dir():
+        return "levels"
     if any((folder / name).exists() for name in (CHECKPOINT, WHEEL, LOG, BODIES)):
         return "wheel"
     return None
@@ -58,15 +60,24 @@ def verify(folder: Path) -> Verdict:
         return verify_rocks(folder)
     if not any((folder / name).exists() for name in (CHECKPOINT, DAMAGED)):
         return Verdict(folder)
+    if kind == "levels":
+        from storage.levels import verify_levels
+
+        return verify_levels(folder)
     return inspection.verify(folder)
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
     """The entries on disk, as `storage.inspection.dump`, whatever the folder's kind."""
-    if kind_of(folder) == "rocksdb":
+    kind = kind_of(folder)
+    if kind == "rocksdb":
         from storage.rocks import dump_rocks
 
         return dump_rocks(folder)
+    if kind == "levels":
+        from storage.levels import dump_levels
+
+        return dump_levels(folder)
     return inspection.dump(folder)
 
 
@@ -81,9 +92,19 @@ def _open(
 ) -> WheelStore | BackedStore:
     if kind == "wheel":
         return open_store(folder, codec, committed, options, rebuild=rebuild, files=files)
-    from storage.rocks import ROCKS_DB
+    attach = _attach(kind)
+    return open_backed(attach, folder, codec, committed, options, rebuild=rebuild, files=files)
 
-    return open_backed(ROCKS_DB, folder, codec, committed, options, rebuild=rebuild, files=files)
+
+def _attach(kind: Kind) -> Attach:
+    """Loads only what the kind needs."""
+    if kind == "rocksdb":
+        from storage.rocks import ROCKS_DB
+
+        return ROCKS_DB
+    from storage.levels import LEVEL_FIFOS
+
+    return LEVEL_FIFOS
 
 
 def _put_other_kind_aside(

@@ -15,12 +15,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from proxy.policy import DEFAULT_LEVELS
+from proxy.times import parse_levels
 from storage.kinds import KINDS, Kind, open_kind
 from storage.opening import Committed
 from storage.options import Options
 from storage.store import Entry, Store
 
 START_MS = 1_800_000_000_000
+LEVELS_MS = 7_200_001
+"""The horizon of the delay levels, which marks the scenario with fixed delays."""
 PUT_ENTRIES = 1000
 PEEK_ENTRIES = 2000
 BUDGET_ENTRIES = 4096
@@ -70,10 +74,17 @@ class Costs:
 
 
 def made(records: int, horizon_ms: int) -> list[Entry]:
-    """Entries due at random within `horizon_ms`, 200-byte values, four targets."""
+    """Entries due at random within `horizon_ms` (at LEVELS: after one of 18 fixed delays, when
+    ten arrive each millisecond), 200-byte values, four targets."""
     draw = random.Random(1)
+    delays_ms = parse_levels(DEFAULT_LEVELS)
+    dues_ms = (
+        [at // 10 + draw.choice(delays_ms) for at in range(records)]
+        if horizon_ms == LEVELS_MS
+        else [draw.randrange(1, horizon_ms) for _ in range(records)]
+    )
     return [
-        (START_MS + draw.randrange(1, horizon_ms), at, f"t{at % 4}", -1, b"key", b"v" * 200, None)
+        (START_MS + dues_ms[at], at, f"t{at % 4}", -1, b"key", b"v" * 200, None)
         for at in range(records)
     ]
 
@@ -148,6 +159,7 @@ def main() -> None:
         ("within 10 min", 600_000),
         ("within 30 days", 30 * 86_400_000),
         ("one instant", 2),
+        ("18 fixed delays", LEVELS_MS),
     ):
         for kind in KINDS:
             lines.append(measure(name, kind, records, horizon_ms))

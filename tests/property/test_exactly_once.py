@@ -138,3 +138,12 @@ def test_every_record_ends_once_and_never_early_with_rocksdb(
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, with RocksDB."""
     run_with_local_state("rocksdb", script, limit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps, st.integers(1, 6))
+def test_every_record_ends_once_and_never_early_with_levels(
+    script: list[tuple[object, ...]], limit: int
+) -> None:
+    """Whatever happens, each record ends exactly once and none early, with FIFOs."""
+    run_with_local_state("levels", script, limit)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import tempfile
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -266,6 +267,36 @@ class RocksAgainstModel(StoreAgainstModel):
     kind = "rocksdb"
 
 
+SMALL_FIFOS = {
+    "levels_fifo": {"FILE_BYTES": 500, "READ_BYTES": 150},
+    "levels_backing": {
+        "FILE_BYTES": 500,
+        "MOST_FIFOS": 6,
+        "MERGE_AT": 4,
+        "MERGED_AT_ONCE": 3,
+        "MERGE_BYTES": 300,
+    },
+}
+
+
+class LevelsAgainstModel(StoreAgainstModel):
+    """Invariant: as above, for one FIFO a level, though the delays are anything but levels, so
+    that FIFOs are merged all the time."""
+
+    kind = "levels"
+
+    def __init__(self) -> None:
+        self.small = ExitStack()
+        for module, sizes in SMALL_FIFOS.items():
+            for name, size in sizes.items():
+                self.small.enter_context(patch(f"storage.{module}.{name}", size))
+        super().__init__()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.small.close()
+
+
 LONG_RUNS = settings(
     max_examples=60,
     stateful_step_count=40,
@@ -274,5 +305,7 @@ LONG_RUNS = settings(
 )
 WheelAgainstModel.TestCase.settings = LONG_RUNS
 RocksAgainstModel.TestCase.settings = LONG_RUNS
+LevelsAgainstModel.TestCase.settings = LONG_RUNS
 TestWheelAgainstModel = WheelAgainstModel.TestCase
 TestRocksAgainstModel = RocksAgainstModel.TestCase
+TestLevelsAgainstModel = LevelsAgainstModel.TestCase
