@@ -174,7 +174,7 @@ class LevelsBacking:
                 merged.end, merged.tail = merged.end + len(data), part[-1][:2]
                 yield MERGE_COST * len(part)
             self._confirm(sources, merged)
-        except BaseException:
+        except OSError:
             merged.stream.drop(0, merged.end + FILE_BYTES)
             raise
         for fifo in self._merging:
