@@ -30,6 +30,9 @@ BUSY_RECORDS: Final = 32
 BUSY_PACE_MS: Final = 10
 """After a transaction with so many records the next begins this much later at the soonest: each
 costs the broker as much as hundreds of records."""
+FIRST_RECORDS: Final = 2_000
+"""A transaction holds so many, or twice what the last one held: the first records of a burst do
+not wait for a long transaction."""
 FULL_RETRY_MS: Final = 1_000
 
 log = structlog.get_logger(__name__)
@@ -90,6 +93,7 @@ class Pipeline:
         self._paused: set[int] = set()
         self._committed_at_ms = 0
         self._pace_ms = 0
+        self._room = FIRST_RECORDS
         self._turns = 0
         self._busy = False
         self._full_until_ms = 0
@@ -149,7 +153,7 @@ class Pipeline:
 
     def _plans(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, no shard always the first to be served."""
-        room = self._limits.transaction_records
+        room = min(self._limits.transaction_records, self._room)
         plans: dict[int, Plan] = {}
         numbers = list(self.shards)
         first = self._turns % len(numbers) if numbers else 0
@@ -205,6 +209,7 @@ class Pipeline:
                 self._first_commit(partition)
         records = sum(plan.records for plan in plans.values())
         self._pace_ms = BUSY_PACE_MS if records >= BUSY_RECORDS else 0
+        self._room = max(FIRST_RECORDS, 2 * records)
         self._committed_at_ms = now_ms
         self._count(done, time.monotonic() - started)
 

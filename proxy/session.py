@@ -85,6 +85,7 @@ class Session:
             names.ingress,
             self._topic.topic_id,
             Options(precision_ms=settings.wheel.precision_ms, slots=settings.wheel.slots),
+            settings.store,
         )
         self._recovery = Recovery(
             self._topic,

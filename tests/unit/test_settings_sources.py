@@ -145,8 +145,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("store: rocksdb", "not built yet; use `wheel`"),
-        ("store: levels", "not built yet; use `wheel`"),
+        ("store: tree", "must be 'wheel', 'rocksdb' or 'levels'"),
         ("bodies: kafka", "not built yet; use `local`"),
         ("header_aliases: [cesium]", "not built yet"),
         ("roll_after: 7d", "not built yet"),

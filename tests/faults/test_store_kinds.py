@@ -1,0 +1,57 @@
+"""Every kind of local store delivers through `run`, killed in the middle, each record once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from storage.kinds import Kind, kind_of
+from tests.support.installation import Installation
+from tests.support.records import Outgoing
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+RECORDS = 20_000
+
+
+def _delayed(topic: str) -> list[Outgoing]:
+    """Records with delays of up to eight seconds, most of them 1 s or 5 s."""
+    draw = random.Random(3)
+    delays = [draw.choice([b"1s", b"5s", b"%d" % draw.randrange(8_000)]) for _ in range(RECORDS)]
+    return [Outgoing(b"k%d" % n, bytes(200), _asking(topic, delays[n])) for n in range(RECORDS)]
+
+
+def _asking(topic: str, delay: bytes) -> list[tuple[str, bytes]]:
+    return [("timer-topic", topic.encode()), ("timer-delay", delay)]
+
+
+@pytest.mark.parametrize("kind", ["rocksdb", "levels"])
+def test_killed_in_the_middle_every_record_appears_once(
+    installation: Installation, kind: Kind
+) -> None:
+    topic, proxy = installation.target(), installation.proxy(store=kind)
+    proxy.start_ready()
+    installation.send(_delayed(topic))
+    installation.await_ends(RECORDS // 3)
+    proxy.kill()
+    shards = list(proxy.data_dir.glob("*@*"))
+    assert {kind_of(folder) for folder in shards} == {kind}
+    proxy.start_ready()
+    assert installation.judge().counts == {"delivered": RECORDS}
+    assert not list(proxy.data_dir.glob("*.broken-*"))
+
+
+def test_another_kind_in_the_same_folder_is_built_from_the_broker(
+    installation: Installation,
+) -> None:
+    topic, proxy = installation.target(), installation.proxy()
+    proxy.start_ready()
+    installation.send(_delayed(topic))
+    installation.await_ends(RECORDS // 3)
+    assert proxy.stop() == 0
+    with (proxy.folder / "proxy.yaml").open("a") as settings:
+        settings.write("store: levels\n")
+    proxy.start_ready()
+    assert installation.judge().counts == {"delivered": RECORDS}
+    assert len(list(proxy.data_dir.glob("*.broken-*"))) == 2
