@@ -8,8 +8,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
+from proxy.body import Headers
 from proxy.lessons import BATCH_BYTES, IN_COMPANY_BYTES, Lessons, Place, Reported, batch_bytes
-from proxy.protocol import Headers
 from proxy.targets import Rules
 
 FLUSH_TIMEOUT_S: Final = 2.0

@@ -22,8 +22,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from proxy.body import Headers
 from proxy.message import Message
-from proxy.protocol import UNREADABLE, Headers
+from proxy.protocol import UNREADABLE
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError
 
-from proxy.protocol import Headers, Rejection
+from proxy.body import Headers
+from proxy.protocol import Rejection
 
 Place: TypeAlias = tuple[str, int]
 """Origin prefix and offset: names one ingress record."""

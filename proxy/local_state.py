@@ -16,7 +16,6 @@ import structlog
 
 from proxy.checkpoint import Position
 from proxy.errors import DataDirInUse
-from proxy.message import BodyCodec
 from storage.errors import StoreLocked
 from storage.kinds import Kind, open_kind
 from storage.opening import Committed
@@ -78,7 +77,7 @@ class LocalState:
 
     def _open(self, folder: Path, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
-        store = open_kind(self._kind, folder, BodyCodec(), committed, self._options, rebuild=True)
+        store = open_kind(self._kind, folder, committed, self._options, rebuild=True)
         report = store.report
         if report.aside is not None:
             log.warning(

@@ -1,30 +1,19 @@
-"""The shapes in which records leave the proxy: deliveries, dead letters, outcomes (DESIGN 2, 3).
-
-Also the codec that turns an entry's rest into the bytes that storage keeps.
-"""
+"""The shapes in which records leave the proxy as dead letters and outcomes (DESIGN 2, 3)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import msgpack
-
+from proxy.body import Delivery, Headers
 from proxy.protocol import (
     ERROR,
     ERROR_DETAIL,
     INGRESS_KEY,
     ORIGIN,
     UNREADABLE,
-    Headers,
     Rejection,
 )
-from storage.store import Entry
-
-OVERHEAD_BYTES: Final = 400
-"""What an entry takes in memory beside its value: tuples, key, two headers (measured)."""
-LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
 
 class Message(Protocol):
@@ -50,27 +39,7 @@ class DeadLetter(NamedTuple):
     headers: Headers
 
 
-class BodyCodec:
-    """Entries to bytes and back: MessagePack of (partition, key, value, headers)."""
-
-    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
-        pack = msgpack.Packer(autoreset=True).pack
-        return [pack(entry[3:]) for entry in entries]
-
-    def decode(
-        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
-    ) -> list[Entry]:
-        unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=LARGEST_BATCH_BYTES)
-        unpacker.feed(b"".join(bodies))
-        rests = zip(dues_ms, offsets, targets, unpacker, strict=True)
-        return [(due_ms, offset, target, *rest) for due_ms, offset, target, rest in rests]
-
-    def weight_bytes(self, entries: Sequence[Entry]) -> int:
-        values = [entry[5] for entry in entries]
-        return OVERHEAD_BYTES * len(entries) + sum(len(value) for value in values if value)
-
-
-def dead_entry(entry: Entry, reason: Rejection) -> DeadLetter:
+def dead_entry(entry: Delivery, reason: Rejection) -> DeadLetter:
     """An entry that cannot be delivered, turned back into the record it was in the ingress."""
     due_ms, offset, _target, _partition, key, value, headers = entry
     own_key = [header for header in headers if header[0] == INGRESS_KEY]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,8 +18,9 @@ from confluent_kafka import TopicPartition
 from proxy.clock import Clock
 from proxy.ingress import Fetched
 from proxy.metrics import Metrics
-from proxy.publisher import Batch, GroupMoved
+from proxy.publisher import Batch, GroupMoved, Opened
 from proxy.schedule import Plan, Shard, State
+from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
@@ -58,7 +59,7 @@ class PublisherPort(Protocol):
         offsets: list[TopicPartition],
         group_metadata: object,
         now_ms: int,
-    ) -> list[Batch]: ...
+    ) -> Sequence[Batch | Opened]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +214,12 @@ class Pipeline:
         self._committed_at_ms = now_ms
         self._count(done, time.monotonic() - started)
 
-    def _count(self, batches: Iterable[Batch], seconds: float) -> None:
+    def _count(self, batches: Iterable[Batch | Opened], seconds: float) -> None:
         done_ms = self._clock.now_ms()
         self._metrics.count_transaction("committed", seconds)
         for batch in batches:
             if batch.deliveries:
-                self._metrics.observe_lateness([done_ms - entry[0] for entry in batch.deliveries])
+                self._metrics.observe_lateness(done_ms - dues_of(batch.deliveries))
             if batch.dead_letters:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)
@@ -264,7 +265,7 @@ def _put_away(partition: int, shard: Shard) -> None:
     log.info("shard given up", partition=partition, next_offset=shard.position.next_offset)
 
 
-def _say_buried(batch: Batch, reasons: Mapping[str, int]) -> None:
+def _say_buried(batch: Batch | Opened, reasons: Mapping[str, int]) -> None:
     """One line per transaction and reason, with the first record as an example."""
     for code, count in reasons.items():
         example = next(letter for letter in batch.dead_letters if letter.reason.code == code)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
+from proxy.body import Headers, packer
 from proxy.policy import Policy, is_legal_topic
 from proxy.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
 from storage.store import Entry
-
-Headers: TypeAlias = list[tuple[str, bytes | None]]
 
 PREFIX: Final = "timer-"
 TOPIC: Final = "timer-topic"
@@ -92,6 +91,7 @@ class RequestReader:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._pack = packer()
         self._targets: dict[bytes | None, str | Rejection] = {}
         self._delays_ms: dict[bytes | None, int | Rejection] = {}
 
@@ -118,15 +118,13 @@ class RequestReader:
         due_ms = self._due_ms(asked, timestamp_ms)
         if isinstance(due_ms, Rejection):
             return due_ms
-        partition: int | Rejection = BY_KEY
-        if PARTITION in asked:
-            partition = _read_partition(asked[PARTITION])
-            if isinstance(partition, Rejection):
-                return partition
+        partition = _read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
+        if isinstance(partition, Rejection):
+            return partition
         if KEY in asked:
             headers = [*headers, (INGRESS_KEY, key)]
             key = asked[KEY]
-        return (due_ms, offset, target, partition, key, value, headers)
+        return due_ms, offset, target, self._pack((partition, key, value, headers))
 
     def _due_ms(self, asked: dict[str, bytes | None], timestamp_ms: int) -> int | Rejection:
         """Absolute beats relative beats level; without any, at once."""

@@ -8,12 +8,13 @@ the broker refuses is known and can end as a dead letter, and the others are not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from proxy.body import Content, Delivery, Headers, asks_for_partition, delivery, unpacked
 from proxy.careful_sender import CarefulSender, NotFlushed
 from proxy.lessons import Lessons, batch_bytes
 from proxy.message import (
@@ -22,7 +23,7 @@ from proxy.message import (
     dead_letter_headers,
     outcome_json,
 )
-from proxy.protocol import DUE, ORIGIN, PREFIX, Headers, Rejection
+from proxy.protocol import DUE, ORIGIN, PREFIX, Rejection
 from proxy.targets import NONE, Targets
 from storage.store import Entry
 
@@ -33,6 +34,7 @@ GIVE_UP_AFTER_S: Final = 30.0
 """Then a new producer finds out what became of the transaction: a client can get stuck, and the
 group gives the shards away after max.poll.interval.ms."""
 QUEUE_FULL_WAIT_S: Final = 0.1
+UNPACKED_AT_ONCE: Final = 128
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +45,29 @@ class Batch(NamedTuple):
     origin: str
     deliveries: Sequence[Entry]
     dead_letters: Sequence[DeadLetter]
+
+    def opened(self) -> Opened:
+        """The batch with every body unpacked."""
+        deliveries = [delivery(entry) for entry in self.deliveries]
+        return Opened(self.origin, deliveries, self.dead_letters)
+
+    def contents(self) -> Iterator[tuple[Entry, Content]]:
+        """Entries with what they hold, unpacked just in time: so it stays in the caches."""
+        for start in range(0, len(self.deliveries), UNPACKED_AT_ONCE):
+            part = self.deliveries[start : start + UNPACKED_AT_ONCE]
+            yield from zip(part, unpacked(part), strict=True)
+
+
+class Opened(NamedTuple):
+    """A batch that has been looked into: a record may have moved to the dead letters."""
+
+    origin: str
+    deliveries: Sequence[Delivery]
+    dead_letters: Sequence[DeadLetter]
+
+    def contents(self) -> Iterator[tuple[Delivery, Content]]:
+        """Entries with what they hold."""
+        return ((entry, entry[3:]) for entry in self.deliveries)
 
 
 class SessionLost(Exception):
@@ -97,7 +122,7 @@ class Publisher:
         offsets: Sequence[TopicPartition],
         group_metadata: object,
         now_ms: int,
-    ) -> list[Batch]:
+    ) -> Sequence[Batch | Opened]:
         """Commit all of it in one transaction; what cannot be delivered as dead letters.
 
         Returns the batches as they were committed. Raises GroupMoved when the group no longer
@@ -110,11 +135,9 @@ class Publisher:
             topics = {entry[2] for batch in batches for entry in batch.deliveries}
             self._targets.learn(topics, now_ms)
             self._targets.learn_rules(lessons.narrow)
-            is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
-            batches = [self._settle(batch, lessons) for batch in batches]
             try:
-                self._producer.begin_transaction()
-                self._produce_all(batches, lessons if is_careful else None)
+                is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
+                done = self._attempt(batches, topics, lessons, is_careful=is_careful)
                 self._commit(list(offsets), group_metadata)
             except TransactionAborted as aborted:
                 attempt += 1
@@ -123,7 +146,7 @@ class Publisher:
             except KafkaException as error:
                 raise SessionLost(str(error)) from error
             else:
-                return list(batches)
+                return done
         raise SessionLost(f"a transaction failed {attempt} times")
 
     def close(self) -> None:
@@ -144,12 +167,20 @@ class Publisher:
         )
         return learnt
 
-    def _settle(self, batch: Batch, lessons: Lessons) -> Batch:
+    def _needs_a_look(self, topics: Iterable[str], batches: Iterable[Batch]) -> bool:
+        """Whether a target is not known to take records, or a record asks for a partition."""
+        known = self._targets.partitions
+        if any(known.get(topic, NONE) == NONE for topic in topics):
+            return True
+        return any(asks_for_partition(entry[3]) for batch in batches for entry in batch.deliveries)
+
+    def _settle(self, batch: Batch, lessons: Lessons) -> Opened:
         """Move what is known to be undeliverable from the deliveries to the dead letters."""
         partitions, rules = self._targets.partitions, self._targets.rules
-        kept: list[Entry] = []
+        kept: list[Delivery] = []
         dead: list[DeadLetter] = []
-        for entry in batch.deliveries:
+        opened = batch.opened()
+        for entry in opened.deliveries:
             if not entry[3] < partitions.get(entry[2], NONE):
                 dead.append(dead_entry(entry, self._targets.why_not(entry)))
             elif lessons.refused and (batch.origin, entry[1]) in lessons.refused:
@@ -158,11 +189,9 @@ class Publisher:
                 dead.append(dead_entry(entry, reason))
             else:
                 kept.append(entry)
-        if not dead:
-            return batch
-        return Batch(batch.origin, kept, [*batch.dead_letters, *dead])
+        return Opened(batch.origin, kept, [*batch.dead_letters, *dead])
 
-    def _against_rules(self, origin: str, entry: Entry) -> Rejection | None:
+    def _against_rules(self, origin: str, entry: Delivery) -> Rejection | None:
         due_ms, offset, target, _partition, key, value, headers = entry
         rules = self._targets.rules[target]
         if rules.needs_key and key is None:
@@ -191,20 +220,37 @@ class Publisher:
         size_bytes = batch_bytes(key, value, headers)
         return size_bytes if size_bytes > rules.batch_bytes else None
 
-    def _produce_all(self, batches: Sequence[Batch], lessons: Lessons | None) -> None:
+    def _attempt(
+        self,
+        batches: Sequence[Batch],
+        topics: Iterable[str],
+        lessons: Lessons,
+        *,
+        is_careful: bool,
+    ) -> Sequence[Batch | Opened]:
+        """Begin a transaction and produce the batches; gives them as they were produced."""
+        self._producer.begin_transaction()
         try:
-            if lessons is None:
-                for batch in batches:
-                    self._deliver(batch.origin, batch.deliveries)
-                    for letter in batch.dead_letters:
-                        self._bury(batch.origin, letter)
+            if not is_careful and not self._needs_a_look(topics, batches):
+                self._produce(batches)
+                return batches
+            opened = [self._settle(batch, lessons) for batch in batches]
+            if is_careful:
+                self._produce_carefully(opened, lessons)
             else:
-                self._produce_carefully(batches, lessons)
+                self._produce(opened)
+            return opened
         except (KafkaException, NotFlushed) as error:
             self._abort()  # a record sent before has failed: nothing more is taken
             raise TransactionAborted(str(error)) from error
 
-    def _produce_carefully(self, batches: Sequence[Batch], lessons: Lessons) -> None:
+    def _produce(self, batches: Sequence[Batch | Opened]) -> None:
+        for batch in batches:
+            self._deliver(batch)
+            for letter in batch.dead_letters:
+                self._bury(batch.origin, letter)
+
+    def _produce_carefully(self, batches: Sequence[Opened], lessons: Lessons) -> None:
         careful = CarefulSender(
             self._produce_when_room, self._producer.flush, self._targets.rules, lessons
         )
@@ -215,17 +261,17 @@ class Publisher:
             for letter in dead_letters:
                 self._bury(origin, letter, careful, lessons)
 
-    def _deliver(self, origin: str, entries: Sequence[Entry]) -> None:
+    def _deliver(self, batch: Batch | Opened) -> None:
         """The hot path: everything due, stamped and handed to librdkafka."""
-        produce = self._producer.produce
-        for due_ms, offset, target, partition, key, value, headers in entries:
+        origin, produce = batch.origin, self._producer.produce
+        for entry, (partition, key, value, headers) in batch.contents():
             stamped = [header for header in headers if header[0][:6] != PREFIX]
-            stamped.append((ORIGIN, f"{origin}{offset}"))
-            stamped.append((DUE, str(due_ms)))
+            stamped.append((ORIGIN, f"{origin}{entry[1]}"))  # type: ignore[arg-type]
+            stamped.append((DUE, str(entry[0])))  # type: ignore[arg-type]
             try:
-                produce(target, value, key, partition, headers=stamped)
+                produce(entry[2], value, key, partition, headers=stamped)  # type: ignore[arg-type]
             except BufferError:
-                self._produce_when_room(target, value, key, partition, headers=stamped)
+                self._produce_when_room(entry[2], value, key, partition, headers=stamped)
 
     def _bury(
         self,

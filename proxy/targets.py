@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from proxy.body import Delivery
 from proxy.protocol import Rejection
-from storage.store import Entry
 
 MISSING_FOR_MS: Final = 5_000
 """A topic created meanwhile is found after this time at the latest."""
@@ -88,7 +88,7 @@ class Targets:
         for topic in topics:
             self._known_until_ms.pop(topic, None)
 
-    def why_not(self, entry: Entry) -> Rejection:
+    def why_not(self, entry: Delivery) -> Rejection:
         """The reason why this entry cannot be delivered to its target."""
         _due_ms, _offset, target, partition, *_ = entry
         return self._refused.get(target) or Rejection(

@@ -12,7 +12,6 @@ from storage.counts import Counts
 from storage.errors import StoreDamaged
 from storage.inspection import Verdict
 from storage.shard_files import DAMAGED
-from storage.store import Entry
 
 READ_AT_ONCE = 1024
 READ_BYTES = 32 * 1024 * 1024
@@ -59,7 +58,7 @@ def _examine(verdict: Verdict, backing: Backing, checkpoint: Checkpoint) -> None
     seen = Counts()
     last: Key = (checkpoint.watermark_ms, checkpoint.cursor)
     for rows in _all_rows(backing):
-        named: list[Entry] = list(zip(rows.dues_ms, rows.offsets, rows.targets, strict=True))
+        named = rows.entries()
         if named[0][:2] <= last or any(a[:2] >= b[:2] for a, b in pairwise(named)):
             verdict.findings.append(f"{verdict.folder}: rows are out of order at {named[0][:2]}")
         last = named[-1][:2]

@@ -14,7 +14,6 @@ from storage.ledger import Ledger
 from storage.opening import Committed
 from storage.options import Options
 from storage.shard_files import DAMAGED
-from storage.store import Codec
 from storage.wheel_store import OpenReport
 
 
@@ -30,7 +29,6 @@ class Attach:
 def open_backed(
     attach: Attach,
     folder: Path,
-    codec: Codec,
     committed: Committed,
     options: Options,
     *,
@@ -39,7 +37,7 @@ def open_backed(
 ) -> BackedStore:
     """As `storage.opening.open_store`, for any backing."""
     lock = FolderLock(folder)
-    opening = _Opening(attach, lock, codec, committed, options, files)
+    opening = _Opening(attach, lock, committed, options, files)
     try:
         return opening.trusted_or_new(rebuild)
     except OSError as error:
@@ -54,7 +52,6 @@ def open_backed(
 class _Opening:
     attach: Attach
     lock: FolderLock
-    codec: Codec
     committed: Committed
     options: Options
     files: Files
@@ -85,7 +82,6 @@ class _Opening:
                 folder,
                 self.options,
                 self.attach.bound,
-                self.codec,
                 backing,
                 self.ledger(checkpoint or Checkpoint(self.attach.bound)),
                 report or found,

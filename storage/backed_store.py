@@ -16,7 +16,7 @@ from storage.ledger import Ledger
 from storage.options import Options
 from storage.recent import Recent
 from storage.shard_files import DAMAGED
-from storage.store import Codec, Due, Entry
+from storage.store import Due, Entry
 from storage.wheel_store import OpenReport
 
 MOST_TABLE_ENTRIES = 4096
@@ -52,7 +52,6 @@ class BackedStore:
         folder: Path,
         options: Options,
         bound: dict[str, int],
-        codec: Codec,
         backing: Backing,
         ledger: Ledger,
         report: OpenReport,
@@ -61,7 +60,6 @@ class BackedStore:
         self.report = report
         self._options = options
         self._bound = bound
-        self._codec = codec
         self._backing = backing
         self._ledger = ledger
         self._unlock = unlock
@@ -71,7 +69,7 @@ class BackedStore:
         self._ended_rows = 0
         self._guard = _Guard(folder)
         with self._guard:
-            self._front = Front(backing, codec, ledger)
+            self._front = Front(backing, ledger)
 
     @property
     def covered(self) -> int:
@@ -88,7 +86,7 @@ class BackedStore:
         if min(batch)[:2] <= self._ledger.ended:
             raise ValueError(f"{min(batch)[:2]} is not beyond the watermark {self._ledger.ended}")
         self._last_offset = batch[-1][1]
-        self._recent.put(batch, self._codec.weight_bytes(batch))
+        self._recent.put(batch)
 
     def due(self, now_ms: int, limit: int) -> Due:
         """See `Store.due`."""
@@ -204,7 +202,7 @@ class BackedStore:
             checkpoint.counts.merge(table.counts)
             for part in table.slices(table.dues_in_order(), self._most_entries):
                 entries += part
-        self._backing.write(entries, self._codec.encode(entries), checkpoint)
+        self._backing.write(entries, checkpoint)
         self._ledger.counts = checkpoint.counts.copy()
         self._ledger.covered = checkpoint.covered
         self._ended_rows = 0

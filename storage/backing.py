@@ -21,6 +21,10 @@ class Rows(NamedTuple):
     bodies: list[bytes]
     next_due_ms: int | None
 
+    def entries(self) -> list[Entry]:
+        """The rows as entries."""
+        return list(zip(self.dues_ms, self.offsets, self.targets, self.bodies, strict=True))
+
     def where(self, wanted: Sequence[bool]) -> "Rows":
         """The rows that are wanted."""
         return Rows(
@@ -50,9 +54,7 @@ class Backing(Protocol):
         as many as the limits allow. Raises StoreDamaged."""
         ...
 
-    def write(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes], checkpoint: Checkpoint
-    ) -> None:
+    def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
         """Add entries given in (due, offset) order, drop the rows at or below the checkpoint's
         watermark, replace the checkpoint: all of it or, when an OSError is raised, none."""
         ...

@@ -70,14 +70,14 @@ class Flush:
 
     def _write(self, frozen: Arrivals) -> Iterator[int]:
         self._opener.memory_from = self._shard.log.end
-        encoded = yield from frozen.encode_all(SLICE_ENTRIES)
-        order = np.lexsort((encoded.offsets, encoded.dues_ms))
+        columns = yield from frozen.to_columns(SLICE_ENTRIES)
+        order = np.lexsort((columns.offsets, columns.dues_ms))
         yield order.size // SORTED_PER_WRITTEN
         options = self._shard.options
-        mean_bytes = max(1, sum(map(len, encoded.bodies)) // max(1, order.size))
+        mean_bytes = max(1, sum(map(len, columns.bodies)) // max(1, order.size))
         size = max(1, min(SLICE_ENTRIES, options.run_records, options.slice_bytes // mean_bytes))
         for start in range(0, order.size, size):
-            part = encoded.taken(order[start : start + size])
+            part = columns.taken(order[start : start + size])
             rows = self._shard.rows_for(part, self._ledger.watermark_ms)
             self._fresh.append(self.staging.write(rows))
             yield rows.size

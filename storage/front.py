@@ -1,11 +1,11 @@
-"""The first rows on disk, decoded: what is peeked at is kept until it ends."""
+"""The first rows on disk: what is peeked at is kept until it ends."""
 
 from bisect import bisect_right
 from operator import itemgetter
 
 from storage.backing import Backing, Key, Rows
 from storage.ledger import Ledger
-from storage.store import Codec, Due, Entry
+from storage.store import Due, Entry
 
 PEEK_BYTES = 32 * 1024 * 1024
 MOST_ROWS = 4096
@@ -17,9 +17,8 @@ _key_of = itemgetter(0, 1)
 class Front:
     """Entries beyond the watermark up to where it has read; counts out what ends."""
 
-    def __init__(self, backing: Backing, codec: Codec, ledger: Ledger) -> None:
+    def __init__(self, backing: Backing, ledger: Ledger) -> None:
         self._backing = backing
-        self._codec = codec
         self._ledger = ledger
         self._entries: list[Entry] = []
         self._sizes: list[int] = []
@@ -76,12 +75,12 @@ class Front:
         return rows
 
     def _keep(self, rows: Rows) -> None:
-        """Decode rows; what lies below the floor has ended, though its due has not come."""
+        """Keep rows; what lies below the floor has ended, though its due has not come."""
         floor = self._ledger.floor
         if rows.offsets and min(rows.offsets) < floor:
-            self._gone += _named(rows.where([offset < floor for offset in rows.offsets]))
+            self._gone += rows.where([offset < floor for offset in rows.offsets]).entries()
             rows = rows.where([offset >= floor for offset in rows.offsets])
-        self._entries += self._codec.decode(rows.dues_ms, rows.offsets, rows.targets, rows.bodies)
+        self._entries += rows.entries()
         self._sizes += map(len, rows.bodies)
 
     def _pass_over(self, ended: Key) -> None:
@@ -89,14 +88,10 @@ class Front:
         while self._may_read(ended[0]) and self._read_to < ended:
             rows = self._read(ended[0], MOST_ROWS, PEEK_BYTES)
             is_beyond = [key > ended for key in zip(rows.dues_ms, rows.offsets, strict=True)]
-            self._count_out(_named(rows.where([not beyond for beyond in is_beyond])))
+            self._count_out(rows.where([not beyond for beyond in is_beyond]).entries())
             self._keep(rows.where(is_beyond))
         self._read_to = max(self._read_to, ended)
 
     def _count_out(self, entries: list[Entry]) -> None:
         if entries:
             self._ledger.counts.remove(entries)
-
-
-def _named(rows: Rows) -> list[Entry]:
-    return list(zip(rows.dues_ms, rows.offsets, rows.targets, strict=True))

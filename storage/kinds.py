@@ -14,7 +14,6 @@ from storage.inspection import Verdict
 from storage.opening import Committed, open_store
 from storage.options import Options
 from storage.shard_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL
-from storage.store import Codec
 from storage.wheel_store import OpenReport, WheelStore
 
 Kind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
@@ -35,7 +34,6 @@ def kind_of(folder: Path) -> Kind | None:
 def open_kind(
     kind: Kind,
     folder: Path,
-    codec: Codec,
     committed: Committed,
     options: Options | None = None,
     *,
@@ -46,7 +44,7 @@ def open_kind(
     aside when `rebuild` is set. Raises StoreLocked, StoreMismatch, StorageFull."""
     options, files = options or Options(), files or Files()
     report = _put_other_kind_aside(kind, folder, rebuild, files)
-    store = _open(kind, folder, codec, committed, options, rebuild, files)
+    store = _open(kind, folder, committed, options, rebuild, files)
     store.report = report or store.report
     return store
 
@@ -84,16 +82,15 @@ def dump(folder: Path) -> Iterator[dict[str, Any]]:
 def _open(
     kind: Kind,
     folder: Path,
-    codec: Codec,
     committed: Committed,
     options: Options,
     rebuild: bool,
     files: Files,
 ) -> WheelStore | BackedStore:
     if kind == "wheel":
-        return open_store(folder, codec, committed, options, rebuild=rebuild, files=files)
+        return open_store(folder, committed, options, rebuild=rebuild, files=files)
     attach = _attach(kind)
-    return open_backed(attach, folder, codec, committed, options, rebuild=rebuild, files=files)
+    return open_backed(attach, folder, committed, options, rebuild=rebuild, files=files)
 
 
 def _attach(kind: Kind) -> Attach:

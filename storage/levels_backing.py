@@ -83,15 +83,13 @@ class LevelsBacking:
             merged.next_due_ms,
         )
 
-    def write(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes], checkpoint: Checkpoint
-    ) -> None:
+    def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
         """See `Backing.write`: rows beyond the ends, then the checkpoint, then it counts."""
         while len(self._fifos) >= MOST_FIFOS:
             self.tidy(2**62)
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         heads = {fifo.number: self._head_to_be(fifo, ended) for fifo in self._fifos}
-        grown = self._append(entries, bodies)
+        grown = self._append(entries)
         kept = [fifo for fifo in self._fifos if heads[fifo.number] < fifo.end]
         table = {fifo.number: [fifo.number, heads[fifo.number], *fifo.facts()[2:]] for fifo in kept}
         for fifo, end, tail in grown:
@@ -128,9 +126,7 @@ class LevelsBacking:
     def _head_to_be(self, fifo: Fifo, ended: Key) -> int:
         return fifo.head if fifo in self._merging else fifo.head_beyond(ended)
 
-    def _append(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes]
-    ) -> list[tuple[Fifo, int, Key]]:
+    def _append(self, entries: Sequence[Entry]) -> list[tuple[Fifo, int, Key]]:
         """Write entries behind the ends; each FIFO with its end and tail to come."""
         if not entries:
             return []
@@ -144,7 +140,7 @@ class LevelsBacking:
         grown: list[tuple[Fifo, int, Key]] = []
         for fifo, start, stop in zip(homes, starts, [*starts[1:], len(entries)], strict=True):
             if start < stop:
-                data = framed(entries[start:stop], bodies[start:stop])
+                data = framed(entries[start:stop])
                 fifo.stream.write(fifo.end, data)
                 grown.append((fifo, fifo.end + len(data), _key_of(entries[stop - 1])))
         return grown

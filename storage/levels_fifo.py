@@ -192,11 +192,11 @@ def row_bytes(data: bytes, place: int) -> int:
     return _FRAME.size + int(name_bytes) + int(body_bytes)
 
 
-def framed(entries: Sequence[Entry], bodies: Sequence[bytes]) -> bytes:
-    """Entries and their bodies as they stand in a stream."""
-    names = [entry[2].encode() for entry in entries]
-    keyed = zip(entries, names, bodies, strict=True)
-    return b"".join(frame(entry[0], entry[1], name, body) for entry, name, body in keyed)
+def framed(entries: Sequence[Entry]) -> bytes:
+    """Entries as they stand in a stream."""
+    return b"".join(
+        frame(due_ms, offset, target.encode(), body) for due_ms, offset, target, body in entries
+    )
 
 
 def frame(due_ms: int, offset: int, name: bytes, body: bytes) -> bytes:

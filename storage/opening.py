@@ -15,7 +15,6 @@ from storage.log import TimerLog
 from storage.options import Options
 from storage.repair import attach_log, cut_log, mend_wheel
 from storage.shard_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL, ShardFiles
-from storage.store import Codec
 from storage.wheel import TimerWheel, map_wheel
 from storage.wheel_store import OpenReport, WheelStore
 
@@ -33,7 +32,6 @@ class Committed:
 
 def open_store(
     folder: Path,
-    codec: Codec,
     committed: Committed,
     options: Options | None = None,
     *,
@@ -49,7 +47,7 @@ def open_store(
     options, files = options or Options(), files or Files()
     lock = FolderLock(folder)
     try:
-        return _open(lock, codec, committed, options, rebuild, files)
+        return _open(lock, committed, options, rebuild, files)
     except OSError as error:
         lock.release()
         raise StorageFull(folder, error) from error
@@ -60,7 +58,6 @@ def open_store(
 
 def _open(
     lock: FolderLock,
-    codec: Codec,
     committed: Committed,
     options: Options,
     rebuild: bool,
@@ -70,10 +67,10 @@ def _open(
     try:
         checkpoint = _trusted(folder, committed)
         if checkpoint is None:
-            return _assemble(lock, codec, committed, options, files, None, OpenReport("new"))
+            return _assemble(lock, committed, options, files, None, OpenReport("new"))
         _same_options(folder, checkpoint, options)
         report = OpenReport("reopened")
-        return _assemble(lock, codec, committed, options, files, checkpoint, report)
+        return _assemble(lock, committed, options, files, checkpoint, report)
     except StoreMismatch as mismatch:
         if not rebuild:
             raise
@@ -81,7 +78,7 @@ def _open(
     except (StoreDamaged, KeyError, TypeError, json.JSONDecodeError) as damage:
         reason = str(damage)
     report = OpenReport("put aside", reason, lock.put_aside(files))
-    return _assemble(lock, codec, committed, options, files, None, report)
+    return _assemble(lock, committed, options, files, None, report)
 
 
 def _trusted(folder: Path, committed: Committed) -> Checkpoint | None:
@@ -114,7 +111,6 @@ def _same_options(folder: Path, checkpoint: Checkpoint, options: Options) -> Non
 
 def _assemble(
     lock: FolderLock,
-    codec: Codec,
     committed: Committed,
     options: Options,
     files: Files,
@@ -137,7 +133,7 @@ def _assemble(
         if checkpoint.boot_id != boot_id() or not checkpoint.boot_id:
             _survived_restart(folder, wheel, log, checkpoint)
         cut_log(log)
-        shard = ShardFiles(folder, options, codec, files, wheel, log, checkpoint)
+        shard = ShardFiles(folder, options, files, wheel, log, checkpoint)
         return WheelStore(shard, _ledger(checkpoint, committed), report, lock.release)
     except BaseException:
         log.close()

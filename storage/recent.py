@@ -9,7 +9,11 @@ import numpy as np
 from storage.counts import Counts
 from storage.store import Entry
 
+ENTRY_BYTES = 300
+"""About what an entry takes in memory beside its body: tuple, numbers, its place in the table."""
+
 _offset_of = itemgetter(1)
+_body_of = itemgetter(3)
 
 
 class Recent:
@@ -30,16 +34,16 @@ class Recent:
     def __len__(self) -> int:
         return self.counts.total
 
-    def put(self, entries: list[Entry], weight_bytes: int) -> None:
-        """Take `entries`, in ingress offset order, which hold about `weight_bytes` of memory."""
-        self._note(entries, weight_bytes)
+    def put(self, entries: list[Entry]) -> None:
+        """Take `entries`, in ingress offset order."""
+        self._note(entries)
         self._index(entries)
 
-    def _note(self, entries: list[Entry], weight_bytes: int) -> None:
+    def _note(self, entries: list[Entry]) -> None:
         if self.first_offset is None:
             self.first_offset = entries[0][1]
         self.last_offset = entries[-1][1]
-        self.weight_bytes += weight_bytes
+        self.weight_bytes += ENTRY_BYTES * len(entries) + sum(map(len, map(_body_of, entries)))
         self.counts.add(entries)
 
     def _index(self, entries: list[Entry]) -> None:

@@ -82,16 +82,14 @@ class RocksBacking:
                 break
         return _cut(found, end, most_rows, most_bytes)
 
-    def write(
-        self, entries: Sequence[Entry], bodies: Sequence[bytes], checkpoint: Checkpoint
-    ) -> None:
+    def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
         """See `Backing.write`."""
         batch = WriteBatch(raw_mode=True)
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))
         put, pack, prefixes = batch.put, _KEY.pack, _Prefixes()
-        for entry, body in zip(entries, bodies, strict=True):
-            put(pack(entry[0], entry[1]), prefixes[entry[2]] + body)
+        for due_ms, offset, target, body in entries:
+            put(pack(due_ms, offset), prefixes[target] + body)
         put(CHECKPOINT_KEY, checkpoint.to_bytes())
         try:
             self._db.write(batch, self._without_log)

@@ -6,28 +6,27 @@ import numpy as np
 
 from storage.bodies import BodyFiles, file_keys, spans_of
 from storage.checkpoint import Checkpoint
+from storage.columns import Columns
 from storage.counts import Counts
-from storage.encoded import Encoded
 from storage.files import Files
 from storage.log import TimerLog
 from storage.names import Names
 from storage.options import Options
 from storage.records import RECORD, Rows, stretches
 from storage.staging import Staging
-from storage.store import Codec, Entry
+from storage.store import Entry
 from storage.wheel import TimerWheel
 
 CHECKPOINT, WHEEL, LOG, BODIES, DAMAGED = "checkpoint", "wheel", "log", "bodies", "damaged"
 
 
 class ShardFiles:
-    """Wheel, log, bodies and target names of one folder, with the codec that reads its bodies."""
+    """Wheel, log, bodies and target names of one folder."""
 
     def __init__(
         self,
         folder: Path,
         options: Options,
-        codec: Codec,
         files: Files,
         wheel: TimerWheel,
         log: TimerLog,
@@ -35,7 +34,6 @@ class ShardFiles:
     ) -> None:
         self.folder = folder
         self.options = options
-        self.codec = codec
         self.files = files
         self.wheel = wheel
         self.log = log
@@ -47,7 +45,7 @@ class ShardFiles:
         """A fresh set of changes to come."""
         return Staging(self.wheel, self.log, self.options.precision_ms)
 
-    def rows_for(self, entries: Encoded, watermark_ms: int) -> Rows:
+    def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
         """Write the bodies of entries given in (due, offset) order; their index rows."""
         numbers = np.array([self.names[name] for name in entries.names], np.int64)
         rows = np.zeros(len(entries.bodies), RECORD)
@@ -63,12 +61,9 @@ class ShardFiles:
     def entries_of(self, rows: Rows) -> list[Entry]:
         """Read the bodies of index rows and give the entries, in the same order."""
         by_number = self.names.by_number
-        return self.codec.decode(
-            rows["due_ms"].tolist(),
-            rows["offset"].tolist(),
-            [by_number[number] for number in rows["target"].tolist()],
-            self.bodies.read(rows),
-        )
+        targets = [by_number[number] for number in rows["target"].tolist()]
+        dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
+        return list(zip(dues_ms, offsets, targets, self.bodies.read(rows), strict=True))
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
         """Take index rows out of `counts`."""

@@ -1,10 +1,10 @@
-"""What a shard's schedule offers to the pipeline, and what it asks of the caller's codec."""
+"""What a shard's schedule offers to the pipeline."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, TypeAlias
 
-Entry: TypeAlias = tuple[int, int, str, *tuple[Any, ...]]
-"""(due_ms, offset, target, *rest). The rest belongs to the caller; a `Codec` turns it to bytes."""
+Entry: TypeAlias = tuple[int, int, str, bytes]
+"""(due_ms, offset, target, body). What a body means is the caller's business."""
 
 
 class Due(NamedTuple):
@@ -12,24 +12,6 @@ class Due(NamedTuple):
 
     entries: list[Entry]
     is_all: bool
-
-
-class Codec(Protocol):
-    """Turns what an entry carries beyond due, offset and target into one body, and back."""
-
-    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
-        """One body per entry, in order: the rest only (due, offset, target are in the index)."""
-        ...
-
-    def decode(
-        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
-    ) -> list[Entry]:
-        """The entries again, from columns of equal length."""
-        ...
-
-    def weight_bytes(self, entries: Sequence[Entry]) -> int:
-        """About how much memory the entries hold: bounds what is kept in memory."""
-        ...
 
 
 class Store(Protocol):

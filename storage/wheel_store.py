@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
-import numpy as np
-
 from storage.arrivals import Arrivals
+from storage.columns import dues_of
 from storage.errors import StorageFull, StoreDamaged
 from storage.flush import Flush
 from storage.ledger import Ledger
@@ -20,7 +19,6 @@ from storage.shard_files import DAMAGED, ShardFiles
 from storage.store import Due, Entry
 
 _key_of = itemgetter(0, 1)
-_due_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class WheelStore:
         self._ledger = ledger
         self._unlock = unlock
         self._now_ms = ledger.watermark_ms
-        self._recent = Arrivals(shard.codec, ledger.watermark_ms)
+        self._recent = Arrivals(ledger.watermark_ms)
         self._frozen: Arrivals | None = None
         self._opened = Opened(shard.entries_of)
         self._opener = SlotOpener(shard, ledger, self._opened)
@@ -83,7 +81,7 @@ class WheelStore:
             return
         if batch[0][1] <= self._last_offset:
             raise ValueError(f"offset {batch[0][1]} comes after {self._last_offset}")
-        dues_ms = np.fromiter(map(_due_of, batch), np.int64, len(batch))
+        dues_ms = dues_of(batch)
         if dues_ms.min() <= self._ledger.watermark_ms and min(batch)[:2] <= self._ledger.ended:
             raise ValueError(f"{min(batch)[:2]} is not beyond the watermark {self._ledger.ended}")
         self._last_offset = batch[-1][1]
@@ -195,7 +193,7 @@ class WheelStore:
 
     def _freeze(self) -> None:
         self._frozen = self._recent
-        self._recent = Arrivals(self._shard.codec, self._frozen.scanned_ms)
+        self._recent = Arrivals(self._frozen.scanned_ms)
 
     def _wants_flush(self) -> bool:
         if self._frozen is not None:

@@ -3,17 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
+from proxy.body import Delivery, delivery
 from proxy.errors import ProxyError
-from proxy.message import BodyCodec
 from storage.errors import StorageError
 from storage.inspection import Verdict
 from storage.kinds import dump, verify
-from storage.store import Entry
 
-READ_AT_ONCE = 1000
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
 
 
@@ -42,18 +39,11 @@ class LocalShard:
         """Check every file of it; a shard that has not been written yet is sound and empty."""
         return verify(self.folder)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[Delivery]:
         """The entries on disk in (due, offset) order. Raises LocalDataUnreadable."""
-        codec = BodyCodec()
-        found = dump(self.folder)
         try:
-            while rows := list(islice(found, READ_AT_ONCE)):
-                yield from codec.decode(
-                    [row["due_ms"] for row in rows],
-                    [row["offset"] for row in rows],
-                    [row["target"] for row in rows],
-                    [row["body"] for row in rows],
-                )
+            for row in dump(self.folder):
+                yield delivery((row["due_ms"], row["offset"], row["target"], row["body"]))
         except FileNotFoundError:
             return
         except (StorageError, ValueError) as error:

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.body import Delivery
 from proxy.cli.local_shards import local_shards
 from proxy.cli.options import AsJson, Config, settings_for
 from proxy.cli.output import say, say_json, say_table
 from proxy.clock import wall_clock_ms
 from proxy.errors import ProxyError
 from proxy.settings import AdminSettings
-from storage.store import Entry
 
 ANSWER_LIMIT_S = 5.0
 FAMILY = "delay_proxy_pending_records"
@@ -63,7 +63,9 @@ def pending(
     say(f"{total:,} records wait.")
 
 
-def count_entries(entries: Iterable[Entry], now_ms: int) -> tuple[dict[str, int], dict[str, int]]:
+def count_entries(
+    entries: Iterable[Delivery], now_ms: int
+) -> tuple[dict[str, int], dict[str, int]]:
     """How many by target, the most first, and how many by time to go, the nearest first."""
     by_target: Counter[str] = Counter()
     by_due = dict.fromkeys([*SPANS_MS, LATER], 0)

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from proxy.body import Delivery
 from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.options import AsJson, Config, settings_for
 from proxy.cli.output import say, say_json, say_table, shown_bytes, shown_time
 from storage.inspection import Verdict
-from storage.store import Entry
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 
@@ -78,7 +78,7 @@ def _as_json(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _entry_json(shard: LocalShard, entry: Entry) -> dict[str, Any]:
+def _entry_json(shard: LocalShard, entry: Delivery) -> dict[str, Any]:
     due_ms, offset, target, partition, key, value, headers = entry
     return {
         "shard": shard.name,
@@ -92,7 +92,7 @@ def _entry_json(shard: LocalShard, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry_cells(shard: LocalShard, entry: Entry) -> Iterator[str]:
+def _entry_cells(shard: LocalShard, entry: Delivery) -> Iterator[str]:
     due_ms, offset, target, _partition, key, value, _headers = entry
     yield shown_time(due_ms)
     yield f"{shard.name}/{offset}"

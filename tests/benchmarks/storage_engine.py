@@ -1,4 +1,4 @@
-"""What each kind of store costs per record, the codec apart, side by side.
+"""What each kind of store costs per record, side by side.
 
 `python -m tests.benchmarks.storage_engine [records]`. CPU time of this process, with the garbage
 collector off as in the worker's loop; neighbours on the machine still slow shared caches."""
@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,6 @@ PEEK_ENTRIES = 2000
 BUDGET_ENTRIES = 4096
 STEADY = ("put", "maintain", "due", "advance", "open and reclaim")
 """Calls that fall between two transactions: their longest is a delay of whatever is due."""
-
-
-class FreeCodec:
-    """Costs next to nothing: the body is the value, the rest is made up."""
-
-    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
-        return [entry[5] for entry in entries]
-
-    def decode(
-        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
-    ) -> list[Entry]:
-        count = len(bodies)
-        return list(zip(dues_ms, offsets, targets, [-1] * count, bodies, bodies, strict=True))
-
-    def weight_bytes(self, entries: Sequence[Entry]) -> int:
-        return 400 * len(entries)
 
 
 class Costs:
@@ -75,7 +59,7 @@ class Costs:
 
 def made(records: int, horizon_ms: int) -> list[Entry]:
     """Entries due at random within `horizon_ms` (at LEVELS: after one of 18 fixed delays, when
-    ten arrive each millisecond), 200-byte values, four targets."""
+    ten arrive each millisecond), 240-byte bodies, four targets."""
     draw = random.Random(1)
     delays_ms = parse_levels(DEFAULT_LEVELS)
     dues_ms = (
@@ -83,10 +67,7 @@ def made(records: int, horizon_ms: int) -> list[Entry]:
         if horizon_ms == LEVELS_MS
         else [draw.randrange(1, horizon_ms) for _ in range(records)]
     )
-    return [
-        (START_MS + dues_ms[at], at, f"t{at % 4}", -1, b"key", b"v" * 200, None)
-        for at in range(records)
-    ]
+    return [(START_MS + dues_ms[at], at, f"t{at % 4}", b"v" * 240) for at in range(records)]
 
 
 def fill(store: Store, entries: list[Entry], costs: Costs) -> None:
@@ -120,14 +101,12 @@ def measure(name: str, kind: Kind, records: int, horizon_ms: int) -> dict[str, o
     entries = made(records, horizon_ms)
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
-        store: Store = open_kind(
-            kind, folder, FreeCodec(), Committed(START_MS, -1, 0, 0), Options()
-        )
+        store: Store = open_kind(kind, folder, Committed(START_MS, -1, 0, 0), Options())
         fill(store, entries, costs)
         store.close()
         at = Committed(START_MS, -1, 0, records)
         store = costs.timed(  # type: ignore[assignment]
-            "open", lambda: open_kind(kind, folder, FreeCodec(), at, Options())
+            "open", lambda: open_kind(kind, folder, at, Options())
         )
         disk_mb = round(sum(f.stat().st_blocks for f in folder.rglob("*")) / 2048, 1)
         drain(store, records, horizon_ms, costs)

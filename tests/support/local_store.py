@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxy.checkpoint import Position
-from proxy.message import BodyCodec
 from storage.kinds import Kind, open_kind
 from storage.opening import Committed
 from storage.options import Options
@@ -24,6 +23,6 @@ def store_in(
 
     def open_partition(partition: int, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
-        return open_kind(kind, data_dir / str(partition), BodyCodec(), committed, options)
+        return open_kind(kind, data_dir / str(partition), committed, options)
 
     return open_partition

@@ -7,23 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from proxy.body import Delivery, packer
 from proxy.checkpoint import Position
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
 from proxy.local_state import LocalState
-from proxy.message import BodyCodec
 from storage.opening import Committed, open_store
 from storage.options import Options
 from storage.store import Entry
 
 NOW_MS = 1_000_000
 DAY_MS = 86_400_000
-ENTRIES: list[Entry] = [
-    (NOW_MS + 5_000, 0, "orders", -1, b"k", b"v", (("timer-topic", b"orders"), ("a", b"\xff"))),
-    (NOW_MS + 90_000, 1, "payments", 2, None, None, ()),
-    (NOW_MS + 2 * DAY_MS, 2, "orders", -1, b"k", b"w", ()),
+DELIVERIES = [
+    Delivery(
+        NOW_MS + 5_000, 0, "orders", -1, b"k", b"v", [("timer-topic", b"orders"), ("a", b"\xff")]
+    ),
+    Delivery(NOW_MS + 90_000, 1, "payments", 2, None, None, []),
+    Delivery(NOW_MS + 2 * DAY_MS, 2, "orders", -1, b"k", b"w", []),
 ]
+ENTRIES: list[Entry] = [(*made[:3], packer()(made[3:])) for made in DELIVERIES]
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -32,7 +35,7 @@ def data_dir(tmp_path: Path) -> Path:
     """A data folder: shard 0 with three entries, shard 1 never written, one put aside."""
     folder = tmp_path / "timer.ingress-0@abc"
     options = Options(slots=1000)
-    store = open_store(folder, BodyCodec(), Committed(-1, -1, 0, 0), options)
+    store = open_store(folder, Committed(-1, -1, 0, 0), options)
     store.put(ENTRIES)
     store.flush(3)
     store.close()
@@ -61,7 +64,7 @@ def test_shards_put_aside_are_not_shards(data_dir: Path) -> None:
 
 
 def test_entries_are_read_as_they_were_put(data_dir: Path) -> None:
-    assert list(local_shards(data_dir)[0].entries()) == ENTRIES
+    assert list(local_shards(data_dir)[0].entries()) == DELIVERIES
 
 
 def test_a_store_of_another_kind_reads_the_same(tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_a_store_of_another_kind_reads_the_same(tmp_path: Path) -> None:
     store.flush(3)
     store.close()
     shard = local_shards(tmp_path)[0]
-    assert list(shard.entries()) == ENTRIES
+    assert list(shard.entries()) == DELIVERIES
     assert shard.verify().pending_by_target == {"orders": 2, "payments": 1}
 
 
@@ -135,7 +138,7 @@ def test_pending_on_disk_counts_by_target_and_by_due(
 
 def test_a_due_at_the_edge_counts_to_the_nearer_span() -> None:
     dues_ms = (-1, 0, 60_000, 60_001, 8 * DAY_MS)
-    entries: list[Entry] = [(due_ms, 0, "t") for due_ms in dues_ms]
+    entries = [Delivery(due_ms, 0, "t", -1, None, None, []) for due_ms in dues_ms]
     assert count_entries(entries, 0)[1] == {
         "overdue": 2,
         "within a minute": 1,

@@ -2,8 +2,10 @@
 
 import pytest
 
+from proxy.body import delivery
 from proxy.policy import Policy
 from proxy.protocol import REASONS, Rejection, RequestReader
+from storage.store import Entry
 
 TIMESTAMP_MS = 1_800_000_000_000
 Headers = list[tuple[str, bytes | None]]
@@ -14,7 +16,7 @@ def read(
     target: bytes | None = b"orders",
     policy: Policy | None = None,
     timestamp_ms: int = TIMESTAMP_MS,
-) -> tuple[object, ...] | Rejection:
+) -> Entry | Rejection:
     headers: Headers = [*([("timer-topic", target)] if target is not None else []), *asked]
     reader = RequestReader(policy or Policy())
     return reader.read(headers, b"key", b"value", timestamp_ms, 7)
@@ -174,7 +176,7 @@ def test_an_unreadable_partition_is_refused(text: bytes | None) -> None:
 def test_key_and_partition_of_the_target_can_be_asked_for() -> None:
     fate = read(("timer-key", b"other"), ("timer-partition", b"3"))
     assert not isinstance(fate, Rejection)
-    assert fate[3:5] == (3, b"other")
+    assert delivery(fate)[3:5] == (3, b"other")
 
 
 def test_a_misspelt_request_is_refused_with_the_nearest_name_and_never_fires_early() -> None:

@@ -116,7 +116,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         first = self.log[-1][1] + 1 if self.log else 0
         base_ms = self.ended[0] if late else max(self.now_ms, self.ended[0])
         fresh: list[Entry] = [
-            (base_ms + delay, first + gap + at, f"t{delay % 3}", f"v{first + at}")
+            (base_ms + delay, first + gap + at, f"t{delay % 3}", f"v{first + at}".encode())
             for at, delay in enumerate(delays_ms)
         ]
         self.store.put(fresh)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,25 +37,9 @@ BACKGROUND_WORK = (
 )
 
 
-class JsonCodec:
-    """The rest of an entry as JSON text: slow, but a person can read the files."""
-
-    def encode(self, entries: Sequence[Entry]) -> list[bytes]:
-        return [json.dumps(entry[3:]).encode() for entry in entries]
-
-    def decode(
-        self, dues_ms: list[int], offsets: list[int], targets: list[str], bodies: list[bytes]
-    ) -> list[Entry]:
-        columns = zip(dues_ms, offsets, targets, bodies, strict=True)
-        return [(due, offset, target, *json.loads(body)) for due, offset, target, body in columns]
-
-    def weight_bytes(self, entries: Sequence[Entry]) -> int:
-        return 100 * len(entries)
-
-
 def entry(due_ms: int, offset: int, target: str = "orders") -> Entry:
     """An entry due `due_ms` after the start, whose body tells its offset."""
-    return START_MS + due_ms, offset, target, f"value {offset}"
+    return START_MS + due_ms, offset, target, f"value {offset}".encode()
 
 
 def entries(dues_ms: Sequence[int], first_offset: int = 0) -> list[Entry]:
@@ -82,7 +65,7 @@ def opened_kind(
     """A store of any kind with tiny tables, unless other options are given."""
     options = kwargs.pop("options", TINY)
     files: Files | None = kwargs.pop("files", None)
-    return open_kind(kind, folder, JsonCodec(), at or committed(), options, files=files, **kwargs)
+    return open_kind(kind, folder, at or committed(), options, files=files, **kwargs)
 
 
 def crashed(store: WheelStore | BackedStore, folder: Path) -> None:

@@ -23,7 +23,7 @@ def rows_of(keys: list[Key]) -> Rows:
 
 
 def decoded(rows: Rows) -> list[Entry]:
-    return [(due_ms, offset, "t") for due_ms, offset in rows[["due_ms", "offset"]].tolist()]
+    return [(due_ms, offset, "t", b"") for due_ms, offset in rows[["due_ms", "offset"]].tolist()]
 
 
 def keys_of(entries: list[Entry]) -> list[Key]:

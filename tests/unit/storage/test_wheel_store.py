@@ -10,13 +10,11 @@ import pytest
 
 from storage.errors import StorageFull, StoreLocked, StoreMismatch
 from storage.files import Files
-from storage.opening import Committed
 from storage.options import Options
 from storage.wheel_store import WheelStore
 from tests.unit.storage.shards import (
     START_MS,
     TINY,
-    JsonCodec,
     committed,
     entries,
     entry,
@@ -344,22 +342,3 @@ def test_ten_topics_with_five_messages_each_are_counted(folder: Path) -> None:
     assert store.pending_by_target() == {f"topic-{n}": 5 for n in range(10)}
     assert taken(store, 4000) == made
     assert store.pending_by_target() == {}
-
-
-def test_a_codec_sees_only_what_is_returned(folder: Path) -> None:
-    class Counting(JsonCodec):
-        decoded = 0
-
-        def decode(self, dues_ms, offsets, targets, bodies):  # type: ignore[no-untyped-def]
-            self.decoded += len(bodies)
-            return super().decode(dues_ms, offsets, targets, bodies)
-
-    from storage.opening import open_store
-
-    codec = Counting()
-    store = open_store(folder, codec, Committed(START_MS, -1, 0, 0), TINY)
-    store.put(entries([10] * 500))
-    store.flush(500)
-    for _ in range(5):
-        assert len(store.due(START_MS + 10, 50).entries) == 50
-    assert codec.decoded == 50

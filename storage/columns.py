@@ -1,8 +1,9 @@
-"""Entries as columns and bodies, ready to be written: a third of the memory of tuples."""
+"""Entries as columns: half the memory of tuples, and ready to be written."""
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import itemgetter
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -10,16 +11,19 @@ import numpy.typing as npt
 
 from storage.counts import offsets_of
 from storage.records import Column
-from storage.store import Codec, Entry
+from storage.store import Entry
 
 _due_of = itemgetter(0)
 _target_of = itemgetter(2)
-
-COLUMNS_BYTES = 80
-"""What an entry takes beside its body: four numbers, a reference, the object's header."""
+_body_of = itemgetter(3)
 
 
-class Encoded:
+def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
+    """The dues of `entries`, their first field, as one array."""
+    return np.fromiter(map(_due_of, entries), np.int64, len(entries))
+
+
+class Columns:
     """Columns of equal length; `targets` are places in `names`. Never changed once made."""
 
     __slots__ = ("bodies", "crcs", "dues_ms", "names", "offsets", "targets")
@@ -40,10 +44,10 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.bodies)
 
-    def taken(self, at: Column) -> "Encoded":
+    def taken(self, at: Column) -> "Columns":
         """The entries at these indices, in their order."""
         bodies = self.bodies
-        return Encoded(
+        return Columns(
             self.dues_ms[at],
             self.offsets[at],
             self.targets[at],
@@ -52,23 +56,20 @@ class Encoded:
             self.names,
         )
 
-    def split(self, until_ms: int) -> tuple["Encoded", "Encoded"]:
+    def split(self, until_ms: int) -> tuple["Columns", "Columns"]:
         """The entries due at or before `until_ms`, and the others."""
         early = self.dues_ms <= until_ms
         return self._chosen(early), self._chosen(~early)
 
-    def decoded(self, codec: Codec) -> list[Entry]:
-        """The entries as tuples again."""
+    def entries(self) -> list[Entry]:
+        """The entries as tuples."""
         names = self.names
-        return codec.decode(
-            self.dues_ms.tolist(),
-            self.offsets.tolist(),
-            [names[number] for number in self.targets.tolist()],
-            self.bodies,
-        )
+        targets = [names[number] for number in self.targets.tolist()]
+        dues_ms, offsets = self.dues_ms.tolist(), self.offsets.tolist()
+        return list(zip(dues_ms, offsets, targets, self.bodies, strict=True))
 
-    def _chosen(self, mask: npt.NDArray[np.bool_]) -> "Encoded":
-        return Encoded(
+    def _chosen(self, mask: npt.NDArray[np.bool_]) -> "Columns":
+        return Columns(
             self.dues_ms[mask],
             self.offsets[mask],
             self.targets[mask],
@@ -78,36 +79,32 @@ class Encoded:
         )
 
 
-class Encoder:
-    """Encodes entries with a codec; numbers target names for all that it has encoded."""
+class ColumnMaker:
+    """Makes columns of entries; numbers target names alike for all that it has made."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
+    def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._names: list[str] = []
 
-    def encode(self, entries: Sequence[Entry], dues_ms: Column | None = None) -> Encoded:
-        """The entries as columns, in the same order; `dues_ms` where the caller has them."""
-        bodies = self._codec.encode(entries)
-        count = len(bodies)
-        if dues_ms is None:
-            dues_ms = np.fromiter(map(_due_of, entries), np.int64, count)
-        return Encoded(
-            dues_ms,
+    def made_of(self, entries: Sequence[Entry]) -> Columns:
+        """The entries as columns, in the same order."""
+        bodies = list(map(_body_of, entries))
+        return Columns(
+            dues_of(entries),
             offsets_of(entries),
-            self._number(entries, count),
-            np.fromiter(map(crc32, bodies), np.int64, count),
+            self._number(entries),
+            np.fromiter(map(crc32, bodies), np.int64, len(bodies)),
             bodies,
             self._names,
         )
 
-    def joined(self, parts: Iterable[Encoded]) -> Encoded:
-        """All parts, which this encoder has made, as one."""
+    def joined(self, parts: Iterable[Columns]) -> Columns:
+        """All parts, which this maker has made, as one."""
         parts = list(parts)
         if len(parts) == 1:
             return parts[0]
         empty = [np.zeros(0, np.int64)]
-        return Encoded(
+        return Columns(
             np.concatenate([part.dues_ms for part in parts] or empty),
             np.concatenate([part.offsets for part in parts] or empty),
             np.concatenate([part.targets for part in parts] or empty),
@@ -116,9 +113,10 @@ class Encoder:
             self._names,
         )
 
-    def _number(self, entries: Sequence[Entry], count: int) -> Column:
+    def _number(self, entries: Sequence[Entry]) -> Column:
         numbers = self._numbers
         for name in set(map(_target_of, entries)) - numbers.keys():
             numbers[name] = len(self._names)
             self._names.append(name)
-        return np.fromiter(map(numbers.__getitem__, map(_target_of, entries)), np.int64, count)
+        found = map(numbers.__getitem__, map(_target_of, entries))
+        return np.fromiter(found, np.int64, len(entries))
