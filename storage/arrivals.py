@@ -3,14 +3,15 @@
 from collections.abc import Generator
 from itertools import compress
 
+import numpy as np
+
 from storage.columns import ColumnMaker, Columns
 from storage.recent import Recent
 from storage.records import Column
 from storage.store import Entry
 
-NEAR_MS = 1_000
+NEAR_MS = 200
 """Entries due within this time of being looked for are kept as tuples."""
-NONE_MS = 2**63 - 1
 
 
 class Arrivals(Recent):
@@ -22,8 +23,8 @@ class Arrivals(Recent):
         super().__init__(scanned_ms)
         self._columns = ColumnMaker()
         self._horizon_ms = scanned_ms + NEAR_MS
-        self._parts: list[Columns] = []
-        self._first_ms = NONE_MS
+        self._fresh: list[Columns] = []
+        self._sorted: list[Columns] = []
 
     def take(self, entries: list[Entry], dues_ms: Column) -> None:
         """Take `entries`, in ingress offset order, with their dues."""
@@ -41,16 +42,14 @@ class Arrivals(Recent):
         """All entries, in no order; yields how many each step has made into columns.
 
         What ends or comes near meanwhile may or may not be among them, once."""
-        parts = [self._far()]
+        parts = [*self._sorted, *self._fresh]
         for entries in self.slices(self.dues_in_order(), most):
             parts.append(self._columns.made_of(entries))
             yield len(entries)
         return self._columns.joined(parts)
 
     def _keep_far(self, entries: list[Entry]) -> None:
-        part = self._columns.made_of(entries)
-        self._parts.append(part)
-        self._first_ms = min(self._first_ms, int(part.dues_ms.min()))
+        self._fresh.append(self._columns.made_of(entries))
 
     def _scan(self, until_ms: int) -> None:
         if until_ms >= self._horizon_ms:
@@ -58,15 +57,20 @@ class Arrivals(Recent):
         super()._scan(until_ms)
 
     def _bring_near(self, until_ms: int) -> None:
-        self._horizon_ms = until_ms + 1
-        if self._first_ms > until_ms:
-            return
-        near, far = self._far().split(until_ms)
-        self._parts = [far]
-        self._first_ms = int(far.dues_ms.min()) if len(far) else NONE_MS
-        self._index(near.entries())
+        """Move what is due by `until_ms` from the columns to the tuples.
 
-    def _far(self) -> Columns:
-        """Everything far, as one part."""
-        self._parts = [self._columns.joined(self._parts)]
-        return self._parts[0]
+        What has arrived since the last time is sorted first, so that each time costs about as
+        much as has arrived and has come near, however many wait."""
+        self._horizon_ms = until_ms + 1
+        if self._fresh:
+            self._sorted.append(self._columns.joined(self._fresh).in_due_order())
+            self._fresh = []
+        left: list[Columns] = []
+        for columns in self._sorted:
+            passed = int(np.searchsorted(columns.dues_ms, until_ms, "right"))
+            if passed:
+                self._index(columns.part(0, passed).entries())
+                columns = columns.part(passed, len(columns))  # noqa: PLW2901
+            if len(columns):
+                left.append(columns)
+        self._sorted = left

@@ -1,13 +1,11 @@
 """Entries as columns: half the memory of tuples, and ready to be written."""
 
 from collections.abc import Iterable, Sequence
-from itertools import compress
 from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
 from storage.counts import offsets_of
 from storage.records import Column
@@ -56,10 +54,20 @@ class Columns:
             self.names,
         )
 
-    def split(self, until_ms: int) -> tuple["Columns", "Columns"]:
-        """The entries due at or before `until_ms`, and the others."""
-        early = self.dues_ms <= until_ms
-        return self._chosen(early), self._chosen(~early)
+    def part(self, start: int, stop: int) -> "Columns":
+        """The entries at indices from `start` up to `stop`."""
+        return Columns(
+            self.dues_ms[start:stop],
+            self.offsets[start:stop],
+            self.targets[start:stop],
+            self.crcs[start:stop],
+            self.bodies[start:stop],
+            self.names,
+        )
+
+    def in_due_order(self) -> "Columns":
+        """The entries sorted by due; those of one due keep their order."""
+        return self.taken(np.argsort(self.dues_ms, kind="stable"))
 
     def entries(self) -> list[Entry]:
         """The entries as tuples."""
@@ -67,16 +75,6 @@ class Columns:
         targets = [names[number] for number in self.targets.tolist()]
         dues_ms, offsets = self.dues_ms.tolist(), self.offsets.tolist()
         return list(zip(dues_ms, offsets, targets, self.bodies, strict=True))
-
-    def _chosen(self, mask: npt.NDArray[np.bool_]) -> "Columns":
-        return Columns(
-            self.dues_ms[mask],
-            self.offsets[mask],
-            self.targets[mask],
-            self.crcs[mask],
-            list(compress(self.bodies, mask.tolist())),
-            self.names,
-        )
 
 
 class ColumnMaker:
