@@ -10,8 +10,9 @@ from storage.recent import Recent
 from storage.records import Column
 from storage.store import Entry
 
-NEAR_MS = 200
-"""Entries due within this time of being looked for are kept as tuples."""
+NONE_MS = 2**63 - 1
+NEAR_MS = 1_000
+"""Entries due less than once to twice this time after being looked for are kept as tuples."""
 
 
 class Arrivals(Recent):
@@ -19,11 +20,14 @@ class Arrivals(Recent):
 
     They are hot in the caches then, take half the memory, and are ready to be written."""
 
-    def __init__(self, scanned_ms: int) -> None:
+    def __init__(self, scanned_ms: int, phase_ms: int = 0) -> None:
+        """`phase_ms`: shards whose phases differ do not move their horizons all at once."""
         super().__init__(scanned_ms)
         self._columns = ColumnMaker()
-        self._horizon_ms = scanned_ms + NEAR_MS
+        self._phase_ms = phase_ms
+        self._horizon_ms = self._horizon_beyond(scanned_ms)
         self._fresh: list[Columns] = []
+        self._fresh_from_ms = NONE_MS
         self._sorted: list[Columns] = []
 
     def take(self, entries: list[Entry], dues_ms: Column) -> None:
@@ -49,22 +53,27 @@ class Arrivals(Recent):
         return self._columns.joined(parts)
 
     def _keep_far(self, entries: list[Entry]) -> None:
-        self._fresh.append(self._columns.made_of(entries))
+        columns = self._columns.made_of(entries)
+        self._fresh.append(columns)
+        self._fresh_from_ms = min(self._fresh_from_ms, int(columns.dues_ms.min()))
 
     def _scan(self, until_ms: int) -> None:
         if until_ms >= self._horizon_ms:
-            self._bring_near(until_ms + NEAR_MS)
+            self._horizon_ms = self._horizon_beyond(until_ms)
+            self._bring_near(self._horizon_ms - 1)
         super()._scan(until_ms)
+
+    def _horizon_beyond(self, until_ms: int) -> int:
+        return ((until_ms - self._phase_ms) // NEAR_MS + 2) * NEAR_MS + self._phase_ms
 
     def _bring_near(self, until_ms: int) -> None:
         """Move what is due by `until_ms` from the columns to the tuples.
 
         What has arrived since the last time is sorted first, so that each time costs about as
         much as has arrived and has come near, however many wait."""
-        self._horizon_ms = until_ms + 1
-        if self._fresh:
+        if self._fresh_from_ms <= until_ms:
             self._sorted.append(self._columns.joined(self._fresh).in_due_order())
-            self._fresh = []
+            self._fresh, self._fresh_from_ms = [], NONE_MS
         left: list[Columns] = []
         for columns in self._sorted:
             passed = int(np.searchsorted(columns.dues_ms, until_ms, "right"))

@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
+from zlib import crc32
 
-from storage.arrivals import Arrivals
+from storage.arrivals import NEAR_MS, Arrivals
 from storage.columns import dues_of
 from storage.errors import StorageFull, StoreDamaged
 from storage.flush import Flush
@@ -57,7 +58,7 @@ class WheelStore:
         self._ledger = ledger
         self._unlock = unlock
         self._now_ms = ledger.watermark_ms
-        self._recent = Arrivals(ledger.watermark_ms)
+        self._recent = self._table(ledger.watermark_ms)
         self._frozen: Arrivals | None = None
         self._opened = Opened(shard.entries_of)
         self._opener = SlotOpener(shard, ledger, self._opened)
@@ -176,6 +177,9 @@ class WheelStore:
     def _slot(self, due_ms: int) -> int:
         return due_ms // self._shard.options.precision_ms
 
+    def _table(self, scanned_ms: int) -> Arrivals:
+        return Arrivals(scanned_ms, crc32(self._shard.folder.name.encode()) % NEAR_MS)
+
     def _tables(self) -> list[Arrivals]:
         return [self._recent] if self._frozen is None else [self._frozen, self._recent]
 
@@ -193,7 +197,7 @@ class WheelStore:
 
     def _freeze(self) -> None:
         self._frozen = self._recent
-        self._recent = Arrivals(self._frozen.scanned_ms)
+        self._recent = self._table(self._frozen.scanned_ms)
 
     def _wants_flush(self) -> bool:
         if self._frozen is not None:

@@ -17,6 +17,7 @@ from tests.unit.storage.shards import (
     START_MS,
     TINY,
     committed,
+    crashed,
     entries,
     entry,
     opened_kind,
@@ -210,3 +211,19 @@ class Refusing:
 
     def write(self, *_: object) -> None:
         raise Exception("IO error: No space left on device: While appending to file")  # noqa: TRY002
+
+
+def test_what_still_waits_in_memory_is_not_called_covered(kind: Kind, tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    store = opened_kind(kind, folder)
+    store.put(entries(range(1000, 1020)))
+    store.maintain(20, 1000)
+    store.put(entries(range(1000, 1005), 20))
+    for _ in range(50):
+        store.maintain(25, 1000)
+    assert store.covered == 20
+    crashed(store, folder)
+    again = opened_kind(kind, folder, committed(next_offset=25))
+    assert again.covered <= 20
+    assert taken(again, 2000) == entries(range(1000, 1020))[: again.covered]
+    again.close()
