@@ -11,7 +11,7 @@ from storage.errors import StorageFull, StoreDamaged, StoreMismatch
 from storage.files import Files
 from storage.folder import FolderLock
 from storage.ledger import Ledger
-from storage.opening import Committed
+from storage.opening import Committed, refuse_ahead
 from storage.options import Options
 from storage.shard_files import DAMAGED
 from storage.wheel_store import OpenReport
@@ -93,17 +93,8 @@ class _Opening:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raise StoreDamaged or StoreMismatch where the folder must not be used."""
-        folder, at = self.lock.folder, self.committed
-        if checkpoint.covered > at.next_offset:
-            raise StoreDamaged(
-                f"{folder} covers offsets up to {checkpoint.covered}, but the broker's committed "
-                f"offset is {at.next_offset}: it was reset"
-            )
-        if (checkpoint.watermark_ms, checkpoint.cursor) > (at.watermark_ms, at.cursor):
-            raise StoreDamaged(
-                f"{folder} stands at watermark {checkpoint.watermark_ms}/{checkpoint.cursor}, "
-                f"beyond the broker's {at.watermark_ms}/{at.cursor}"
-            )
+        folder = self.lock.folder
+        refuse_ahead(folder, checkpoint, self.committed)
         for name, asked in self.attach.bound.items():
             if checkpoint.options.get(name) != asked:
                 raise StoreMismatch(folder, name, checkpoint.options.get(name), asked)

@@ -89,6 +89,12 @@ def _trusted(folder: Path, committed: Committed) -> Checkpoint | None:
         checkpoint = read_checkpoint(folder / CHECKPOINT)
     except FileNotFoundError:
         return None
+    refuse_ahead(folder, checkpoint, committed)
+    return checkpoint
+
+
+def refuse_ahead(folder: Path, checkpoint: Checkpoint, committed: Committed) -> None:
+    """Raise StoreDamaged when the folder knows more than the broker has committed."""
     if checkpoint.covered > committed.next_offset:
         raise StoreDamaged(
             f"{folder} covers offsets up to {checkpoint.covered}, but the broker's committed "
@@ -99,7 +105,6 @@ def _trusted(folder: Path, committed: Committed) -> Checkpoint | None:
             f"{folder} stands at watermark {checkpoint.watermark_ms}/{checkpoint.cursor}, beyond "
             f"the broker's {committed.watermark_ms}/{committed.cursor}"
         )
-    return checkpoint
 
 
 def _same_options(folder: Path, checkpoint: Checkpoint, options: Options) -> None:
