@@ -17,6 +17,7 @@ from storage.options import Options
 from storage.recent import Recent
 from storage.shard_files import DAMAGED
 from storage.store import Due, Entry
+from storage.tally import floor_of, pending_of, targets_of
 from storage.wheel_store import OpenReport
 
 MOST_TABLE_ENTRIES = 4096
@@ -121,21 +122,15 @@ class BackedStore:
 
     def floor(self, next_offset: int) -> int:
         """See `Store.floor`."""
-        chunks = [table.counts.chunks.floor() for table in self._tables()]
-        chunks.append(self._ledger.counts.chunks.floor())
-        lowest = min((chunk for chunk in chunks if chunk is not None), default=next_offset)
-        return min(next_offset, max(lowest, self._ledger.floor))
+        return floor_of(self._ledger, self._tables(), next_offset)
 
     def pending(self) -> int:
         """See `Store.pending`."""
-        return self._ledger.counts.total + sum(map(len, self._tables()))
+        return pending_of(self._ledger, self._tables())
 
     def pending_by_target(self) -> dict[str, int]:
         """See `Store.pending_by_target`."""
-        targets = self._ledger.counts.targets.copy()
-        for table in self._tables():
-            targets.update(table.counts.targets)
-        return dict(targets)
+        return targets_of(self._ledger, self._tables())
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """See `Store.maintain`. A full table is written in one go, whatever the budget."""
