@@ -2,7 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 from types import TracebackType
@@ -24,9 +24,10 @@ FORMAT_TIMEOUT_S = 60
 PORT_TRIES = 3
 LOOK_EVERY_S = 0.05
 TAIL_LINES = 200
-FENCED = "handleBrokerFenced: changing"
-FENCED_WITHIN_S = 10
+GIVEN_UP, FENCED = "because its session has timed out", "fenced=1"
+FENCED_WITHIN_S = 5
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+LASTING_JVM = ("-server", "-XX:+UseParallelGC", "-XX:-UsePerfData")
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
@@ -141,13 +142,12 @@ class EmbeddedBroker:
             if not ports.is_free(self.host, port):
                 raise PortTaken(self.host, port, CHOOSE_PORT)
             properties = self._properties(port)
-            if self._folder.was_killed:
-                self._write_properties(alone_as_controller(properties))
-                self._launch(classpath, lock_fd)
-                self._await_fenced()
+            if self._folder.may_be_registered:
+                self._fence_predecessor(classpath, lock_fd, properties)
             self._write_properties(properties)
             cluster_id = self._folder.cluster_id() or self._format(classpath)
             self._folder.mark_version(kafka_version())
+            self._folder.mark_registered()
             self._launch(classpath, lock_fd)
             self._await_ready(port, cluster_id)
         except BaseException:
@@ -180,12 +180,13 @@ class EmbeddedBroker:
             raise explain(what, said, self._folder.root, self.host, self.port)
         return cluster_id
 
-    def _launch(self, classpath: str, lock_fd: int) -> None:
+    def _launch(self, classpath: str, lock_fd: int, jvm: Sequence[str] = LASTING_JVM) -> None:
         self._folder.rotate_log()
         arguments = [
-            *("-server", f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
-            *("-XX:+UseParallelGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError"),
-            *("-Djava.awt.headless=true", f"-Djava.io.tmpdir={self._folder.temporary}"),
+            *(*jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            f"-Djava.io.tmpdir={self._folder.temporary}",
             *(*LOGGING, "-cp", classpath, "kafka.Kafka", str(self._folder.properties)),
         ]
         with self._folder.log.open("wb") as log:
@@ -202,20 +203,28 @@ class EmbeddedBroker:
         took = f"The embedded broker was not ready after {self._start_timeout_s:.0f} s"
         raise self._failure(took, port)
 
-    def _await_fenced(self) -> None:
-        """Let the controller, alone, take the killed broker's partitions from it.
+    def _fence_predecessor(
+        self, classpath: str, lock_fd: int, properties: Mapping[str, str]
+    ) -> None:
+        """Let the controller, alone, take the partitions from the broker that is gone.
 
-        Else the broker comes back as the leader it was, loses that when its old session runs out,
-        and in between calls transactions complete without having written their end: Kafka takes
-        a partition without a leader for a deleted one. Their offsets then stay open for ever.
+        Else the new broker comes back as the leader that the old one was, loses that when the old
+        session runs out, and in between calls transactions complete without having written their
+        end: Kafka takes a partition without a leader for a deleted one (KAFKA-20734). Their
+        offsets and records then stay open for ever.
         """
+        self._write_properties(alone_as_controller(properties))
+        self._launch(classpath, lock_fd, QUICK_JVM)
         assert self._process is not None
         deadline = time.monotonic() + FENCED_WITHIN_S
-        while self.is_running and time.monotonic() < deadline:
-            if any(FENCED in line for line in self._folder.log_tail(TAIL_LINES)):
-                break
+        while self.is_running and time.monotonic() < deadline and not self._is_fenced():
             time.sleep(LOOK_EVERY_S)
         self._process.stop()
+        self._folder.mark_fenced()
+
+    def _is_fenced(self) -> bool:
+        said = "\n".join(self._folder.log_tail(TAIL_LINES))
+        return FENCED in said.partition(GIVEN_UP)[2]
 
     def _failure(self, what: str, port: int) -> Exception:
         tail = self._folder.log_tail(TAIL_LINES)

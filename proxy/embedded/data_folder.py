@@ -4,6 +4,7 @@ broker.lock         held while a broker uses the folder
 broker.log          what the broker says; broker.log.1 is the run before
 server.properties   written at every start
 kafka.version       the version that wrote the data
+broker.fenced       there when the controller no longer counts on the last broker
 kafka/              Kafka's log directory
 tmp/                native libraries the JVM unpacks
 """
@@ -20,7 +21,6 @@ from proxy.embedded.errors import BrokerFailed, DataFromNewerKafka
 from proxy.errors import DataDirInUse
 
 LOCK_WAIT_S = 3.0
-CLEAN_STOP = ".kafka_cleanshutdown"
 LEAST_FREE_BYTES = 200 << 20
 
 
@@ -34,6 +34,7 @@ class DataFolder:
         self.properties = self.root / "server.properties"
         self.temporary = self.root / "tmp"
         self._version = self.root / "kafka.version"
+        self._fenced = self.root / "broker.fenced"
         self._lock_fd: int | None = None
 
     def claim(self, version: str) -> int:
@@ -73,9 +74,17 @@ class DataFolder:
         return next((value for name, _, value in pairs if name == "cluster.id"), None)
 
     @property
-    def was_killed(self) -> bool:
-        """Whether Kafka ran here and did not end by itself."""
-        return self.cluster_id() is not None and not (self.kafka / CLEAN_STOP).exists()
+    def may_be_registered(self) -> bool:
+        """Whether the controller may still count on a broker that is gone."""
+        return self.cluster_id() is not None and not self._fenced.exists()
+
+    def mark_fenced(self) -> None:
+        """Note that the controller has given up the last broker."""
+        self._fenced.touch()
+
+    def mark_registered(self) -> None:
+        """Note that a broker is about to register."""
+        self._fenced.unlink(missing_ok=True)
 
     def rotate_log(self) -> None:
         """Keep the log of the run before, and no more."""

@@ -79,6 +79,9 @@ def _prompt() -> dict[str, str]:
         # How long a restarted broker waits for the session of the one that was killed.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
+        # A controlled stop leaves partitions without a leader while transactions still end, and
+        # those then never get their end marker (KAFKA-20734).
+        "controlled.shutdown.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "log.cleaner.backoff.ms": "1000",

@@ -88,11 +88,14 @@ def test_cluster_ids_are_22_characters_without_a_leading_dash() -> None:
     assert all(len(text) == 22 and text[0] != "-" for text in ids)
 
 
-def test_folder_knows_whether_kafka_was_killed_in_it(tmp_path: Path) -> None:
+def test_folder_knows_whether_the_controller_still_counts_on_a_broker(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
-    never_ran = folder.was_killed
+    never_ran = folder.may_be_registered
     folder.kafka.mkdir()
     (folder.kafka / "meta.properties").write_text("cluster.id=abc\n", "utf-8")
-    killed = folder.was_killed
-    (folder.kafka / ".kafka_cleanshutdown").touch()
-    assert (never_ran, killed, folder.was_killed) == (False, True, False)
+    ran = folder.may_be_registered
+    folder.mark_fenced()
+    fenced = folder.may_be_registered
+    folder.mark_registered()
+    found = (never_ran, ran, fenced, folder.may_be_registered)
+    assert found == (False, True, False, True)
