@@ -63,6 +63,29 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
     }
 
 
+def lookup_config(settings: Settings) -> dict[str, Any]:
+    """A consumer that reads single committed records and never joins the group.
+
+    Fetches are small, since most of what comes behind a wanted record is thrown away; a larger
+    record comes all the same. An offset that is not in the log is an error, never a jump.
+    """
+    return {
+        **common_config(settings),
+        "group.id": settings.group_id,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "max.poll.interval.ms": 86_400_000,
+        "fetch.message.max.bytes": 131_072,
+        "queued.max.messages.kbytes": 2_048,
+        "fetch.queue.backoff.ms": 5,
+        "fetch.error.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1_000,
+    }
+
+
 def producer_config(settings: Settings, worker: int) -> dict[str, Any]:
     """A transactional producer whose id is stable, so that a restart fences its predecessor."""
     return {

@@ -6,6 +6,7 @@ The data folder belongs to one `run` at a time; within it a folder belongs to on
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ import structlog
 
 from proxy.checkpoint import Position
 from proxy.errors import DataDirInUse
-from storage.errors import StoreLocked
+from storage.errors import StorageFull, StoreLocked
 from storage.kinds import Kind, open_kind
 from storage.opening import Committed
 from storage.options import Options
 from storage.store import Store
 
+STUBS: Final = "stubs"
+"""In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""
 LOCK_FILE: Final = "lock"
 LOCK_WAIT_S: Final = 30.0
 """How long a worker that has lost a shard may take to let go of its folder."""
@@ -42,13 +45,25 @@ def held_data_dir(data_dir: Path) -> Iterator[None]:
 
 
 class LocalState:
-    """Opens shards' folders against the broker's truth."""
+    """Opens shards' folders against the broker's truth.
+
+    With `puts_stubs` the folders opened are marked as holding stubs; the mark stays, whatever the
+    setting, until a folder is opened with nothing pending.
+    """
 
     def __init__(
-        self, data_dir: Path, topic: str, topic_id: str, options: Options, kind: Kind = "wheel"
+        self,
+        data_dir: Path,
+        topic: str,
+        topic_id: str,
+        options: Options,
+        kind: Kind = "wheel",
+        *,
+        puts_stubs: bool = False,
     ) -> None:
         self._data_dir, self._topic, self._topic_id = data_dir, topic, topic_id
         self._options, self._kind = options, kind
+        self._puts_stubs = puts_stubs
 
     def exists(self, partition: int) -> bool:
         """True when this machine has kept state of the partition, whatever the topic's id."""
@@ -66,6 +81,10 @@ class LocalState:
                     raise
                 log.info("waiting for a shard's folder", why=str(locked))
                 time.sleep(0.2)
+
+    def has_stubs(self, partition: int) -> bool:
+        """Whether entries of the opened shard may have stubs in place of their bodies."""
+        return (self._folder(partition) / STUBS).exists()
 
     def disk_bytes(self, partitions: Iterable[int]) -> int:
         """What these partitions' folders take on disk (holes in files not counted)."""
@@ -86,7 +105,29 @@ class LocalState:
                 why=report.detail,
                 aside=str(report.aside),
             )
+        try:
+            self._mark(folder / STUBS, store)
+        except OSError as error:
+            store.close()
+            raise StorageFull(folder, error) from error
         return store
+
+    def _mark(self, mark: Path, store: Store) -> None:
+        if self._puts_stubs:
+            _create_durably(mark)
+        elif mark.exists() and not store.pending():
+            mark.unlink()
+
+
+def _create_durably(mark: Path) -> None:
+    """An entry may outlive a power loss: a mark that did not would have stubs taken for bodies."""
+    mark.touch()
+    for path in (mark, mark.parent):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def _disk_bytes(file: Path) -> int:

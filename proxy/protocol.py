@@ -81,8 +81,9 @@ REASONS: Final = {
     "too-large": "the target topic does not take records of this size",
     "not-authorised": "the proxy may not write to the target topic",
     "publish-failed": "the broker refused the record for another reason; the detail says which",
+    "body-gone": "with `bodies: kafka`: the ingress had deleted the record before it was due",
 }
-"""Every code that `timer-error` can carry. The last four, the unknown target and a partition
+"""Every code that `timer-error` can carry. The last five, the unknown target and a partition
 beyond the target's are judged when the record fires, the others when it is ingested."""
 
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import structlog
 from confluent_kafka import TopicPartition
 
 from proxy.checkpoint import MetadataUnreadable, Position, TooManyPolicies
 from proxy.errors import StartOverRefused
+from proxy.message import Message
 from proxy.policy import Policy
-from proxy.protocol import RequestReader
-from proxy.schedule import Shard
+from proxy.protocol import Rejection, RequestReader
+from proxy.schedule import Judges, Shard
 from proxy.topics import TopicFacts
-from storage.store import Store
+from storage.store import Entry, Store
+
+Judge: TypeAlias = Callable[[Message], Entry | Rejection]
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +55,8 @@ class Recovery:
     """Builds shards for newly assigned partitions.
 
     `open_store(partition, position)` opens the local state against the broker's position;
-    `has_local_state(partition)` tells whether this machine ever kept any.
+    `has_local_state(partition)` tells whether this machine ever kept any;
+    `with_bodies(partition, store, judge)` makes whole what the store keeps as stubs.
     """
 
     def __init__(
@@ -63,11 +67,13 @@ class Recovery:
         accept_loss_below: Mapping[int, int],
         open_store: Callable[[int, Position], Store],
         has_local_state: Callable[[int], bool],
+        with_bodies: Callable[[int, Store, Judge], Store],
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
         self._policies, self._digest = policies, digest
         self._accept_loss_below = accept_loss_below
         self._open_store, self._has_local_state = open_store, has_local_state
+        self._with_bodies = with_bodies
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, offsets: Offsets, partitions: Sequence[int]) -> dict[int, Shard]:
@@ -98,9 +104,10 @@ class Recovery:
             end=log_range.end,
             local_pending=store.pending(),
         )
-        readers = [(first, self._reader(digest)) for first, digest in position.policies]
+        judges = Judges([(first, self._reader(digest)) for first, digest in position.policies])
+        store = self._with_bodies(partition, store, judges.judge)
         origin = f"{self._topic}/{partition}/"
-        return Shard(origin, position, store, readers, read_from, log_range.end)
+        return Shard(origin, position, store, judges, read_from, log_range.end)
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:
         partition = committed.partition

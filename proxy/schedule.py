@@ -49,13 +49,31 @@ class _Newcomers:
         return len(self.deliveries) + len(self.dead_letters)
 
 
+class Judges:
+    """Who judges a record: request readers by the first offset that each judges."""
+
+    def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
+        self._readers = list(readers)
+
+    def at(self, offset: int) -> tuple[Callable[..., Entry | Rejection], int]:
+        """The judge of the record at `offset`, and the first offset that another judges."""
+        index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
+        until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
+        return self._readers[index][1].read, until
+
+    def judge(self, message: Message) -> Entry | Rejection:
+        """One record's fate, which is the same whenever it is asked for."""
+        offset = message.offset()
+        headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
+        return self.at(offset)[0](headers, message.key(), message.value(), timestamp_ms, offset)
+
+
 class Shard:
     """All state of one ingress partition.
 
     `position` is what the broker has committed, `read_from` the first offset that will be
     handed to `ingest`, `barrier` the end of the partition as it was at takeover: until it is
-    reached the watermark stands still (DESIGN 5.5). `readers` are the request readers by the
-    first offset that they judge.
+    reached the watermark stands still (DESIGN 5.5).
     """
 
     def __init__(
@@ -63,7 +81,7 @@ class Shard:
         origin: str,
         position: Position,
         store: Store,
-        readers: Sequence[tuple[int, RequestReader]],
+        judges: Judges,
         read_from: int,
         barrier: int,
     ) -> None:
@@ -76,7 +94,7 @@ class Shard:
         self.waiting: list[Message] = []
         self.waits_for_clock = False
         self.read_ms = 0
-        self._readers = list(readers)
+        self._judges = judges
         self._newcomers = _Newcomers()
 
     @property
@@ -174,11 +192,10 @@ class Shard:
 
     def _judge_from(self, offset: int) -> tuple[Callable[..., Entry | Rejection], int]:
         """Who judges the record at `offset`, and the offset at which that or the replay ends."""
-        index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
-        until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
+        read, until = self._judges.at(offset)
         if offset < self.position.next_offset:
             until = min(until, self.position.next_offset)
-        return self._readers[index][1].read, until
+        return read, until
 
     def _end_newcomer(
         self, message: Message, fate: Entry | Rejection, now_ms: int, room: int

@@ -16,11 +16,14 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
+from proxy.fetched_bodies import FetchedBodies
 from proxy.ingress import Ingress
+from proxy.ingress_lookup import IngressLookup
 from proxy.kafka_config import (
     common_config,
     consumer_config,
     is_compressing,
+    lookup_config,
     producer_config,
 )
 from proxy.local_state import LocalState
@@ -30,13 +33,14 @@ from proxy.pipeline import Limits, Pipeline
 from proxy.policy import Policy
 from proxy.policy_topic import PolicyTopic
 from proxy.publisher import Publisher
-from proxy.recovery import Recovery
+from proxy.recovery import Judge, Recovery
 from proxy.reporting import Reporter
 from proxy.settings import Settings
 from proxy.status import StatusBoard
 from proxy.targets import Targets
 from proxy.topics import describe_topic
 from storage.options import Options
+from storage.store import Store
 
 REPORT_EVERY_S: Final = 0.25
 WEIGH_EVERY_S: Final = 10.0
@@ -86,6 +90,11 @@ class Session:
             self._topic.topic_id,
             Options(precision_ms=settings.wheel.precision_ms, slots=settings.wheel.slots),
             settings.store,
+            puts_stubs=settings.bodies == "kafka",
+        )
+        self._puts_stubs = settings.bodies == "kafka"
+        self._lookup = IngressLookup(
+            lambda: Consumer(lookup_config(settings)), names.ingress, self._reporter.beat
         )
         self._recovery = Recovery(
             self._topic,
@@ -94,6 +103,7 @@ class Session:
             settings.recovery.accept_loss_below,
             self._local.open,
             self._local.exists,
+            self._with_bodies,
         )
         consumer = Consumer(consumer_config(settings, worker))
         self._ingress = Ingress(consumer, names.ingress)
@@ -126,6 +136,7 @@ class Session:
                 next_weighing = now + WEIGH_EVERY_S
                 self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))
         self._ingress.close()
+        self._lookup.close()
 
     def abandon(self) -> None:
         """Leave after an error: no transaction is attempted any more.
@@ -135,6 +146,7 @@ class Session:
         self._publisher.close()
         self._pipeline.release(list(self._pipeline.shards), publish=False)
         self._ingress.close()
+        self._lookup.close()
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned partitions: recover their shards (ingress.Owner)."""
@@ -150,6 +162,12 @@ class Session:
     def lose(self, partitions: Sequence[int]) -> None:
         """These are gone: what is committed is true, nothing more may be committed."""
         self._pipeline.release(partitions, publish=False)
+
+    def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
+        if not self._local.has_stubs(partition):
+            return store
+        read_back = partial(self._lookup.read, partition)
+        return FetchedBodies(store, read_back, judge, puts_stubs=self._puts_stubs)
 
     def _note_first_commit(self, partition: int) -> None:
         self._policies.mark_served(self._topic, partition)

@@ -229,10 +229,7 @@ class Settings(Section):
     data_dir: Path = Path("data")
     workers: Annotated[int, BeforeValidator(_auto_is_cores)] = Field(1, ge=1, le=1024)
     store: Literal["wheel", "rocksdb", "levels"] = "wheel"
-    bodies: Annotated[
-        Literal["local", "kafka"],
-        _refuse_unless("local", "bodies left in Kafka are not built yet; use `local`"),
-    ] = "local"
+    bodies: Literal["local", "kafka"] = "local"
     wheel: WheelSettings = WheelSettings()
     levels_ms: Annotated[tuple[int, ...], NoDecode, BeforeValidator(_levels_ms)] = Field(
         parse_levels(DEFAULT_LEVELS), alias="levels", min_length=1, max_length=1000

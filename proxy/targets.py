@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from proxy.body import Delivery
+from proxy.body import GONE, Delivery
 from proxy.protocol import Rejection
 
 MISSING_FOR_MS: Final = 5_000
@@ -91,6 +91,8 @@ class Targets:
     def why_not(self, entry: Delivery) -> Rejection:
         """The reason why this entry cannot be delivered to its target."""
         _due_ms, _offset, target, partition, *_ = entry
+        if partition == GONE:
+            return _body_gone(target)
         return self._refused.get(target) or Rejection(
             "partition-bad",
             f"timer-partition is {partition}, but {target} has partitions 0 to "
@@ -134,6 +136,14 @@ class Targets:
             self._refused[topic] = refusal
         else:
             self._refused.pop(topic, None)
+
+
+def _body_gone(target: str) -> Rejection:
+    return Rejection(
+        "body-gone",
+        f"the record for {target} was deleted from the ingress before it was due: raise the "
+        "topic's retention.ms above max_delay, or set `bodies: local`",
+    )
 
 
 def _not_authorised(topic: str, what: str) -> Rejection:

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.integration
 JUNK = bytes(range(128, 256))
 NOT_UTF_8 = b"timer-\xff\xfe"
 SMALL_BYTES = 2_000
-NEEDS_AN_AUTHORIZER = "not-authorised"
-"""Shown in test_protocol_authorisation."""
+SHOWN_ELSEWHERE = {"not-authorised", "body-gone"}
+"""In test_protocol_authorisation and test_bodies_in_kafka."""
 
 ASKED: dict[str, dict[str, bytes | None]] = {
     "header-unknown": {"dely": b"5s"},
@@ -163,7 +163,7 @@ def test_all_reasons_are_shown_and_no_others_are_given(story: Story) -> None:
         for letters in story.ends.dead_letters.values()
         for letter in letters
     }
-    assert given == set(REASONS) - {NEEDS_AN_AUTHORIZER}
+    assert given == set(REASONS) - SHOWN_ELSEWHERE
 
 
 def test_good_records_around_the_bad_ones_all_arrive(story: Story) -> None:

@@ -42,12 +42,16 @@ faults = st.one_of(
     st.tuples(st.just("behind"), st.integers(1, 8)),
     st.tuples(st.just("policy"), st.integers(1, 60)),
 )
+bodies = st.tuples(st.just("bodies"), st.sampled_from(["local", "kafka"]))
 moves = st.one_of(
     st.tuples(st.just("turn"), st.integers(1, 3)),
     st.tuples(st.just("pass"), st.integers(0, 4)),
     st.tuples(st.just("pass"), st.integers(0, 30)),
 )
 steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=15, max_size=80)
+steps_with_bodies = st.lists(
+    st.one_of(sends, sends, moves, moves, faults, bodies), min_size=15, max_size=80
+)
 
 FAULTS = {
     "F": kafka_error(KafkaError._FENCED, fatal=True),
@@ -74,6 +78,9 @@ def perform(world: World, step: tuple[object, ...]) -> None:
             world.stop()
         case ("fault", str() as when, str() as kind) if not (when == "after" and kind in "AR"):
             world.kafka.commit_faults.append((when, FAULTS[kind]))
+        case ("bodies", str() as kept):
+            world.crash()
+            world.bodies = kept
         case ("policy", int() as max_delay_ms):
             world.crash()
             world.policy = Policy(max_delay_ms=max_delay_ms)
@@ -114,6 +121,16 @@ def test_every_record_ends_once_and_never_early_without_local_state(
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, from the broker alone."""
     run(None, script, limit)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps_with_bodies, st.integers(1, 6))
+def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
+    script: list[tuple[object, ...]], limit: int
+) -> None:
+    """Whatever happens, each record ends once and none early, though `bodies` changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(store_in("wheel", Path(folder)), [("bodies", "kafka"), *script], limit)
 
 
 def run_with_local_state(kind: Kind, script: list[tuple[object, ...]], limit: int) -> None:

@@ -15,12 +15,17 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
+from proxy.ingress_lookup import NOT_IN_THE_LOG
+
 INGRESS = "timer.ingress"
 
 
 @dataclass(slots=True)
 class Record:
-    """One record of a topic, with the interface of confluent_kafka.Message."""
+    """One record of a topic, with the interface of confluent_kafka.Message.
+
+    `is_missing`: compacted away; consumers of the group still see it, `StandInReader` does not.
+    """
 
     topic_: str
     partition_: int
@@ -30,6 +35,7 @@ class Record:
     headers_: list[tuple[str, bytes | None]]
     timestamp_ms: int
     error_: KafkaError | None = None
+    is_missing: bool = False
 
     def partition(self) -> int:
         return self.partition_
@@ -235,6 +241,59 @@ class StandInConsumer:
                 end = KafkaError(KafkaError._PARTITION_EOF, "end")
                 batch.append(Record(INGRESS, partition, position, None, None, [], -1, end))
         return batch
+
+
+class StandInReader:
+    """A consumer without a group that is assigned one partition at an offset, again and again.
+
+    `stale` records come first after the next assignment but the first, as a late fetch would.
+    `assigned` are the offsets gone to, over all consumers that share the list.
+    """
+
+    def __init__(self, kafka: StandInKafka, assigned: list[int] | None = None) -> None:
+        self._kafka = kafka
+        self.assigned = [] if assigned is None else assigned
+        self.stale: list[Record] = []
+        self._late: list[Record] = []
+        self._place = TopicPartition(INGRESS, -1, 0)
+        self._is_first, self._is_at_end = True, False
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        (self._place,) = places
+        self.assigned.append(self._place.offset)
+        if not self._is_first:
+            self._late, self.stale = self.stale, []
+        self._is_first = self._is_at_end = False
+
+    def poll(self, timeout: float) -> Record | None:
+        if self._late:
+            return self._late.pop(0)
+        partition, offset = self._place.partition, self._place.offset
+        start, end = self.get_watermark_offsets(self._place)
+        if not start <= offset <= end:
+            return self._error(NOT_IN_THE_LOG)
+        if offset == end:
+            is_new, self._is_at_end = not self._is_at_end, True
+            return self._error(KafkaError._PARTITION_EOF) if is_new else None
+        self._place.offset += 1
+        record = self._kafka.logs[INGRESS, partition][offset]
+        return self.poll(timeout) if record.is_missing else record
+
+    def consume(self, limit: int, timeout: float) -> list[Record]:
+        found = [self.poll(timeout) for _ in range(min(limit, 3))]
+        return [record for record in found if record is not None]
+
+    def get_watermark_offsets(
+        self, place: TopicPartition, timeout: float = 0, cached: bool = False
+    ) -> tuple[int, int]:
+        return self._kafka.log_starts.get(place.partition, 0), self._kafka.end(place.partition)
+
+    def close(self) -> None:
+        self._place = TopicPartition(INGRESS, -1, 0)
+
+    def _error(self, code: int) -> Record:
+        partition, offset = self._place.partition, self._place.offset
+        return Record(INGRESS, partition, offset, None, None, [], -1, KafkaError(code, "made"))
 
 
 class StandInAdmin:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 from proxy.checkpoint import Position
 from proxy.errors import StartOverRefused
+from proxy.fetched_bodies import FetchedBodies
 from proxy.ingress import Ingress
+from proxy.ingress_lookup import IngressLookup
 from proxy.metrics import Metrics
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy import Policy
 from proxy.publisher import Publisher, SessionLost
-from proxy.recovery import Recovery
+from proxy.recovery import Judge, Recovery
 from proxy.schedule import Shard
 from proxy.targets import Targets
 from proxy.topics import TopicFacts
@@ -26,6 +29,7 @@ from tests.support.stand_in import (
     StandInConsumer,
     StandInKafka,
     StandInProducer,
+    StandInReader,
 )
 
 DEAD_LETTERS = "timer.dead-letters"
@@ -72,6 +76,8 @@ class World:
         self.accept_loss_below: dict[int, int] = {}
         self.has_local_state = False
         self.batch_records = 1_000
+        self.bodies = "local"
+        self._holds_stubs = False
         self._open_store = open_store or (lambda _p, _at: MemoryStore())
         self._limits = Limits(limit, 0)
         self._pipeline: Pipeline | None = None
@@ -150,6 +156,17 @@ class World:
         for topic in (*self.kafka.topics, DEAD_LETTERS):
             yield from self.origins(topic)
 
+    def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
+        puts_stubs = self.bodies == "kafka"
+        self._holds_stubs |= puts_stubs
+        if not self._holds_stubs:
+            return store
+        lookup = IngressLookup(
+            lambda: cast(Any, StandInReader(self.kafka)), INGRESS, lambda: None, lambda: 0.0
+        )
+        read_back = partial(lookup.read, partition)
+        return FetchedBodies(store, read_back, judge, puts_stubs=puts_stubs, now_s=lambda: 0.0)
+
     def _start(self) -> Pipeline:
         digest = self.policies.ensure(self.policy)
         facts = TopicFacts(INGRESS, self.topic_id, self.kafka.partitions)
@@ -162,6 +179,7 @@ class World:
             self.accept_loss_below,
             self._open_store,
             lambda _: self.has_local_state,
+            self._with_bodies,
         )
         publisher = Publisher(
             cast(Any, StandInProducer(self.kafka)),

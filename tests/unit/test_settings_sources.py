@@ -146,7 +146,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
     ("text", "sentence"),
     [
         ("store: tree", "must be 'wheel', 'rocksdb' or 'levels'"),
-        ("bodies: kafka", "not built yet; use `local`"),
+        ("bodies: broker", "must be 'local' or 'kafka'"),
         ("header_aliases: [cesium]", "not built yet"),
         ("roll_after: 7d", "not built yet"),
         ("release: {max_per_second: 5}", "not built yet"),
