@@ -38,6 +38,15 @@ class Delivery(NamedTuple):
     headers: Headers
 
 
+class LeftInKafka(NamedTuple):
+    """An entry whose body, of so many bytes, is in the ingress alone."""
+
+    due_ms: int
+    offset: int
+    target: str
+    size_bytes: int
+
+
 def packer() -> Callable[[Content], bytes]:
     """A function that packs contents; not to be shared by threads."""
     return cast(Callable[[Content], bytes], msgpack.Packer(autoreset=True).pack)

@@ -11,6 +11,14 @@ STAMPS_BYTES = 1024
 WEEK_MINUTES = 7 * 24 * 60
 TRANSACTION_TIMEOUT_MS = 10_000
 METADATA_BYTES = 1024
+RETENTION_TOO_SHORT = {
+    "local": "A record due later than it is kept is lost if the local data is lost too, and "
+    "rewriting it in time is not built yet: raise retention.ms (-1 keeps all), "
+    "or lower `max_delay`.",
+    "kafka": "With `bodies: kafka` a record due later than it is kept is never delivered, and ends "
+    "as a dead letter (body-gone): raise retention.ms (-1 keeps all), lower `max_delay`, or set "
+    "`bodies: local`.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
     if ingress := topics.get("ingress"):
         yield from _timestamps(ingress)
         yield from _cleanup(ingress)
-        yield from _retention(ingress, settings.max_delay_ms)
+        yield from _retention(ingress, settings.max_delay_ms, settings.bodies)
         yield from _spread(ingress, settings.workers)
         if dead_letters := topics.get("dead_letters"):
             yield from _sizes(ingress, dead_letters)
@@ -93,7 +101,7 @@ def _cleanup(ingress: TopicConfig) -> Iterator[Finding]:
         )
 
 
-def _retention(ingress: TopicConfig, max_delay_ms: int) -> Iterator[Finding]:
+def _retention(ingress: TopicConfig, max_delay_ms: int, bodies: str) -> Iterator[Finding]:
     subject = f"topic {ingress.name}"
     kept_ms = ingress.number("retention.ms")
     if kept_ms is not None and 0 <= kept_ms < max_delay_ms:
@@ -101,9 +109,7 @@ def _retention(ingress: TopicConfig, max_delay_ms: int) -> Iterator[Finding]:
             subject,
             f"keeps records {shown_duration(kept_ms)} (retention.ms={kept_ms}); max_delay is "
             f"{shown_duration(max_delay_ms)}",
-            "A record due later than it is kept is lost if the local data is lost too, and "
-            "rewriting it in time is not built yet: raise retention.ms (-1 keeps all), "
-            "or lower `max_delay`.",
+            RETENTION_TOO_SHORT[bodies],
         )
     kept_bytes = ingress.number("retention.bytes")
     if kept_bytes is not None and kept_bytes >= 0:

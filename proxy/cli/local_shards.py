@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.body import Delivery, delivery
+from proxy.body import Delivery, LeftInKafka, body_bytes, delivery, is_stub
 from proxy.errors import ProxyError
 from storage.errors import StorageError
 from storage.inspection import Verdict
 from storage.kinds import dump, verify
+from storage.store import Entry
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
 
@@ -39,11 +40,11 @@ class LocalShard:
         """Check every file of it; a shard that has not been written yet is sound and empty."""
         return verify(self.folder)
 
-    def entries(self) -> Iterator[Delivery]:
+    def entries(self) -> Iterator[Delivery | LeftInKafka]:
         """The entries on disk in (due, offset) order. Raises LocalDataUnreadable."""
         try:
             for row in dump(self.folder):
-                yield delivery((row["due_ms"], row["offset"], row["target"], row["body"]))
+                yield _opened((row["due_ms"], row["offset"], row["target"], row["body"]))
         except FileNotFoundError:
             return
         except (StorageError, ValueError) as error:
@@ -52,6 +53,12 @@ class LocalShard:
                 "If the proxy runs, try again; else start it: it puts a damaged folder aside and "
                 "rebuilds it from the broker.",
             ) from None
+
+
+def _opened(entry: Entry) -> Delivery | LeftInKafka:
+    if is_stub(entry[3]):
+        return LeftInKafka(*entry[:3], body_bytes(entry[3]))
+    return delivery(entry)
 
 
 def local_shards(data_dir: Path) -> list[LocalShard]:

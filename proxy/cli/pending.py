@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.body import Delivery
+from proxy.body import Delivery, LeftInKafka
 from proxy.cli.local_shards import local_shards
 from proxy.cli.options import AsJson, Config, settings_for
 from proxy.cli.output import say, say_json, say_table
@@ -64,7 +64,7 @@ def pending(
 
 
 def count_entries(
-    entries: Iterable[Delivery], now_ms: int
+    entries: Iterable[Delivery | LeftInKafka], now_ms: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     """How many by target, the most first, and how many by time to go, the nearest first."""
     by_target: Counter[str] = Counter()

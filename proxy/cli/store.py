@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.body import Delivery
+from proxy.body import Delivery, LeftInKafka
 from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.options import AsJson, Config, settings_for
 from proxy.cli.output import say, say_json, say_table, shown_bytes, shown_time
@@ -78,13 +78,14 @@ def _as_json(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _entry_json(shard: LocalShard, entry: Delivery) -> dict[str, Any]:
-    due_ms, offset, target, partition, key, value, headers = entry
+def _entry_json(shard: LocalShard, entry: Delivery | LeftInKafka) -> dict[str, Any]:
+    due_ms, offset, target, *_ = entry
+    shown = {"shard": shard.name, "offset": offset, "due_ms": due_ms, "target": target}
+    if isinstance(entry, LeftInKafka):
+        return {**shown, "bytes_in_kafka": entry.size_bytes}
+    _due_ms, _offset, _target, partition, key, value, headers = entry
     return {
-        "shard": shard.name,
-        "offset": offset,
-        "due_ms": due_ms,
-        "target": target,
+        **shown,
         "partition": None if partition < 0 else partition,
         "key": _text(key),
         "value": _text(value),
@@ -92,13 +93,16 @@ def _entry_json(shard: LocalShard, entry: Delivery) -> dict[str, Any]:
     }
 
 
-def _entry_cells(shard: LocalShard, entry: Delivery) -> Iterator[str]:
-    due_ms, offset, target, _partition, key, value, _headers = entry
+def _entry_cells(shard: LocalShard, entry: Delivery | LeftInKafka) -> Iterator[str]:
+    due_ms, offset, target, *_ = entry
     yield shown_time(due_ms)
     yield f"{shard.name}/{offset}"
     yield target
-    yield shown_bytes(key)
-    yield shown_bytes(value)
+    if isinstance(entry, LeftInKafka):
+        yield f"{entry.size_bytes:,} bytes in Kafka"
+    else:
+        yield shown_bytes(entry.key)
+        yield shown_bytes(entry.value)
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.checkpoint import Position
 from proxy.policy import Policy
-from storage.kinds import Kind
+from storage.kinds import KINDS, Kind
 from storage.store import Store
 from tests.support.local_store import store_in
 from tests.support.manual_clock import START_MS
@@ -123,16 +123,6 @@ def test_every_record_ends_once_and_never_early_without_local_state(
     run(None, script, limit)
 
 
-@settings(max_examples=150, deadline=None)
-@given(steps_with_bodies, st.integers(1, 6))
-def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
-    script: list[tuple[object, ...]], limit: int
-) -> None:
-    """Whatever happens, each record ends once and none early, though `bodies` changes."""
-    with tempfile.TemporaryDirectory() as folder:
-        run(store_in("wheel", Path(folder)), [("bodies", "kafka"), *script], limit)
-
-
 def run_with_local_state(kind: Kind, script: list[tuple[object, ...]], limit: int) -> None:
     """Play the script with a real engine in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -164,3 +154,12 @@ def test_every_record_ends_once_and_never_early_with_levels(
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, with FIFOs."""
     run_with_local_state("levels", script, limit)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(KINDS), steps_with_bodies, st.integers(1, 6))
+def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
+    kind: Kind, script: list[tuple[object, ...]], limit: int
+) -> None:
+    """Whatever happens, each record ends once and none early, though `bodies` changes."""
+    run_with_local_state(kind, [("bodies", "kafka"), *script], limit)

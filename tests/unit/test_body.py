@@ -3,7 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.body import Content, asks_for_partition, delivery, packer, unpacked
+from proxy.body import (
+    GONE,
+    Content,
+    asks_for_partition,
+    body_bytes,
+    delivery,
+    is_stub,
+    packer,
+    stub,
+    unpacked,
+)
 
 maybe_bytes = st.none() | st.binary(max_size=50)
 headers = st.lists(st.tuples(st.text(max_size=10), maybe_bytes), max_size=5)
@@ -24,3 +34,24 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
 def test_a_partition_asked_for_is_seen_without_unpacking(content: Content) -> None:
     """Only -1 asks for none."""
     assert asks_for_partition(packer()(content)) == (content[0] != -1)
+
+
+@given(contents)
+def test_a_stub_says_the_size_of_its_body_and_is_told_from_one(content: Content) -> None:
+    """A body begins as no stub does."""
+    body = packer()(content)
+    assert not is_stub(body)
+    assert is_stub(stub(body))
+    assert body_bytes(body) == body_bytes(stub(body)) == len(body)
+
+
+@given(st.one_of(st.integers(0, 300), st.sampled_from([65_535, 65_536, 1_000_000])))
+def test_a_stub_of_any_size_begins_as_no_body_does(size_bytes: int) -> None:
+    """Whatever form the number takes."""
+    kept = stub(bytes(size_bytes))
+    assert is_stub(kept)
+    assert len(kept) <= 5
+
+
+def test_a_record_that_is_gone_asks_for_a_partition() -> None:
+    assert asks_for_partition(packer()((GONE, None, None, [])))

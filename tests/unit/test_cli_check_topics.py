@@ -37,6 +37,15 @@ def test_retention_below_the_longest_delay_is_warned_of_with_both_numbers() -> N
     assert "max_delay is 366 d" in finding.found
 
 
+def test_retention_below_the_longest_delay_loses_records_when_bodies_are_left_in_kafka() -> None:
+    config = {**GOOD_INGRESS, "retention.ms": str(7 * DAY_MS)}
+    topics = {"ingress": TopicConfig("timer.ingress", 4, config)}
+    found = topic_findings(Settings(bodies="kafka"), topics)
+    (finding,) = [one for one in found if one.verdict is Verdict.WARN]
+    assert "body-gone" in finding.remedy
+    assert "`bodies: local`" in finding.remedy
+
+
 def test_retention_by_size_is_warned_of() -> None:
     (finding,) = found_in_ingress(retention_bytes="1000000")
     assert "retention.bytes=-1" in finding.remedy

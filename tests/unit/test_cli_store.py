@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.body import Delivery, packer
+from proxy.body import Delivery, packer, stub
 from proxy.checkpoint import Position
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
@@ -121,6 +121,23 @@ def test_dump_prints_each_entry_with_its_bytes_as_text(call: Call) -> None:
     }
     assert (second["partition"], second["key"], second["value"]) == (2, None, None)
     assert len(call("store", "dump", "--limit", "2")[1].splitlines()) == 2
+
+
+def test_what_was_left_in_kafka_is_shown_by_its_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(tmp_path / "timer.ingress-0@abc", Committed(-1, -1, 0, 0), Options(slots=9))
+    store.put([ENTRIES[0], (*ENTRIES[1][:3], stub(bytes(70_000)))])
+    store.flush(2)
+    store.close()
+    said = []
+    for arguments in (["store", "dump"], ["store", "dump", "--json"], ["store", "verify"]):
+        with pytest.raises(SystemExit):
+            main([*arguments, "--data-dir", str(tmp_path)])
+        said.append(capsys.readouterr().out)
+    assert said[0].splitlines()[1].endswith("timer.ingress-0/1  payments  70,000 bytes in Kafka")
+    assert json.loads(said[1].splitlines()[1])["bytes_in_kafka"] == 70_000
+    assert "All is well." in said[2]
 
 
 def test_pending_on_disk_counts_by_target_and_by_due(
