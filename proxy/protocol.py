@@ -110,9 +110,10 @@ class RequestReader:
         and a dead letter shows what was really asked.
         """
         asked = dict(headers)
-        for name in asked:
-            if name[:6] == PREFIX and name not in _PLAIN:
-                return _stranger(name)
+        if not asked.keys() <= _PLAIN:
+            for name in asked:
+                if name[:6] == PREFIX and name not in _PLAIN:
+                    return _stranger(name)
         target = self._targets.get(asked.get(TOPIC)) or self._judge_target(asked)
         if isinstance(target, Rejection):
             return target

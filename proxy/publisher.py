@@ -35,6 +35,8 @@ GIVE_UP_AFTER_S: Final = 30.0
 group gives the shards away after max.poll.interval.ms."""
 QUEUE_FULL_WAIT_S: Final = 0.1
 UNPACKED_AT_ONCE: Final = 128
+NOW: Final = 0
+"""The timestamp with which librdkafka takes its own clock's."""
 
 log = structlog.get_logger(__name__)
 
@@ -262,14 +264,17 @@ class Publisher:
                 self._bury(origin, letter, careful, lessons)
 
     def _deliver(self, batch: Batch | Opened) -> None:
-        """The hot path: everything due, stamped and handed to librdkafka."""
+        """The hot path: everything due, stamped and handed to librdkafka.
+
+        By position: named arguments make `produce` a quarter dearer.
+        """
         origin, produce = batch.origin, self._producer.produce
         for entry, (partition, key, value, headers) in batch.contents():
             stamped = [header for header in headers if header[0][:6] != PREFIX]
             stamped.append((ORIGIN, f"{origin}{entry[1]}"))  # type: ignore[arg-type]
             stamped.append((DUE, str(entry[0])))  # type: ignore[arg-type]
             try:
-                produce(entry[2], value, key, partition, headers=stamped)  # type: ignore[arg-type]
+                produce(entry[2], value, key, partition, None, None, NOW, stamped)  # type: ignore[arg-type]
             except BufferError:
                 self._produce_when_room(entry[2], value, key, partition, headers=stamped)
 

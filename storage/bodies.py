@@ -4,9 +4,9 @@ import mmap
 import os
 from collections import OrderedDict
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.files import Files

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 from typing import Any
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from storage.counts import ChunkCounts, Counts
 from storage.errors import StoreDamaged

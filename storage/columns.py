@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from storage.counts import offsets_of
 from storage.records import Column

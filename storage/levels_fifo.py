@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from storage.backing import Key
 from storage.errors import StoreDamaged

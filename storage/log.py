@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
-from zlib import crc32
 
 import numpy as np
+from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.files import Files

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
 
 from storage.options import RECORD_BYTES
 

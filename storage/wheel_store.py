@@ -6,7 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from storage.arrivals import NEAR_MS, Arrivals
 from storage.columns import dues_of

@@ -130,7 +130,9 @@ class StandInProducer:
         value: bytes | None = None,
         key: bytes | None = None,
         partition: int = -1,
+        callback: None = None,
         on_delivery: Callable[[KafkaError | None, Any], None] | None = None,
+        timestamp: int = 0,
         headers: list[tuple[str, Any]] | None = None,
     ) -> None:
         assert self._open, "produced outside a transaction"
