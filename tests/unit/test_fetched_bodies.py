@@ -83,7 +83,8 @@ def test_a_second_look_reads_nothing_again_until_the_entries_have_ended(shelf: S
     shelf.store.due(20, 9)
     shelf.store.due(20, 9)
     assert shelf.reads == [[1, 2]]
-    shelf.store.advance(10, 5)
+    shelf.store.advance(*entries[0][:2])
+    assert list(shelf.store._held.values()) == [entries[1]]
     assert shelf.store.due(NOW_MS, 9).entries == entries[1:]
     assert shelf.reads == [[1, 2], [0]]
 
@@ -149,6 +150,18 @@ def test_slow_reading_gives_what_is_there_and_goes_on_at_the_next_look(
     assert first.entries == entries[: sum(map(len, shelf.reads))]
     assert len(shelf.store.due(NOW_MS, 9_999).entries) > len(first.entries)
     assert len(set().union(*shelf.reads)) == sum(map(len, shelf.reads))
+
+
+def test_what_needs_no_reading_does_not_overtake_what_does(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_bodies, "JUMP_S", 9.0)
+    entries = shelf.put(*range(100))
+    kept = shelf.write(200)
+    shelf.inner.put([kept])
+    shelf.read_takes_s = 1.5
+    assert shelf.store.due(NOW_MS, 999) == (entries[:50], False)
+    assert shelf.store.due(NOW_MS, 999) == ([*entries, kept], True)
 
 
 def test_records_far_apart_are_read_a_few_at_a_time_and_dense_ones_together() -> None:

@@ -45,7 +45,7 @@ def library() -> Library:
 
 
 def test_small_gaps_are_read_through_and_large_ones_jumped(library: Library) -> None:
-    assert library.find(3, 4, 9, 50, 51, 99) == [3, 4, 9, 50, 51, 99]
+    assert library.find(3, 4, 10, 50, 51, 99) == [3, 4, 10, 50, 51, 99]
     assert library.jumps == [3, 50, 99]
 
 
@@ -72,6 +72,12 @@ def test_a_single_record_that_is_gone_is_found_out_by_a_new_consumer(library: Li
     library.kafka.logs[INGRESS, 0][10].is_missing = True
     assert library.find(8, 10, 12) == [8, 12]
     assert len(library.readers) == 2
+
+
+def test_the_first_record_of_the_log_that_is_gone_is_left_out(library: Library) -> None:
+    library.kafka.log_starts[0] = 10
+    library.kafka.logs[INGRESS, 0][10].is_missing = True
+    assert library.find(10, 12) == [12]
 
 
 def test_the_last_record_gone_is_told_by_the_end_of_the_partition(library: Library) -> None:

@@ -1,0 +1,83 @@
+"""A shard's folder remembers that some of its entries may have no bodies."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from proxy.checkpoint import LAST_OFFSET, Position
+from proxy.local_state import LocalState
+from storage.errors import StorageFull, StoreLocked
+from storage.options import Options
+from storage.store import Entry, Store
+
+ENTRY: Entry = (1_000, 0, "orders", b"\x05")
+START = Position.start(0, "digest", "id")
+READ = replace(START, next_offset=1)
+ENDED = replace(READ, watermark_ms=2_000, floor=1)
+Opening = Callable[..., tuple[LocalState, Store]]
+
+
+@pytest.fixture
+def opening(tmp_path: Path) -> Opening:
+    def opened(at: Position, *, puts_stubs: bool) -> tuple[LocalState, Store]:
+        options = Options(slots=100)
+        state = LocalState(tmp_path, "ingress", "id", options, puts_stubs=puts_stubs)
+        return state, state.open(0, at)
+
+    return opened
+
+
+def test_a_folder_that_never_had_stubs_needs_no_reading_back(opening: Opening) -> None:
+    state, store = opening(START, puts_stubs=False)
+    store.close()
+    assert not state.has_stubs(0)
+
+
+def test_stubs_are_remembered_until_nothing_pends_that_may_be_one(opening: Opening) -> None:
+    state, store = opening(START, puts_stubs=True)
+    assert state.has_stubs(0)
+    store.put([ENTRY])
+    store.flush(1)
+    store.close()
+    state, store = opening(READ, puts_stubs=False)
+    assert store.pending() == 1
+    store.advance(2_000, LAST_OFFSET)
+    store.flush(1)
+    store.close()
+    assert state.has_stubs(0)
+    state, store = opening(ENDED, puts_stubs=False)
+    assert store.pending() == 0
+    store.close()
+    assert not state.has_stubs(0)
+
+
+def test_the_mark_of_stubs_stays_with_a_folder_that_is_put_aside(
+    opening: Opening, tmp_path: Path
+) -> None:
+    state, store = opening(START, puts_stubs=True)
+    store.put([ENTRY])
+    store.flush(1)
+    store.close()
+    (tmp_path / "ingress-0@id" / "checkpoint").write_bytes(b"damaged")
+    state, store = opening(READ, puts_stubs=False)
+    store.close()
+    assert not state.has_stubs(0)
+    assert (tmp_path / "ingress-0@id.broken-1" / "stubs").exists()
+
+
+def test_a_disk_that_takes_no_mark_leaves_the_folder_unlocked(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_mark: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("proxy.local_state._create_durably", refuse)
+    with pytest.raises(StorageFull):
+        opening(START, puts_stubs=True)
+    monkeypatch.setattr("proxy.local_state.LOCK_WAIT_S", 0)
+    try:
+        opening(START, puts_stubs=False)[1].close()
+    except StoreLocked:
+        pytest.fail("the folder is still locked")
