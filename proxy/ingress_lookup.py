@@ -46,6 +46,7 @@ class IngressLookup:
         self._partition: int | None = None
         self._position = 0
         self._inbox: deque[Message] = deque()
+        self._is_idle = True
         self._heard_s = 0.0
         self._trouble = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
@@ -56,12 +57,20 @@ class IngressLookup:
         for SILENT_AT_MOST_S.
         """
         wanted, found = deque(offsets), dict[int, Message]()
+        self._is_idle = False
         self._heard_s = self._now_s()
         while wanted:
             self._go_to(partition, wanted[0], reach)
             if self._inbox or self._fill():
                 self._scan(wanted, found, reach)
         return found
+
+    def rest(self) -> None:
+        """Called now and then: what has not been read since the last time is fetched no more."""
+        if self._is_idle and self._open is not None and self._partition is not None:
+            self._open.unassign()
+            self._lose_place()
+        self._is_idle = True
 
     def close(self) -> None:
         """Give the consumer up; the next read makes another."""

@@ -67,7 +67,9 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
     """A consumer that reads single committed records and never joins the group.
 
     Fetches are small, since most of what comes behind a wanted record is thrown away; a larger
-    record comes all the same. An offset that is not in the log is an error, never a jump.
+    record comes all the same. A fetch that waits at the end of the log keeps the next one, from
+    elsewhere, waiting: it must not wait long. An offset that is not in the log is an error, never
+    a jump.
     """
     return {
         **common_config(settings),
@@ -79,6 +81,7 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
         "auto.offset.reset": "error",
         "max.poll.interval.ms": 86_400_000,
         "fetch.message.max.bytes": 131_072,
+        "fetch.wait.max.ms": 2,
         "queued.max.messages.kbytes": 2_048,
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,

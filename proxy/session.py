@@ -132,6 +132,7 @@ class Session:
                 next_report = now + REPORT_EVERY_S
                 self._reporter.report(self._pipeline, self._ingress)
                 self._orphans.look()
+                self._lookup.rest()
             if now >= next_weighing:
                 next_weighing = now + WEIGH_EVERY_S
                 self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))

@@ -285,13 +285,16 @@ class StandInReader:
         found = [self.poll(timeout) for _ in range(min(limit, 3))]
         return [record for record in found if record is not None]
 
+    def unassign(self) -> None:
+        self._place = TopicPartition(INGRESS, -1, 0)
+
     def get_watermark_offsets(
         self, place: TopicPartition, timeout: float = 0, cached: bool = False
     ) -> tuple[int, int]:
         return self._kafka.log_starts.get(place.partition, 0), self._kafka.end(place.partition)
 
     def close(self) -> None:
-        self._place = TopicPartition(INGRESS, -1, 0)
+        self.unassign()
 
     def _error(self, code: int) -> Record:
         partition, offset = self._place.partition, self._place.offset

@@ -112,6 +112,17 @@ def test_a_fatal_error_ends_the_read_at_once(library: Library) -> None:
     assert library.beats == 0
 
 
+def test_at_rest_it_fetches_nothing_and_finds_its_way_again(library: Library) -> None:
+    library.find(3)
+    library.lookup.rest()
+    assert library.find(4) == [4]
+    library.lookup.rest()
+    library.lookup.rest()
+    assert library.find(5) == [5]
+    assert library.jumps == [3, 5]
+    assert len(library.readers) == 1
+
+
 def test_closed_it_reads_again_with_another_consumer(library: Library) -> None:
     library.find(3)
     library.lookup.close()
