@@ -1,0 +1,42 @@
+"""Single records are read back from a real broker, which may go away meanwhile."""
+
+import time
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+
+from proxy.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
+from proxy.kafka_config import lookup_config
+from proxy.settings import Settings
+from tests.conftest import StartBroker
+from tests.support.records import Outgoing, new_topic, write
+
+pytestmark = pytest.mark.integration
+
+RECORDS = 3_000
+REACH = 50
+
+
+def _found(lookup: IngressLookup, *offsets: int) -> dict[int, bytes | None]:
+    return {offset: m.value() for offset, m in lookup.read(0, offsets, REACH).items()}
+
+
+def test_a_broker_that_was_away_still_has_every_record(own_broker: StartBroker) -> None:
+    broker = own_broker()
+    topic = new_topic(broker.bootstrap_servers)
+    write(broker.bootstrap_servers, topic, [Outgoing(value=b"%d" % n) for n in range(RECORDS)])
+    config = lookup_config(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}))
+    asked = [0, 1, 7, 49, 1_000, 1_051, 1_052, RECORDS - 1]
+    answer = {offset: b"%d" % offset for offset in asked}
+    with closing(IngressLookup(lambda: Consumer(config), topic, lambda: None)) as lookup:
+        assert _found(lookup, *asked) == answer
+        broker.kill()
+        started = time.monotonic()
+        with pytest.raises(KafkaException):
+            _found(lookup, 5, 2_000)
+        assert SILENT_AT_MOST_S < time.monotonic() - started < SILENT_AT_MOST_S + 5
+        broker.start()
+        assert _found(lookup, *asked) == answer
+        with pytest.raises(KafkaException):
+            _found(lookup, RECORDS + 1)
