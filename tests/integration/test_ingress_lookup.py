@@ -39,4 +39,4 @@ def test_a_broker_that_was_away_still_has_every_record(own_broker: StartBroker) 
         broker.start()
         assert _found(lookup, *asked) == answer
         with pytest.raises(KafkaException):
-            _found(lookup, RECORDS + 1)
+            _found(lookup, RECORDS + 1_000)
