@@ -80,3 +80,13 @@ class PortTaken(ProxyError):
 
     def __init__(self, host: str, port: int, choose: str) -> None:
         super().__init__(f"Port {port} on {host} is already in use.", choose)
+
+
+class ClientUnusable(ProxyError):
+    """Calls of the Kafka client library have not returned too many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(
+            f"The Kafka client library has stopped answering {times} times in this process.",
+            "Start the proxy again; nothing is lost. See docs/operations.md.",
+        )

@@ -1,7 +1,8 @@
-"""The journey of a record, in order: fetch, parse and put, due, publish, confirm, tidy.
+"""The journey of a record, in order: fetch, confirm, parse and put, due, publish, tidy.
 
-One loop without locks. A turn leaves nothing half done: between two turns memory holds exactly
-what the broker has committed, and the records ingested since.
+One loop without locks. While a transaction commits, the next records are fetched and files are
+tidied; nothing is ingested or planned before it has been confirmed. So whenever records meet the
+schedule, memory holds exactly what the broker has committed, and what was ingested since.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import structlog
 from confluent_kafka import TopicPartition
@@ -18,7 +19,7 @@ from confluent_kafka import TopicPartition
 from proxy.clock import Clock
 from proxy.ingress import Fetched
 from proxy.metrics import Metrics
-from proxy.publisher import Batch, GroupMoved, Opened
+from proxy.publisher import Batch, GroupMoved, Opened, Publishing
 from proxy.schedule import Plan, Shard, State
 from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull
@@ -31,6 +32,11 @@ BUSY_RECORDS: Final = 32
 BUSY_PACE_MS: Final = 10
 """After a transaction with so many records the next begins this much later at the soonest: each
 costs the broker as much as hundreds of records."""
+AMPLE_RECORDS: Final = 500
+AMPLE_RECORDS_A_MS: Final = 64
+LONGEST_PACE_MS: Final = 50
+"""Beyond the first number the second adds a millisecond, up to the third: the cores have to be
+shared with the broker."""
 FIRST_RECORDS: Final = 2_000
 """A transaction holds so many, or twice what the last one held: the first records of a burst do
 not wait for a long transaction."""
@@ -59,7 +65,16 @@ class PublisherPort(Protocol):
         offsets: list[TopicPartition],
         group_metadata: object,
         now_ms: int,
-    ) -> Sequence[Batch | Opened]: ...
+    ) -> Publishing: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A transaction that commits meanwhile, and what it makes true of each shard."""
+
+    plans: Mapping[int, Plan]
+    publishing: Publishing
+    started_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,7 @@ class Pipeline:
         self._ingress, self._publisher = ingress, publisher
         self._clock, self._limits, self._metrics = clock, limits, metrics
         self._first_commit = first_commit
+        self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._paused: set[int] = set()
         self._committed_at_ms = 0
@@ -102,6 +118,7 @@ class Pipeline:
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered."""
         fetched = self._ingress.fetch(self._wait_ms() / 1000, is_busy=self._pace_ms > 0)
+        self.confirm()
         self._clock.observe_broker(fetched.append_ms)
         now_ms = self._clock.now_ms()
         self._ingest(fetched, now_ms)
@@ -114,8 +131,27 @@ class Pipeline:
         self.shards.update(shards)
         self._uncommitted_at_first.update(shards)
 
+    def confirm(self) -> None:
+        """Wait for the transaction under way, if any, and take over what it has made true."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is None:
+            return
+        try:
+            done = _result(under_way.publishing)
+        except GroupMoved as moved:
+            log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
+            self._metrics.count_transaction("aborted", time.monotonic() - under_way.started_s)
+            return
+        for partition, plan in under_way.plans.items():
+            self.shards[partition].confirm(plan)
+            if partition in self._uncommitted_at_first:
+                self._uncommitted_at_first.discard(partition)
+                self._first_commit(partition)
+        self._count(done, time.monotonic() - under_way.started_s)
+
     def release(self, partitions: Iterable[int], *, publish: bool) -> None:
         """Give shards up: commit how far they were read, write their local state, close it."""
+        self.confirm()
         leaving = {p: self.shards[p] for p in partitions if p in self.shards}
         if publish and leaving:
             now_ms = self._clock.now_ms()
@@ -125,10 +161,16 @@ class Pipeline:
             self._publish(
                 {p: plan for p, plan in moved.items() if self._has_moved(p, plan)}, now_ms
             )
+            self.confirm()
         for partition, shard in leaving.items():
             del self.shards[partition]
-            self._paused.discard(partition)
+            self._go_on_fetching(partition)
             _put_away(partition, shard)
+
+    def abandon(self) -> None:
+        """Give all shards up, and the transaction under way: the broker knows what became of it."""
+        self._under_way = None
+        self.release(list(self.shards), publish=False)
 
     def _ingest(self, fetched: Fetched, now_ms: int) -> None:
         room = self._limits.transaction_records
@@ -148,7 +190,12 @@ class Pipeline:
             self._paused.add(partition)
             if shard.waits_for_clock:
                 log.warning("clock behind the watermark: records wait", partition=partition)
-        elif not must_wait and partition in self._paused:
+        elif not must_wait:
+            self._go_on_fetching(partition)
+
+    def _go_on_fetching(self, partition: int) -> None:
+        """The client remembers that a partition is paused even when it goes and comes back."""
+        if partition in self._paused:
             self._ingress.resume(partition)
             self._paused.discard(partition)
 
@@ -188,7 +235,7 @@ class Pipeline:
     def _publish(self, plans: dict[int, Plan], now_ms: int) -> None:
         if not plans:
             return
-        started = time.monotonic()
+        started_s = time.monotonic()
         batches = [
             Batch(self.shards[p].origin, plan.deliveries, plan.dead_letters)
             for p, plan in plans.items()
@@ -197,22 +244,15 @@ class Pipeline:
             self._ingress.offset(p, plan.position.next_offset, plan.position.to_metadata())
             for p, plan in plans.items()
         ]
-        try:
-            done = self._publisher.publish(batches, offsets, self._ingress.group_metadata(), now_ms)
-        except GroupMoved as moved:
-            log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
-            self._metrics.count_transaction("aborted", time.monotonic() - started)
-            return
-        for partition, plan in plans.items():
-            self.shards[partition].confirm(plan)
-            if partition in self._uncommitted_at_first:
-                self._uncommitted_at_first.discard(partition)
-                self._first_commit(partition)
+        publishing = self._publisher.publish(
+            batches, offsets, self._ingress.group_metadata(), now_ms
+        )
+        next(publishing)
+        self._under_way = _UnderWay(plans, publishing, started_s)
         records = sum(plan.records for plan in plans.values())
-        self._pace_ms = BUSY_PACE_MS if records >= BUSY_RECORDS else 0
+        self._pace_ms = _pace_ms(records)
         self._room = max(FIRST_RECORDS, 2 * records)
         self._committed_at_ms = now_ms
-        self._count(done, time.monotonic() - started)
 
     def _count(self, batches: Iterable[Batch | Opened], seconds: float) -> None:
         done_ms = self._clock.now_ms()
@@ -251,6 +291,21 @@ class Pipeline:
                 due_ms = shard.store.next_due_ms(until_ms)
                 until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
         return max(0, until_ms - now_ms, self._committed_at_ms + self._pace_ms - now_ms)
+
+
+def _result(publishing: Publishing) -> Sequence[Batch | Opened]:
+    while True:
+        try:
+            next(publishing)
+        except StopIteration as end:
+            return cast(Sequence[Batch | Opened], end.value)
+
+
+def _pace_ms(records: int) -> int:
+    if records < BUSY_RECORDS:
+        return 0
+    beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
+    return min(LONGEST_PACE_MS, BUSY_PACE_MS + beyond_ms)
 
 
 def _put_away(partition: int, shard: Shard) -> None:

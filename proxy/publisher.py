@@ -3,13 +3,16 @@
 A transaction is first produced without delivery reports per record: they cost more than the
 record. Only when it has to be aborted is it produced again with them, so that each record that
 the broker refuses is known and can end as a dead letter, and the others are not held up.
+
+The first commit is waited for in a thread of its own: the caller reads on meanwhile.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -33,6 +36,9 @@ CALL_TIMEOUT_S: Final = 10.0
 GIVE_UP_AFTER_S: Final = 30.0
 """Then a new producer finds out what became of the transaction: a client can get stuck, and the
 group gives the shards away after max.poll.interval.ms."""
+LOOK_EVERY_S: Final = 0.5
+STUCK_AFTER_S: Final = 2.0
+"""A call that has not returned so long after its time-out never will."""
 QUEUE_FULL_WAIT_S: Final = 0.1
 UNPACKED_AT_ONCE: Final = 128
 NOW: Final = 0
@@ -72,8 +78,23 @@ class Opened(NamedTuple):
         return ((entry, entry[3:]) for entry in self.deliveries)
 
 
+Publishing: TypeAlias = Generator[None, None, Sequence[Batch | Opened]]
+"""A transaction being published: run to its end, it returns the batches as committed."""
+
+
 class SessionLost(Exception):
     """This producer cannot go on: drop all shards and recover them from the broker."""
+
+
+class ClientStuck(SessionLost):
+    """A call of the client library does not return, whatever time-out it was given.
+
+    librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, when the group's
+    coordinator has been away.
+    """
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")
 
 
 class TransactionAborted(Exception):
@@ -100,6 +121,7 @@ class Publisher:
     """Publishes batches and offsets in one transaction of the transactional `producer`.
 
     `beat` is called while waiting for the broker, so that waiting is not taken for hanging.
+    `commits` is where commits are waited for, one at a time.
     """
 
     def __init__(
@@ -109,13 +131,15 @@ class Publisher:
         dead_letter_topic: str,
         outcome_topic: str,
         beat: Callable[[], None],
+        commits: Executor,
         *,
         is_compressing: bool = False,
     ) -> None:
         self._producer = producer
         self._targets = targets
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._beat, self._is_compressing = beat, is_compressing
+        self._beat, self._commits, self._is_compressing = beat, commits, is_compressing
+        self._called_at_s = 0.0
         self._call(self._producer.init_transactions)
 
     def publish(
@@ -124,12 +148,14 @@ class Publisher:
         offsets: Sequence[TopicPartition],
         group_metadata: object,
         now_ms: int,
-    ) -> Sequence[Batch | Opened]:
+    ) -> Publishing:
         """Commit all of it in one transaction; what cannot be delivered as dead letters.
 
-        Returns the batches as they were committed. Raises GroupMoved when the group no longer
-        takes the offsets of `group_metadata`'s generation, SessionLost when the outcome is not
-        known or this producer has been fenced: memory is not to be trusted over the broker.
+        Yields while a commit is under way; nothing else may be asked of this object until the
+        rest has been run. Returns the batches as they were committed. Raises GroupMoved when the
+        group no longer takes the offsets of `group_metadata`'s generation, SessionLost when the
+        outcome is not known or this producer has been fenced: memory is not to be trusted over
+        the broker.
         """
         lessons = Lessons()
         started, attempt, fruitless = time.monotonic(), 0, 0
@@ -140,7 +166,9 @@ class Publisher:
             try:
                 is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
                 done = self._attempt(batches, topics, lessons, is_careful=is_careful)
-                self._commit(list(offsets), group_metadata)
+                committing = self._commits.submit(self._commit, list(offsets), group_metadata)
+                yield
+                self._wait_for(committing)
             except TransactionAborted as aborted:
                 attempt += 1
                 learnt = self._after_abort(aborted, batches, lessons, attempt)
@@ -156,7 +184,8 @@ class Publisher:
 
         Its own `close` would abort and flush first, which can wait for a broker that is away.
         """
-        self._producer.purge()
+        self._commits.shutdown()
+        self._producer.purge(blocking=False)
         del self._producer
 
     def _after_abort(
@@ -307,6 +336,17 @@ class Publisher:
                 self._producer.poll(QUEUE_FULL_WAIT_S)
                 self._beat()
 
+    def _wait_for(self, committing: Future[None]) -> None:
+        """Raises what the commit raised, or ClientStuck when the client ignores its time-out."""
+        while True:
+            try:
+                return committing.result(LOOK_EVERY_S)
+            except TimeoutError:
+                self._beat()
+                waited_s = time.monotonic() - self._called_at_s
+                if waited_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
+                    raise ClientStuck(waited_s) from None
+
     def _commit(self, offsets: list[TopicPartition], group_metadata: object) -> None:
         self._call(self._producer.send_offsets_to_transaction, offsets, group_metadata)
         self._call(self._producer.commit_transaction)
@@ -318,6 +358,7 @@ class Publisher:
         ever (2.16: send_offsets_to_transaction, after a broker was killed). The next session
         asks the broker instead.
         """
+        self._called_at_s = time.monotonic()
         try:
             call(*args, CALL_TIMEOUT_S)
         except KafkaException as raised:
@@ -330,6 +371,7 @@ class Publisher:
 
     def _abort(self) -> None:
         """Abort; what was produced and not yet sent is purged, its reports served."""
+        self._called_at_s = time.monotonic()
         try:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         except KafkaException as error:

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
+from proxy.commit_thread import CommitThread
 from proxy.fetched_bodies import FetchedBodies
 from proxy.ingress import Ingress
 from proxy.ingress_lookup import IngressLookup
@@ -32,7 +33,7 @@ from proxy.orphans import OrphanWatch, visit_group
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy import Policy
 from proxy.policy_topic import PolicyTopic
-from proxy.publisher import Publisher
+from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
 from proxy.reporting import Reporter
 from proxy.settings import Settings
@@ -81,9 +82,11 @@ class Session:
             names.dead_letters,
             names.outcomes,
             self._reporter.beat,
+            CommitThread(),
             is_compressing=is_compressing(settings),
         )
         self._metrics = metrics
+        self._is_lost = False
         self._local = LocalState(
             settings.data_dir,
             names.ingress,
@@ -127,6 +130,8 @@ class Session:
         next_report = next_weighing = 0.0
         while not is_stopping():
             self._pipeline.turn()
+            if self._is_lost:
+                raise SessionLost("the group has given this member's partitions away")
             now = time.monotonic()
             if now >= next_report:
                 next_report = now + REPORT_EVERY_S
@@ -145,7 +150,7 @@ class Session:
         The producer goes first: one that lives on would still send what it has in hand.
         """
         self._publisher.close()
-        self._pipeline.release(list(self._pipeline.shards), publish=False)
+        self._pipeline.abandon()
         self._ingress.close()
         self._lookup.close()
 
@@ -161,8 +166,13 @@ class Session:
         self._pipeline.release(partitions, publish=True)
 
     def lose(self, partitions: Sequence[int]) -> None:
-        """These are gone: what is committed is true, nothing more may be committed."""
+        """These are gone: what is committed is true, nothing more may be committed.
+
+        The session ends with them: after a broker was away its producer may be stuck
+        (`publisher.ClientStuck`).
+        """
         self._pipeline.release(partitions, publish=False)
+        self._is_lost = True
 
     def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
         if not self._local.has_stubs(partition):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -14,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from proxy.admin import AdminServer
 from proxy.clock import Clock
-from proxy.errors import InstanceConflict
+from proxy.errors import ClientUnusable, InstanceConflict
 from proxy.local_state import held_data_dir
 from proxy.metrics import Metrics
-from proxy.publisher import SessionLost
+from proxy.publisher import ClientStuck, SessionLost
 from proxy.session import Session
 from proxy.settings import Settings
 from proxy.status import StatusBoard
@@ -29,6 +30,11 @@ from storage.errors import StorageError
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
+STUCK_AT_MOST: Final = 20
+"""Each leaves a thread and a producer behind until the process ends."""
+SWITCH_S: Final = 0.0005
+"""How soon the thread that waits for commits gets its turn; Python's own 5 ms are a commit's
+length."""
 FENCED_AT_MOST: Final = 5
 """Sessions lost to fencing in a row before it is taken for another process of the same name."""
 
@@ -53,9 +59,10 @@ def run_worker(
     board: StatusBoard,
 ) -> None:
     """Sessions one after the other until told to stop."""
+    sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
     clock = Clock(settings.clock.max_step_ms)
-    losses = 0
+    losses = stuck = 0
     while not is_stopping():
         started = time.monotonic()
         try:
@@ -64,6 +71,9 @@ def run_worker(
             losses = 1 if time.monotonic() - started > STEADY_AFTER_S else losses + 1
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
             _refuse_conflict(settings, worker, lost, losses)
+            stuck += isinstance(lost, ClientStuck)
+            if stuck > STUCK_AT_MOST:
+                raise ClientUnusable(stuck) from lost
             time.sleep(BACKOFF_S[min(losses, len(BACKOFF_S)) - 1])
         gc.collect()
 

@@ -13,11 +13,14 @@ from proxy.embedded import EmbeddedBroker
 from tests.conftest import StartBroker
 from tests.support.installation import Installation
 from tests.support.load import Load
+from tests.support.records import Outgoing
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 BEFORE_S, OUTAGE_S, AFTER_S = 2, 8, 1
 """The outage outlasts the session and the transaction of the proxy, 6 s each."""
+IDLE_OUTAGE_S = 2
+"""The proxy keeps its place in the group."""
 
 
 @pytest.fixture
@@ -62,6 +65,21 @@ def test_broker_away_for_a_while_costs_nothing_but_time(
     broker: EmbeddedBroker, installation: Installation, how: str
 ) -> None:
     _outage(broker, installation, how, OUTAGE_S)
+
+
+def test_proxy_that_was_idle_while_the_broker_was_away_goes_on(
+    broker: EmbeddedBroker, installation: Installation
+) -> None:
+    """librdkafka 2.16 never returns from its next call then, whatever time-out it is given."""
+    target = installation.target(partitions=2)
+    installation.proxy().start_ready()
+    delayed = [("timer-topic", target.encode()), ("timer-delay", b"8000")]
+    installation.send(Outgoing(b"%d" % number, b"value", delayed) for number in range(100))
+    installation.await_ingested()
+    broker.kill()
+    time.sleep(IDLE_OUTAGE_S)
+    broker.start()
+    assert installation.judge(120).counts == {"delivered": 100}
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 
 from confluent_kafka import KafkaError
@@ -12,6 +13,7 @@ from proxy.checkpoint import Position
 from proxy.policy import Policy
 from storage.kinds import KINDS, Kind
 from storage.store import Store
+from tests.support.executors import AtOnce, WhenAsked
 from tests.support.local_store import store_in
 from tests.support.manual_clock import START_MS
 from tests.support.stand_in import INGRESS, kafka_error
@@ -20,6 +22,9 @@ from tests.support.world import World
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
 StoreOpener = Callable[[int, Position], Store]
+COMMITS = (None, AtOnce(), WhenAsked())
+"""Each turn ends with its transaction, or the next one confirms it: committed long since, or just
+then."""
 
 requests = st.one_of(
     st.integers(-2, 12).map(lambda ms: {"timer-deliver-at": str(START_MS + ms)}),
@@ -39,6 +44,11 @@ faults = st.one_of(
     st.tuples(st.just("crash")),
     st.tuples(st.just("stop")),
     st.tuples(st.just("fault"), st.sampled_from(["before", "after"]), st.sampled_from("FRA")),
+    st.tuples(
+        st.just("rebalance"),
+        st.sampled_from(["on_revoke", "on_lost"]),
+        st.integers(0, PARTITIONS - 1),
+    ),
     st.tuples(st.just("behind"), st.integers(1, 8)),
     st.tuples(st.just("policy"), st.integers(1, 60)),
 )
@@ -72,10 +82,10 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("behind", int() as slow_ms):
             world.crash()
             world.time.step_ms(-slow_ms)
-        case ("crash",):
-            world.crash()
-        case ("stop",):
-            world.stop()
+        case ("crash" | "stop" as how,):
+            world.crash() if how == "crash" else world.stop()
+        case ("rebalance", str() as callback, int() as partition):
+            world.kafka.rebalances.append((callback, partition))
         case ("fault", str() as when, str() as kind) if not (when == "after" and kind in "AR"):
             world.kafka.commit_faults.append((when, FAULTS[kind]))
         case ("bodies", str() as kept):
@@ -100,9 +110,14 @@ def check_conservation(world: World) -> None:
     assert sorted(world.ends()) == sorted(asked)
 
 
-def run(open_store: StoreOpener | None, script: list[tuple[object, ...]], limit: int) -> None:
+def run(
+    open_store: StoreOpener | None,
+    script: list[tuple[object, ...]],
+    limit: int,
+    commits: Executor | None = None,
+) -> None:
     """Play the script, then let time pass until everything must have ended."""
-    world = World(PARTITIONS, open_store, limit, TARGETS)
+    world = World(PARTITIONS, open_store, limit, TARGETS, commits)
     world.policy = Policy(levels_ms=(5, 10, 40), max_delay_ms=60)
     for step in script:
         perform(world, step)
@@ -115,27 +130,29 @@ def run(open_store: StoreOpener | None, script: list[tuple[object, ...]], limit:
 
 
 @settings(max_examples=300, deadline=None)
-@given(steps, st.integers(1, 6))
+@given(steps, st.integers(1, 6), st.sampled_from(COMMITS))
 def test_every_record_ends_once_and_never_early_without_local_state(
-    script: list[tuple[object, ...]], limit: int
+    script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, from the broker alone."""
-    run(None, script, limit)
+    run(None, script, limit, commits)
 
 
-def run_with_local_state(kind: Kind, script: list[tuple[object, ...]], limit: int) -> None:
+def run_with_local_state(
+    kind: Kind, script: list[tuple[object, ...]], limit: int, commits: Executor | None = None
+) -> None:
     """Play the script with a real engine in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        run(store_in(kind, Path(folder)), script, limit)
+        run(store_in(kind, Path(folder)), script, limit, commits)
 
 
 @settings(max_examples=150, deadline=None)
-@given(steps, st.integers(1, 6))
+@given(steps, st.integers(1, 6), st.sampled_from(COMMITS))
 def test_every_record_ends_once_and_never_early_with_local_state(
-    script: list[tuple[object, ...]], limit: int
+    script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, with the wheel."""
-    run_with_local_state("wheel", script, limit)
+    run_with_local_state("wheel", script, limit, commits)
 
 
 @settings(max_examples=75, deadline=None)

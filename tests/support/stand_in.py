@@ -74,6 +74,7 @@ class StandInKafka:
 
     `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
     wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values.
+    `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls.
     """
 
     partitions: int = 2
@@ -84,6 +85,7 @@ class StandInKafka:
     log_starts: dict[int, int] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
+    rebalances: list[tuple[str, int]] = field(default_factory=list)
 
     def append(
         self,
@@ -193,11 +195,18 @@ class StandInConsumer:
         if not self._positions:
             everything = [TopicPartition(INGRESS, p) for p in range(self._kafka.partitions)]
             self._callbacks["on_assign"](self, everything)
+        elif self._kafka.rebalances:
+            self._rebalance(*self._kafka.rebalances.pop(0))
         self._kafka_batch = self._next_batch()
         return self._kafka_batch.pop(0) if self._kafka_batch else None
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
         return self._kafka_batch
+
+    def _rebalance(self, callback: str, partition: int) -> None:
+        """A partition goes and comes back at once."""
+        self._callbacks[callback](self, [TopicPartition(INGRESS, partition)])
+        self._callbacks["on_assign"](self, [TopicPartition(INGRESS, partition)])
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
         self._positions.update({p.partition: p.offset for p in places})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ from proxy.schedule import Shard
 from proxy.targets import Targets
 from proxy.topics import TopicFacts
 from storage.store import Store
+from tests.support.executors import AtOnce
 from tests.support.manual_clock import ManualTime
 from tests.support.memory_store import MemoryStore
 from tests.support.stand_in import (
@@ -58,7 +61,11 @@ class Policies:
 
 
 class World:
-    """One proxy, one broker, one clock. `open_store` decides what survives a crash."""
+    """One proxy, one broker, one clock. `open_store` decides what survives a crash.
+
+    With `commits` the transaction of a turn is confirmed by the next one, as in a real proxy, and
+    they decide when it is really committed; without, each turn ends with it.
+    """
 
     def __init__(
         self,
@@ -66,6 +73,7 @@ class World:
         open_store: Callable[[int, Position], Store] | None = None,
         limit: int = 10_000,
         targets: tuple[str, ...] = ("orders",),
+        commits: Executor | None = None,
     ) -> None:
         self.time = ManualTime()
         self.kafka = StandInKafka(partitions, lambda: self.time.wall_now_ms)
@@ -80,6 +88,7 @@ class World:
         self._holds_stubs = False
         self._open_store = open_store or (lambda _p, _at: MemoryStore())
         self._limits = Limits(limit, 0)
+        self._commits, self._confirms = commits or AtOnce(), commits is None
         self._pipeline: Pipeline | None = None
         self.metrics = Metrics()
 
@@ -111,6 +120,8 @@ class World:
         for _ in range(times):
             try:
                 self.pipeline.turn()
+                if self._confirms:
+                    self.pipeline.confirm()
             except SessionLost:
                 self.crash()
             except StartOverRefused:
@@ -137,10 +148,11 @@ class World:
         self._pipeline = None
 
     def stop(self) -> None:
-        """SIGTERM: what is owned is handed over."""
+        """SIGTERM: what is owned is handed over; if that fails, what is in memory is gone."""
         if self._pipeline is not None:
-            self._pipeline.release(list(self._pipeline.shards), publish=True)
-        self._pipeline = None
+            with suppress(SessionLost):
+                self._pipeline.release(list(self._pipeline.shards), publish=True)
+        self.crash()
 
     def delivered(self, topic: str = "orders") -> list[Record]:
         return self.kafka.read(topic)
@@ -187,6 +199,7 @@ class World:
             DEAD_LETTERS,
             OUTCOMES,
             lambda: None,
+            self._commits,
         )
         pipeline = Pipeline(
             ingress,

@@ -325,3 +325,15 @@ def test_metadata_written_by_another_tool_is_refused_with_what_to_do() -> None:
     world.time.pass_ms(3_600_000)
     world.settle()
     assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_partition_that_comes_back_while_its_records_wait_is_read_on() -> None:
+    world = World(limit=1)
+    world.settle()
+    for _ in range(3):
+        world.send({"timer-topic": "orders", "timer-delay": "0"})
+    world.turn()
+    assert world.shards[0].waiting
+    world.kafka.rebalances.append(("on_lost", 0))
+    world.settle()
+    assert len(world.delivered()) == 3

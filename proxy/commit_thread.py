@@ -1,0 +1,41 @@
+"""Where commits are waited for: a thread that keeps no process alive.
+
+The executors of the standard library join their threads when the process ends; a call that the
+client library never returns from would keep it there for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+
+class CommitThread(Executor):
+    """Does what is submitted, one after the other."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        Thread(target=self._run, name="commits", daemon=True).start()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As any executor's."""
+        future: Future[Any] = Future()
+        self._work.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """Let the thread end once it has done what it has; that is not waited for."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, call = work
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+                future.set_exception(error)
+            del work, future, call
