@@ -75,22 +75,28 @@ def crashed(store: WheelStore | BackedStore, folder: Path) -> None:
         return
     as_it_was = folder.with_name("as-it-was")
     while not _is_copied(store._backing, folder, as_it_was):
-        shutil.rmtree(as_it_was)
+        shutil.rmtree(as_it_was, ignore_errors=True)
     store.close()
     shutil.rmtree(folder)
     as_it_was.rename(folder)
 
 
 def _is_copied(backing: Backing, folder: Path, copy: Path) -> bool:
-    """Copy the folder in between RocksDB's background work; False when files went meanwhile."""
+    """Copy the folder in between RocksDB's background work; False when files changed meanwhile."""
     if isinstance(backing, RocksBacking):
         while any(backing._db.property_int_value(f"rocksdb.{work}") for work in BACKGROUND_WORK):
             pass
     try:
+        before = _listing(folder)
         shutil.copytree(folder, copy)
-    except shutil.Error:
+        return _listing(folder) == before
+    except (shutil.Error, FileNotFoundError):
         return False
-    return True
+
+
+def _listing(folder: Path) -> dict[str, tuple[int, int]]:
+    stats = {str(path): path.stat() for path in folder.rglob("*")}
+    return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
 def taken(store: Store, until_ms: int, limit: int = 1000) -> list[Entry]:
