@@ -201,7 +201,7 @@ class Pipeline:
 
     def _plans(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, no shard always the first to be served."""
-        room = min(self._limits.transaction_records, self._room)
+        room = self._transaction_room()
         plans: dict[int, Plan] = {}
         numbers = list(self.shards)
         first = self._turns % len(numbers) if numbers else 0
@@ -211,6 +211,9 @@ class Pipeline:
                 plans[partition] = plan = shard.plan(now_ms, room)
                 room = max(0, room - plan.records)
         return plans
+
+    def _transaction_room(self) -> int:
+        return min(self._limits.transaction_records, self._room)
 
     def _commit(self, plans: dict[int, Plan], now_ms: int) -> None:
         """Commit what has records at once, mere progress now and then."""
@@ -250,7 +253,7 @@ class Pipeline:
         next(publishing)
         self._under_way = _UnderWay(plans, publishing, started_s)
         records = sum(plan.records for plan in plans.values())
-        self._pace_ms = _pace_ms(records)
+        self._pace_ms = _pace_ms(records, self._transaction_room())
         self._room = max(FIRST_RECORDS, 2 * records)
         self._committed_at_ms = now_ms
 
@@ -301,8 +304,9 @@ def _result(publishing: Publishing) -> Sequence[Batch | Opened]:
             return cast(Sequence[Batch | Opened], end.value)
 
 
-def _pace_ms(records: int) -> int:
-    if records < BUSY_RECORDS:
+def _pace_ms(records: int, room: int) -> int:
+    """A transaction with no room left has a backlog behind it, which must not wait."""
+    if not BUSY_RECORDS <= records < room:
         return 0
     beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
     return min(LONGEST_PACE_MS, BUSY_PACE_MS + beyond_ms)
