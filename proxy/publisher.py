@@ -166,6 +166,7 @@ class Publisher:
             try:
                 is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
                 done = self._attempt(batches, topics, lessons, is_careful=is_careful)
+                self._called_at_s = time.monotonic()
                 committing = self._commits.submit(self._commit, list(offsets), group_metadata)
                 yield
                 self._wait_for(committing)

@@ -87,15 +87,15 @@ class Session:
         )
         self._metrics = metrics
         self._is_lost = False
+        self._puts_stubs = settings.bodies == "kafka"
         self._local = LocalState(
             settings.data_dir,
             names.ingress,
             self._topic.topic_id,
             Options(precision_ms=settings.wheel.precision_ms, slots=settings.wheel.slots),
             settings.store,
-            puts_stubs=settings.bodies == "kafka",
+            puts_stubs=self._puts_stubs,
         )
-        self._puts_stubs = settings.bodies == "kafka"
         self._lookup = IngressLookup(
             lambda: Consumer(lookup_config(settings)), names.ingress, self._reporter.beat
         )
