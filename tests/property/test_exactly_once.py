@@ -119,12 +119,15 @@ def run(
     """Play the script, then let time pass until everything must have ended."""
     world = World(PARTITIONS, open_store, limit, TARGETS, commits)
     world.policy = Policy(levels_ms=(5, 10, 40), max_delay_ms=60)
-    for step in script:
-        perform(world, step)
-    world.kafka.commit_faults.clear()
-    for _ in range(4):
-        world.time.pass_ms(120)
-        world.settle()
+    try:
+        for step in script:
+            perform(world, step)
+        world.kafka.commit_faults.clear()
+        for _ in range(4):
+            world.time.pass_ms(120)
+            world.settle()
+    finally:
+        world.crash()  # an open RocksDB still writes while its folder is removed
     check_conservation(world)
     check_never_early(world)
 
