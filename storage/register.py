@@ -1,0 +1,105 @@
+"""What a shard keeps of ids: which entry each one names, and which entries were taken back."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+Key: TypeAlias = tuple[int, int]
+"""(fires_ms, offset): the order in which entries fire."""
+
+NOTHING = -1
+
+
+class Named(NamedTuple):
+    """What is known of an id.
+
+    latest: offset of the last record or cancel a producer wrote with it, NOTHING if none is known.
+    (fires_ms, offset): key of the entry that it names; `offset` is NOTHING where it names none.
+    origin: offset of the ingress record which that entry delivers, due_ms: when that is due.
+    kind: bits that mean something to the caller alone.
+    """
+
+    latest: int
+    fires_ms: int = NOTHING
+    offset: int = NOTHING
+    origin: int = NOTHING
+    due_ms: int = NOTHING
+    target: str = ""
+    kind: int = 0
+
+    @property
+    def key(self) -> Key:
+        """Key of the entry that the id names."""
+        return self.fires_ms, self.offset
+
+
+class Register(Protocol):
+    """The ids of one shard. `at` is the ingress offset of what caused a change: it never falls.
+
+    An id is useless, and may be forgotten, once `latest` and `offset` lie below the floor and the
+    key is at or below the watermark (or there is none).
+    """
+
+    @property
+    def covered(self) -> int:
+        """Every change caused by ingress offsets below this is reflected on disk."""
+        ...
+
+    def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
+        """What is known of those of `ids` of which anything is, as of the last `put`."""
+        ...
+
+    def put(self, at: int, ident: bytes, named: Named) -> None:
+        """From `at` on this is what is known of `ident`."""
+        ...
+
+    def bury(self, at: int, key: Key, target: str) -> None:
+        """The pending entry with this key was taken back at `at`: it will not fire."""
+        ...
+
+    def buried(self, after: Key, upto: Key) -> set[Key]:
+        """Keys of buried entries beyond `after`, up to and with `upto`."""
+        ...
+
+    def buried_by_target(self) -> Counter[str]:
+        """How many entries beyond the watermark are buried, for each target with any."""
+        ...
+
+    def link(self, at: int, low: int, high: int) -> None:
+        """Whoever reads `high` again must have read `low`: no floor may lie in (low, high]."""
+        ...
+
+    def lowered(self, floor: int) -> int:
+        """The highest floor at or below `floor` that no link forbids; links below are forgotten."""
+        ...
+
+    def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
+        """Ids whose `kind` has this bit and whose entry lies beyond the watermark."""
+        ...
+
+    def advance(self, watermark_ms: int, cursor: int) -> None:
+        """Everything with a key at or below (watermark_ms, cursor) has ended."""
+        ...
+
+    def maintain(self, settled_offset: int, floor: int) -> bool:
+        """Do one bounded piece of work; True when more waits.
+
+        `covered` never exceeds `settled_offset`, which is the lower of the committed next offset
+        and of what the store covers. Raises StorageFull (kept, tried again) or StoreDamaged."""
+        ...
+
+    def flush(self, settled_offset: int, floor: int) -> None:
+        """Write all changes below `settled_offset` (clean stop, partition revoked)."""
+        ...
+
+    def close(self) -> None:
+        """Release files; writes nothing, so that it equals a crash."""
+        ...
+
+
+def lowered_by(links: Sequence[tuple[int, int]], floor: int) -> int:
+    """The highest floor at or below `floor` that lies in no (low, high] of `links`."""
+    for low, high in sorted(links, key=lambda link: -link[1]):
+        if low < floor <= high:
+            floor = low
+    return floor

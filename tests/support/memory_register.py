@@ -1,0 +1,66 @@
+"""The simplest Register there is: dicts. Tests hold the real one against it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from storage.register import Key, Named, lowered_by
+
+
+class MemoryRegister:
+    """Forgets nothing that may still be asked for; nothing survives it (storage.register)."""
+
+    def __init__(self) -> None:
+        self.covered = 0
+        self._ids: dict[bytes, Named] = {}
+        self._buried: dict[Key, str] = {}
+        self._links: list[tuple[int, int]] = []
+        self._ended: Key = (-1, -1)
+
+    def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
+        return {ident: self._ids[ident] for ident in ids if ident in self._ids}
+
+    def put(self, at: int, ident: bytes, named: Named) -> None:
+        self._ids[ident] = named
+
+    def bury(self, at: int, key: Key, target: str) -> None:
+        self._buried[key] = target
+
+    def buried(self, after: Key, upto: Key) -> set[Key]:
+        return {key for key in self._buried if after < key <= upto}
+
+    def buried_by_target(self) -> Counter[str]:
+        return Counter(self._buried.values())
+
+    def link(self, at: int, low: int, high: int) -> None:
+        self._links.append((low, high))
+
+    def lowered(self, floor: int) -> int:
+        floor = lowered_by(self._links, floor)
+        self._links = [link for link in self._links if link[1] >= floor]
+        return floor
+
+    def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
+        for ident, named in list(self._ids.items()):
+            if named.kind & bit and named.key > self._ended:
+                yield ident, named
+
+    def advance(self, watermark_ms: int, cursor: int) -> None:
+        self._ended = max(self._ended, (watermark_ms, cursor))
+        self._buried = {key: t for key, t in self._buried.items() if key > self._ended}
+
+    def maintain(self, settled_offset: int, floor: int) -> bool:
+        useless = [
+            ident
+            for ident, named in self._ids.items()
+            if max(named.latest, named.offset) < floor
+            and (named.offset < 0 or named.key <= self._ended)
+        ]
+        for ident in useless:
+            del self._ids[ident]
+        return False
+
+    def flush(self, settled_offset: int, floor: int) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
