@@ -27,7 +27,11 @@ LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
 
 class Delivery(NamedTuple):
-    """An entry with its body unpacked."""
+    """An entry, unpacked. `offset` is that of the ingress record to be delivered.
+
+    (fires_ms, entry_offset) is the entry's key; `wanted_ms` when the record may be delivered at the
+    soonest, `due_ms` what it asked for (`proxy.entries`).
+    """
 
     due_ms: int
     offset: int
@@ -36,6 +40,13 @@ class Delivery(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    entry_offset: int
+    fires_ms: int
+    wanted_ms: int
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of that name."""
+        return next((raw for found, raw in reversed(self.headers) if found == name), None)
 
 
 class LeftInKafka(NamedTuple):
@@ -79,8 +90,7 @@ def body_bytes(body: bytes) -> int:
     return cast(int, msgpack.unpackb(body)) if is_stub(body) else len(body)
 
 
-def delivery(entry: Entry) -> Delivery:
-    """One entry, unpacked."""
-    due_ms, offset, target, body = entry
+def content_of(body: bytes) -> Content:
+    """What one body holds."""
     partition, key, value, headers = msgpack.unpackb(body, use_list=False)
-    return Delivery(due_ms, offset, target, partition, key, value, list(headers))
+    return partition, key, value, list(headers)

@@ -41,6 +41,11 @@ class Position:
         assert 0 <= self.floor <= self.next_offset, self
         assert self.policies, self
 
+    @property
+    def mark(self) -> tuple[int, int]:
+        """(watermark_ms, cursor): what fires at or below has ended."""
+        return self.watermark_ms, self.cursor
+
     @classmethod
     def start(cls, offset: int, digest: str, topic_id: str) -> Position:
         """Before the first record: nothing has ended, whatever its due."""

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from proxy.body import GONE, body_bytes, is_stub, packer, stub
+from proxy.entries import MARK, opened
+from proxy.fates import Fate, entry_of
 from proxy.message import Message
-from proxy.protocol import Rejection
 from storage.store import Due, Entry, Store
 
 HELD_BYTES: Final = 32 * 1024 * 1024
@@ -42,7 +43,7 @@ class FetchedBodies:
         self,
         inner: Store,
         read_back: ReadBack,
-        judge: Callable[[Message], Entry | Rejection],
+        judge: Callable[[Message], Fate],
         *,
         puts_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
@@ -61,9 +62,7 @@ class FetchedBodies:
     def put(self, entries: Iterable[Entry]) -> None:
         """See `Store.put`."""
         if self._puts_stubs:
-            entries = [
-                (due_ms, offset, target, stub(body)) for due_ms, offset, target, body in entries
-            ]
+            entries = [_stubbed(entry) for entry in entries]
         self._inner.put(entries)
 
     def due(self, now_ms: int, limit: int) -> Due:
@@ -135,10 +134,10 @@ class FetchedBodies:
     def _made_whole(self, entry: Entry, record: Message | None) -> Entry:
         if record is None:
             return (*entry[:3], self._gone)
-        fate = self._judge(record)
-        assert not isinstance(fate, Rejection), (entry, fate)
-        assert fate[:3] == entry[:3], (entry, fate[:3])
-        return fate
+        again = entry_of(self._judge(record))
+        assert again is not None, entry
+        assert again[:3] == entry[:3], (entry, again[:3])
+        return again
 
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
         """The entries up to the first whose body is still missing."""
@@ -149,6 +148,13 @@ class FetchedBodies:
                 break
             whole.append(made)
         return whole
+
+
+def _stubbed(entry: Entry) -> Entry:
+    """The entry without its body, unless that is another record's than the one at its offset."""
+    if entry[2][0] == MARK and opened(entry).offset != entry[1]:
+        return entry
+    return (*entry[:3], stub(entry[3]))
 
 
 def _fitting(entries: list[Entry]) -> list[Entry]:

@@ -23,8 +23,8 @@ from confluent_kafka import (
 )
 
 from proxy.body import Headers
+from proxy.headers import UNREADABLE
 from proxy.message import Message
-from proxy.protocol import UNREADABLE
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from confluent_kafka import KafkaError
 
 from proxy.body import Headers
-from proxy.protocol import Rejection
+from proxy.rejection import Rejection
 
 Place: TypeAlias = tuple[str, int]
 """Origin prefix and offset: names one ingress record."""

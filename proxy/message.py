@@ -1,19 +1,12 @@
-"""The shapes in which records leave the proxy as dead letters and outcomes (DESIGN 2, 3)."""
+"""A fetched record, and the shape in which one leaves the proxy as a dead letter (DESIGN 2)."""
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple, Protocol
 
 from proxy.body import Delivery, Headers
-from proxy.protocol import (
-    ERROR,
-    ERROR_DETAIL,
-    INGRESS_KEY,
-    ORIGIN,
-    UNREADABLE,
-    Rejection,
-)
+from proxy.headers import ERROR, ERROR_DETAIL, ID, INGRESS_KEY, ORIGIN, UNREADABLE
+from proxy.rejection import Rejection
 
 
 class Message(Protocol):
@@ -37,16 +30,29 @@ class DeadLetter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    ident: bytes | None = None
+    outcome: str = "dead-lettered"
 
 
-def dead_entry(entry: Delivery, reason: Rejection) -> DeadLetter:
-    """An entry that cannot be delivered, turned back into the record it was in the ingress."""
-    due_ms, offset, _target, _partition, key, value, headers = entry
-    own_key = [header for header in headers if header[0] == INGRESS_KEY]
-    if own_key:
-        key = own_key[-1][1]
-    kept = [header for header in headers if header[0] != INGRESS_KEY]
-    return DeadLetter(offset, due_ms, reason, key, value, kept)
+def dead_entry(delivery: Delivery, reason: Rejection) -> DeadLetter:
+    """What cannot be delivered, turned back into the record it was in the ingress."""
+    key, headers = as_ingested(delivery)
+    return DeadLetter(
+        delivery.offset,
+        delivery.due_ms,
+        reason,
+        key,
+        delivery.value,
+        headers,
+        delivery.header(ID),
+    )
+
+
+def as_ingested(delivery: Delivery) -> tuple[bytes | None, Headers]:
+    """Key and headers that the record had in the ingress."""
+    own_key = [raw for name, raw in delivery.headers if name == INGRESS_KEY]
+    kept = [header for header in delivery.headers if header[0] != INGRESS_KEY]
+    return (own_key[-1] if own_key else delivery.key), kept
 
 
 def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:
@@ -58,11 +64,3 @@ def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:
     ]
     names = {UNREADABLE, *(name for name, _ in said)}
     return [header for header in letter.headers if header[0] not in names] + said
-
-
-def outcome_json(
-    origin: str, outcome: str, due_ms: int | None, ident: str | None, detail: str
-) -> bytes:
-    """One record of the outcomes topic; its key is the origin."""
-    fields = {"origin": origin, "outcome": outcome, "due": due_ms, "id": ident, "detail": detail}
-    return json.dumps(fields, separators=(",", ":")).encode()

@@ -5,6 +5,7 @@ worker's `Status` at the moment of the scrape, so a shard that has moved away le
 Every label has a bounded number of values.
 """
 
+from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
@@ -51,6 +52,11 @@ class Metrics:
         self.dead_letters = self._counter(
             "dead_letters", "Records that ended as dead letters, by reason.", ["reason"]
         )
+        self.outcomes = self._counter(
+            "outcomes",
+            "Records that ended otherwise than by delivery or as dead letters at once, by outcome.",
+            ["outcome"],
+        )
         self.transaction_seconds = Histogram(
             "delay_proxy_transaction_seconds",
             "From the begin of a transaction to the answer to its commit.",
@@ -94,6 +100,11 @@ class Metrics:
             if len(self._reasons) < REASONS_SHOWN:
                 self._reasons.add(reason)
             self.dead_letters.labels(reason if reason in self._reasons else OTHER).inc(count)
+
+    def count_outcomes(self, kinds: Iterable[str]) -> None:
+        """Count records that ended otherwise than by delivery, and control records."""
+        for kind, count in Totals(kinds).items():
+            self.outcomes.labels(kind).inc(count)
 
     def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> Counter:
         return Counter(f"delay_proxy_{name}", text, labels, registry=self.registry)

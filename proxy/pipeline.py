@@ -17,9 +17,11 @@ import structlog
 from confluent_kafka import TopicPartition
 
 from proxy.clock import Clock
+from proxy.headers import ID
 from proxy.ingress import Fetched
 from proxy.metrics import Metrics
-from proxy.publisher import Batch, GroupMoved, Opened, Publishing
+from proxy.outgoing import Batch, Opened
+from proxy.publisher import GroupMoved, Publishing
 from proxy.schedule import Plan, Shard, State
 from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull
@@ -142,8 +144,8 @@ class Pipeline:
             log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
             self._metrics.count_transaction("aborted", time.monotonic() - under_way.started_s)
             return
-        for partition, plan in under_way.plans.items():
-            self.shards[partition].confirm(plan)
+        for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
+            self.shards[partition].confirm(plan, _named_hops(batch))
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
                 self._first_commit(partition)
@@ -240,7 +242,13 @@ class Pipeline:
             return
         started_s = time.monotonic()
         batches = [
-            Batch(self.shards[p].origin, plan.deliveries, plan.dead_letters)
+            Batch(
+                self.shards[p].origin,
+                plan.deliveries,
+                plan.dead_letters,
+                plan.outcomes,
+                plan.notes,
+            )
             for p, plan in plans.items()
         ]
         offsets = [
@@ -263,6 +271,9 @@ class Pipeline:
         for batch in batches:
             if batch.deliveries:
                 self._metrics.observe_lateness(done_ms - dues_of(batch.deliveries))
+            self._metrics.count_outcomes(
+                [outcome.what for outcome in batch.outcomes] + [hop.what for hop in batch.hops]
+            )
             if batch.dead_letters:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)
@@ -275,7 +286,7 @@ class Pipeline:
         more = False
         try:
             for shard in self.shards.values():
-                more |= shard.store.maintain(shard.settled_offset, TIDY_ENTRIES)
+                more |= shard.maintain(TIDY_ENTRIES)
         except StorageFull as full:
             log.error("local disk full: reading of the ingress is held", why=str(full))
             self._full_until_ms = now_ms + FULL_RETRY_MS
@@ -291,7 +302,7 @@ class Pipeline:
         until_ms = now_ms + LONGEST_WAIT_MS
         for shard in self.shards.values():
             if shard.state is State.READY:
-                due_ms = shard.store.next_due_ms(until_ms)
+                due_ms = shard.next_due_ms(until_ms)
                 until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
         return max(0, until_ms - now_ms, self._committed_at_ms + self._pace_ms - now_ms)
 
@@ -304,6 +315,12 @@ def _result(publishing: Publishing) -> Sequence[Batch | Opened]:
             return cast(Sequence[Batch | Opened], end.value)
 
 
+def _named_hops(batch: Batch | Opened) -> list[tuple[bytes, int]]:
+    """Ids and offsets of the entries that were rewritten instead of delivered."""
+    hops = ((hop.delivery.header(ID), hop.delivery.entry_offset) for hop in batch.hops)
+    return [(ident, offset) for ident, offset in hops if ident is not None]
+
+
 def _pace_ms(records: int, room: int) -> int:
     """A transaction with no room left has a backlog behind it, which must not wait."""
     if not BUSY_RECORDS <= records < room:
@@ -314,13 +331,11 @@ def _pace_ms(records: int, room: int) -> int:
 
 def _put_away(partition: int, shard: Shard) -> None:
     try:
-        shard.store.flush(shard.settled_offset)
+        shard.put_away()
     except StorageError as error:
         log.error(
             "local state not written; the broker has it all", partition=partition, why=str(error)
         )
-    finally:
-        shard.store.close()
     log.info("shard given up", partition=partition, next_offset=shard.position.next_offset)
 
 

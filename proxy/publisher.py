@@ -10,25 +10,22 @@ The first commit is waited for in a thread of its own: the caller reads on meanw
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from proxy.body import Content, Delivery, Headers, asks_for_partition, delivery, unpacked
-from proxy.careful_sender import CarefulSender, NotFlushed
-from proxy.lessons import Lessons, batch_bytes
-from proxy.message import (
-    DeadLetter,
-    dead_entry,
-    dead_letter_headers,
-    outcome_json,
-)
-from proxy.protocol import DUE, ORIGIN, PREFIX, Rejection
+from proxy.body import asks_for_partition
+from proxy.careful_sender import NotFlushed
+from proxy.entries import target_of
+from proxy.lessons import Lessons
+from proxy.outgoing import Batch, Opened
+from proxy.policy import RetryGroup
+from proxy.sending import Sending
+from proxy.settling import Settling
 from proxy.targets import NONE, Targets
-from storage.store import Entry
 
 FRUITLESS_ATTEMPTS: Final = 8
 """After so many in a row that taught nothing the session ends."""
@@ -39,43 +36,8 @@ group gives the shards away after max.poll.interval.ms."""
 LOOK_EVERY_S: Final = 0.5
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned so long after its time-out never will."""
-QUEUE_FULL_WAIT_S: Final = 0.1
-UNPACKED_AT_ONCE: Final = 128
-NOW: Final = 0
-"""The timestamp with which librdkafka takes its own clock's."""
 
 log = structlog.get_logger(__name__)
-
-
-class Batch(NamedTuple):
-    """One shard's part of a transaction. `origin` is `topic/partition/`."""
-
-    origin: str
-    deliveries: Sequence[Entry]
-    dead_letters: Sequence[DeadLetter]
-
-    def opened(self) -> Opened:
-        """The batch with every body unpacked."""
-        deliveries = [delivery(entry) for entry in self.deliveries]
-        return Opened(self.origin, deliveries, self.dead_letters)
-
-    def contents(self) -> Iterator[tuple[Entry, Content]]:
-        """Entries with what they hold, unpacked just in time: so it stays in the caches."""
-        for start in range(0, len(self.deliveries), UNPACKED_AT_ONCE):
-            part = self.deliveries[start : start + UNPACKED_AT_ONCE]
-            yield from zip(part, unpacked(part), strict=True)
-
-
-class Opened(NamedTuple):
-    """A batch that has been looked into: a record may have moved to the dead letters."""
-
-    origin: str
-    deliveries: Sequence[Delivery]
-    dead_letters: Sequence[DeadLetter]
-
-    def contents(self) -> Iterator[tuple[Delivery, Content]]:
-        """Entries with what they hold."""
-        return ((entry, entry[3:]) for entry in self.deliveries)
 
 
 Publishing: TypeAlias = Generator[None, None, Sequence[Batch | Opened]]
@@ -121,7 +83,8 @@ class Publisher:
     """Publishes batches and offsets in one transaction of the transactional `producer`.
 
     `beat` is called while waiting for the broker, so that waiting is not taken for hanging.
-    `commits` is where commits are waited for, one at a time.
+    `commits` is where commits are waited for, one at a time. `retry` says when what could not be
+    published is tried again.
     """
 
     def __init__(
@@ -132,13 +95,21 @@ class Publisher:
         outcome_topic: str,
         beat: Callable[[], None],
         commits: Executor,
+        retry: RetryGroup,
         *,
         is_compressing: bool = False,
     ) -> None:
         self._producer = producer
-        self._targets = targets
-        self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._beat, self._commits, self._is_compressing = beat, commits, is_compressing
+        self._targets, self._retry = targets, retry
+        self._beat, self._commits = beat, commits
+        self._sending = Sending(
+            producer,
+            dead_letter_topic,
+            outcome_topic,
+            beat,
+            targets.rules,
+            is_compressing=is_compressing,
+        )
         self._called_at_s = 0.0
         self._call(self._producer.init_transactions)
 
@@ -158,14 +129,15 @@ class Publisher:
         the broker.
         """
         lessons = Lessons()
+        settling = Settling(self._targets, self._sending, lessons, self._retry, now_ms)
         started, attempt, fruitless = time.monotonic(), 0, 0
         while fruitless < FRUITLESS_ATTEMPTS and time.monotonic() - started < GIVE_UP_AFTER_S:
             topics = {entry[2] for batch in batches for entry in batch.deliveries}
-            self._targets.learn(topics, now_ms)
+            self._targets.learn(self._asked_about(topics, batches), now_ms)
             self._targets.learn_rules(lessons.narrow)
             try:
                 is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
-                done = self._attempt(batches, topics, lessons, is_careful=is_careful)
+                done = self._attempt(batches, topics, settling, lessons, is_careful=is_careful)
                 self._called_at_s = time.monotonic()
                 committing = self._commits.submit(self._commit, list(offsets), group_metadata)
                 yield
@@ -180,6 +152,12 @@ class Publisher:
                 return done
         raise SessionLost(f"a transaction failed {attempt} times")
 
+    def _asked_about(self, topics: Iterable[str], batches: Sequence[Batch]) -> set[str]:
+        """The topics that the broker is to be asked about, before anything is sent there."""
+        own = {batch.origin.split("/")[0] for batch in batches if batch.notes}
+        told = {note.topic for batch in batches for note in batch.notes}
+        return set(map(target_of, topics)) | (told - own)
+
     def close(self) -> None:
         """Give the producer up with all it has in hand; the broker keeps what is committed.
 
@@ -193,69 +171,27 @@ class Publisher:
         self, aborted: TransactionAborted, batches: Sequence[Batch], lessons: Lessons, attempt: int
     ) -> int:
         learnt = lessons.draw()
-        self._targets.forget({e[2] for b in batches for e in b.deliveries})
+        self._targets.forget({target_of(e[2]) for b in batches for e in b.deliveries})
         log.warning(
             "transaction aborted", error=str(aborted), attempt=attempt, records_learnt=learnt
         )
         return learnt
 
     def _needs_a_look(self, topics: Iterable[str], batches: Iterable[Batch]) -> bool:
-        """Whether a target is not known to take records, or a record asks for a partition."""
+        """Whether a record is more than a delivery by key to a topic known to take it."""
         known = self._targets.partitions
         if any(known.get(topic, NONE) == NONE for topic in topics):
             return True
-        return any(asks_for_partition(entry[3]) for batch in batches for entry in batch.deliveries)
-
-    def _settle(self, batch: Batch, lessons: Lessons) -> Opened:
-        """Move what is known to be undeliverable from the deliveries to the dead letters."""
-        partitions, rules = self._targets.partitions, self._targets.rules
-        kept: list[Delivery] = []
-        dead: list[DeadLetter] = []
-        opened = batch.opened()
-        for entry in opened.deliveries:
-            if not entry[3] < partitions.get(entry[2], NONE):
-                dead.append(dead_entry(entry, self._targets.why_not(entry)))
-            elif lessons.refused and (batch.origin, entry[1]) in lessons.refused:
-                dead.append(dead_entry(entry, lessons.refused[batch.origin, entry[1]]))
-            elif entry[2] in rules and (reason := self._against_rules(batch.origin, entry)):
-                dead.append(dead_entry(entry, reason))
-            else:
-                kept.append(entry)
-        return Opened(batch.origin, kept, [*batch.dead_letters, *dead])
-
-    def _against_rules(self, origin: str, entry: Delivery) -> Rejection | None:
-        due_ms, offset, target, _partition, key, value, headers = entry
-        rules = self._targets.rules[target]
-        if rules.needs_key and key is None:
-            why = f"the topic {target} is compacted: its records need a key"
-            return Rejection("publish-failed", why)
-        stamped = _stamped(origin, due_ms, offset, headers)
-        size_bytes = self._exceeding_bytes(target, key, value, stamped)
-        if size_bytes is None:
-            return None
-        return Rejection(
-            "too-large",
-            f"the record takes {size_bytes} bytes, the topic {target} allows "
-            f"{rules.batch_bytes} (max.message.bytes)",
+        return any(
+            bool(batch.notes) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
+            for batch in batches
         )
-
-    def _exceeding_bytes(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
-    ) -> int | None:
-        """The record's size where it is known to exceed what the topic allows.
-
-        Compressed, the size is known to the broker alone: it has to be tried.
-        """
-        rules = self._targets.rules.get(topic)
-        if rules is None or self._is_compressing:
-            return None
-        size_bytes = batch_bytes(key, value, headers)
-        return size_bytes if size_bytes > rules.batch_bytes else None
 
     def _attempt(
         self,
         batches: Sequence[Batch],
         topics: Iterable[str],
+        settling: Settling,
         lessons: Lessons,
         *,
         is_careful: bool,
@@ -264,78 +200,17 @@ class Publisher:
         self._producer.begin_transaction()
         try:
             if not is_careful and not self._needs_a_look(topics, batches):
-                self._produce(batches)
+                self._sending.send(batches)
                 return batches
-            opened = [self._settle(batch, lessons) for batch in batches]
+            settled = [settling.settle(batch) for batch in batches]
             if is_careful:
-                self._produce_carefully(opened, lessons)
+                self._sending.send_carefully(settled, lessons)
             else:
-                self._produce(opened)
-            return opened
+                self._sending.send(settled)
+            return settled
         except (KafkaException, NotFlushed) as error:
             self._abort()  # a record sent before has failed: nothing more is taken
             raise TransactionAborted(str(error)) from error
-
-    def _produce(self, batches: Sequence[Batch | Opened]) -> None:
-        for batch in batches:
-            self._deliver(batch)
-            for letter in batch.dead_letters:
-                self._bury(batch.origin, letter)
-
-    def _produce_carefully(self, batches: Sequence[Opened], lessons: Lessons) -> None:
-        careful = CarefulSender(
-            self._produce_when_room, self._producer.flush, self._targets.rules, lessons
-        )
-        for origin, deliveries, dead_letters in batches:
-            for due_ms, offset, target, partition, key, value, headers in deliveries:
-                stamped = _stamped(origin, due_ms, offset, headers)
-                careful.send((origin, offset), target, value, key, partition, stamped)
-            for letter in dead_letters:
-                self._bury(origin, letter, careful, lessons)
-
-    def _deliver(self, batch: Batch | Opened) -> None:
-        """The hot path: everything due, stamped and handed to librdkafka.
-
-        By position: named arguments make `produce` a quarter dearer.
-        """
-        origin, produce = batch.origin, self._producer.produce
-        for entry, (partition, key, value, headers) in batch.contents():
-            stamped = [header for header in headers if header[0][:6] != PREFIX]
-            stamped.append((ORIGIN, f"{origin}{entry[1]}"))  # type: ignore[arg-type]
-            stamped.append((DUE, str(entry[0])))  # type: ignore[arg-type]
-            try:
-                produce(entry[2], value, key, partition, None, None, NOW, stamped)  # type: ignore[arg-type]
-            except BufferError:
-                self._produce_when_room(entry[2], value, key, partition, headers=stamped)
-
-    def _bury(
-        self,
-        origin: str,
-        letter: DeadLetter,
-        careful: CarefulSender | None = None,
-        lessons: Lessons | None = None,
-    ) -> None:
-        """A dead letter and its outcome; without the value when the topic cannot take it."""
-        text = f"{origin}{letter.offset}"
-        topic, headers = self._dead_letter_topic, dead_letter_headers(letter, text)
-        if careful is None or lessons is None:
-            self._produce_when_room(topic, letter.value, letter.key, headers=headers)
-        else:
-            place = (origin, letter.offset)
-            exceeds = self._exceeding_bytes(topic, letter.key, letter.value, headers)
-            value = None if exceeds or place in lessons.bare else letter.value
-            careful.send(place, topic, value, letter.key, -1, headers, is_dead=True)
-        detail = f"{letter.reason.code}: {letter.reason.detail}"
-        outcome = outcome_json(text, "dead-lettered", letter.due_ms, None, detail)
-        self._produce_when_room(self._outcome_topic, outcome, text.encode())
-
-    def _produce_when_room(self, *args: Any, **kwargs: Any) -> None:
-        while True:
-            try:
-                return self._producer.produce(*args, **kwargs)
-            except BufferError:
-                self._producer.poll(QUEUE_FULL_WAIT_S)
-                self._beat()
 
     def _wait_for(self, committing: Future[None]) -> None:
         """Raises what the commit raised, or ClientStuck when the client ignores its time-out."""
@@ -377,9 +252,3 @@ class Publisher:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         except KafkaException as error:
             raise SessionLost(f"abort failed: {error}") from error
-
-
-def _stamped(origin: str, due_ms: int, offset: int, headers: Headers) -> Headers:
-    """The headers of a delivery: the record's own without requests, and the stamps."""
-    users = [header for header in headers if header[0][:6] != PREFIX]
-    return [*users, (ORIGIN, f"{origin}{offset}".encode()), (DUE, str(due_ms).encode())]

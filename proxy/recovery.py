@@ -15,14 +15,19 @@ from confluent_kafka import TopicPartition
 
 from proxy.checkpoint import MetadataUnreadable, Position, TooManyPolicies
 from proxy.errors import StartOverRefused
+from proxy.fates import Fate, Prepare
+from proxy.judges import Judges
 from proxy.message import Message
 from proxy.policy import Policy
-from proxy.protocol import Rejection, RequestReader
-from proxy.schedule import Judges, Shard
+from proxy.protocol import RequestReader
+from proxy.schedule import Shard
 from proxy.topics import TopicFacts
-from storage.store import Entry, Store
+from storage.register import Register
+from storage.store import Store
 
-Judge: TypeAlias = Callable[[Message], Entry | Rejection]
+Judge: TypeAlias = Callable[[Message], Fate]
+ReadBack: TypeAlias = Callable[[int, Sequence[int]], Mapping[int, Message]]
+"""(partition, ascending offsets) -> the ingress records that are still there."""
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +61,8 @@ class Recovery:
 
     `open_store(partition, position)` opens the local state against the broker's position;
     `has_local_state(partition)` tells whether this machine ever kept any;
-    `with_bodies(partition, store, judge)` makes whole what the store keeps as stubs.
+    `with_bodies(partition, store, judge)` makes whole what the store keeps as stubs;
+    `open_register(partition, position)` opens what is kept of ids, behind the store.
     """
 
     def __init__(
@@ -68,12 +74,15 @@ class Recovery:
         open_store: Callable[[int, Position], Store],
         has_local_state: Callable[[int], bool],
         with_bodies: Callable[[int, Store, Judge], Store],
+        open_register: Callable[[int, Position], Register],
+        read_back: ReadBack,
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
         self._policies, self._digest = policies, digest
         self._accept_loss_below = accept_loss_below
         self._open_store, self._has_local_state = open_store, has_local_state
         self._with_bodies = with_bodies
+        self._open_register, self._read_back = open_register, read_back
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, offsets: Offsets, partitions: Sequence[int]) -> dict[int, Shard]:
@@ -89,7 +98,9 @@ class Recovery:
         partition = committed.partition
         position = self._position(committed, log_range)
         store = self._open_store(partition, position)
-        read_from = min(position.next_offset, max(position.floor, store.covered))
+        register = self._open_register(partition, position)
+        covered = min(store.covered, register.covered)
+        read_from = min(position.next_offset, max(position.floor, covered))
         if log_range.start > read_from:
             self._accept_loss(partition, read_from, log_range)
             read_from = log_range.start
@@ -107,7 +118,14 @@ class Recovery:
         judges = Judges([(first, self._reader(digest)) for first, digest in position.policies])
         store = self._with_bodies(partition, store, judges.judge)
         origin = f"{self._topic}/{partition}/"
-        return Shard(origin, position, store, judges, read_from, log_range.end)
+
+        def read_halves(offsets: Sequence[int]) -> dict[int, Prepare]:
+            fates = ((o, judges.judge(m)) for o, m in self._read_back(partition, offsets).items())
+            return {offset: fate for offset, fate in fates if isinstance(fate, Prepare)}
+
+        return Shard(
+            origin, position, store, judges, read_from, log_range.end, register, read_halves
+        )
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:
         partition = committed.partition

@@ -35,7 +35,7 @@ class Reporter:
         now_ms = self._clock.now_ms()
         by_target: dict[str, int] = {}
         for shard in pipeline.shards.values():
-            for target, count in shard.store.pending_by_target().items():
+            for target, count in shard.pending_by_target().items():
                 by_target[target] = by_target.get(target, 0) + count
         shards = tuple(
             self._shard_status(partition, shard, ingress.newest(partition), now_ms)
@@ -57,7 +57,7 @@ class Reporter:
             next_offset=shard.position.next_offset,
             watermark_ms=shard.position.watermark_ms,
             floor=shard.position.floor,
-            pending=shard.store.pending(),
+            pending=shard.pending(),
             behind=behind,
             behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
         )
@@ -70,7 +70,7 @@ class Reporter:
         return "held" if self._clock.is_held or shard.waits_for_clock else "running"
 
     def _gauges(self, pipeline: Pipeline, now_ms: int) -> None:
-        dues = [shard.store.next_due_ms(now_ms) for shard in pipeline.shards.values()]
+        dues = [shard.next_due_ms(now_ms) for shard in pipeline.shards.values()]
         lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
         self._metrics.due_lag_seconds.set(max(lags_ms, default=0) / 1000)
         self._metrics.clock_offset_seconds.set(self._clock.offset_ms / 1000)

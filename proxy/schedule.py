@@ -1,20 +1,34 @@
 """One shard: what of an ingress partition is pending, and what the next transaction ends.
 
-Pure: it is handed fetched records, the time and a store, and keeps the invariants of DESIGN 5.
-Nothing counts as done until `confirm`: a plan that was not committed is simply made again.
+Pure: it is handed fetched records, the time, a store and a register, and keeps the invariants of
+DESIGN 5. Nothing counts as done until `confirm`: a plan that was not committed is made again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from operator import itemgetter
+from typing import Final
 
+from proxy.admission import Admission, Turn
 from proxy.checkpoint import LAST_OFFSET, Position
+from proxy.entries import target_of
+from proxy.fates import Prepare
+from proxy.half_records import check_back, expiry_request
+from proxy.halves import Event, Undecided
+from proxy.identities import HALF, Identities
+from proxy.judges import Judges
 from proxy.message import DeadLetter, Message
-from proxy.protocol import Rejection, RequestReader
+from proxy.outgoing import Ends, Note, Outcome
+from storage.register import Key, Register
 from storage.store import Entry, Store
+
+JUDGED_AT_ONCE: Final = 512
+"""What is known of their ids is asked for together."""
+
+_offset_of = itemgetter(1)
 
 
 class State(Enum):
@@ -27,45 +41,22 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one transaction holds of one shard, and the position that it makes true."""
+    """What one transaction holds of one shard, and the position that it makes true.
+
+    `passed`: pending entries that it passes over, since they have been taken back.
+    """
 
     deliveries: Sequence[Entry]
     dead_letters: Sequence[DeadLetter]
+    outcomes: Sequence[Outcome]
+    notes: Sequence[Note]
     position: Position
+    passed: int = 0
 
     @property
     def records(self) -> int:
-        return len(self.deliveries) + len(self.dead_letters)
-
-
-@dataclass(slots=True)
-class _Newcomers:
-    """Records that end in the very transaction that ingests them."""
-
-    deliveries: list[Entry] = field(default_factory=list)
-    dead_letters: list[DeadLetter] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.deliveries) + len(self.dead_letters)
-
-
-class Judges:
-    """Who judges a record: request readers by the first offset that each judges."""
-
-    def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
-        self._readers = list(readers)
-
-    def at(self, offset: int) -> tuple[Callable[..., Entry | Rejection], int]:
-        """The judge of the record at `offset`, and the first offset that another judges."""
-        index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
-        until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
-        return self._readers[index][1].read, until
-
-    def judge(self, message: Message) -> Entry | Rejection:
-        """One record's fate, which is the same whenever it is asked for."""
-        offset = message.offset()
-        headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
-        return self.at(offset)[0](headers, message.key(), message.value(), timestamp_ms, offset)
+        said = len(self.outcomes) + len(self.notes)
+        return len(self.deliveries) + len(self.dead_letters) + said + self.passed
 
 
 class Shard:
@@ -84,6 +75,8 @@ class Shard:
         judges: Judges,
         read_from: int,
         barrier: int,
+        register: Register,
+        read_halves: Callable[[Sequence[int]], dict[int, Prepare]],
     ) -> None:
         assert read_from <= position.next_offset, (read_from, position)
         self.origin = origin
@@ -94,8 +87,12 @@ class Shard:
         self.waiting: list[Message] = []
         self.waits_for_clock = False
         self.read_ms = 0
-        self._judges = judges
-        self._newcomers = _Newcomers()
+        self._register = register
+        self._stored_below = store.covered
+        self._undecided = Undecided(read_halves, position.mark)
+        self._undecided.load((n.offset, ident) for ident, n in register.of_kind(HALF))
+        self._identities = Identities(register, self._undecided, position.mark)
+        self._admission = Admission(judges, self._identities, self._undecided)
 
     @property
     def state(self) -> State:
@@ -107,6 +104,32 @@ class Shard:
     def settled_offset(self) -> int:
         """Every record below is both ingested here and committed: it may go to disk."""
         return min(self.next_offset, self.position.next_offset)
+
+    @property
+    def undecided(self) -> int:
+        """How many half messages are undecided."""
+        return len(self._undecided)
+
+    def pending(self) -> int:
+        """How many records will fire, as far as is known; undecided half messages are none."""
+        return self.store.pending() - sum(self._register.buried_by_target().values())
+
+    def pending_by_target(self) -> dict[str, int]:
+        """How many of them for each target."""
+        counts: dict[str, int] = {}
+        buried = self._register.buried_by_target()
+        for target, count in self.store.pending_by_target().items():
+            name = target_of(target)
+            counts[name] = counts.get(name, 0) + count - buried[target]
+        return {target: count for target, count in counts.items() if count}
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """When something is to happen at or before `until_ms`, else None."""
+        event_ms = self._undecided.next_ms()
+        due_ms = self.store.next_due_ms(until_ms)
+        if event_ms is None or event_ms > until_ms:
+            return due_ms
+        return event_ms if due_ms is None else min(event_ms, due_ms)
 
     def ingest(self, messages: Sequence[Message], now_ms: int, room: int) -> None:
         """Take records in offset order; keep in `waiting` what the next transaction cannot hold.
@@ -132,90 +155,113 @@ class Shard:
 
     def plan(self, now_ms: int, limit: int) -> Plan:
         """The next transaction: newcomers first, then pending in (due, offset) order."""
-        newcomers = self._newcomers
-        room = limit - len(newcomers)
-        mark = (self.position.watermark_ms, self.position.cursor)
+        ends = self._admission.ends
+        room = limit - len(ends)
+        mark = self.position.mark
         pending: list[Entry] = []
-        if self.state is State.READY and room > 0 and now_ms >= mark[0]:
-            pending, is_all = self.store.due(now_ms, room)
-            last = (now_ms, LAST_OFFSET) if is_all else pending[-1][:2]
-            mark = max(mark, last)
+        notes: list[Note] = []
+        passed = 0
+        if self.state is State.READY:
+            self._identities.catching_up = False
+            if room > 0 and now_ms >= mark[0]:
+                pending, events, passed, upto = self._due(now_ms, room)
+                mark = max(mark, upto)
+                notes = [note for event in events if (note := self._noted(event))]
+        deliveries = [*ends.deliveries, *pending] if ends.deliveries else pending
         position = replace(
             self.position,
             next_offset=max(self.next_offset, self.position.next_offset),
             watermark_ms=mark[0],
             cursor=mark[1],
-            floor=max(self.position.floor, self.store.floor(self.next_offset)),
+            floor=self._floor(deliveries),
         )
-        deliveries = [*newcomers.deliveries, *pending] if newcomers.deliveries else pending
-        return Plan(deliveries, tuple(newcomers.dead_letters), position)
+        return Plan(
+            deliveries,
+            tuple(ends.dead_letters),
+            tuple(ends.outcomes),
+            (*ends.notes, *notes),
+            position,
+            passed,
+        )
 
-    def confirm(self, plan: Plan) -> None:
-        """The plan's transaction is known to have been committed."""
+    def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
+        """The plan's transaction is known to have been committed.
+
+        `hops`: ids and offsets of entries that it rewrote instead of delivering them.
+        """
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
-        self.store.advance(plan.position.watermark_ms, plan.position.cursor)
-        self._newcomers = _Newcomers()
+        mark = plan.position.mark
+        self.store.advance(*mark)
+        self._register.advance(*mark)
+        self._undecided.advance(mark)
+        self._identities.mark = mark
+        self._identities.hopped(hops)
+        self._admission.ends = Ends()
+
+    def maintain(self, budget_entries: int) -> bool:
+        """A bounded piece of the engine's own work; True when more waits."""
+        more = self.store.maintain(self.settled_offset, budget_entries)
+        return self._register.maintain(self._in_store, self.position.floor) or more
+
+    def put_away(self) -> None:
+        """Write local state and close it; the broker has it all."""
+        try:
+            self.store.flush(self.settled_offset)
+            self._register.flush(self._in_store, self.position.floor)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the files as they are."""
+        self._register.close()
+        self.store.close()
+
+    @property
+    def _in_store(self) -> int:
+        return min(self.settled_offset, self.store.covered)
+
+    def _floor(self, deliveries: Sequence[Entry]) -> int:
+        """F stands still until hops of before the takeover have landed (DESIGN 5.4).
+
+        Any of the deliveries may turn out to be a hop.
+        """
+        if self.state is not State.READY:
+            return self.position.floor
+        floor = min(map(_offset_of, deliveries), default=self.next_offset)
+        floor = self._identities.lowest(min(floor, self.store.floor(self.next_offset)))
+        return max(self.position.floor, floor)
+
+    def _due(self, now_ms: int, room: int) -> tuple[list[Entry], list[Event], int, Key]:
+        """What is due, how many entries were taken back, and up to where that is all."""
+        found, is_all = self.store.due(now_ms, room)
+        upto = (now_ms, LAST_OFFSET) if is_all else found[-1][:2]
+        events = self._undecided.due(upto, room)
+        if len(events) == room:
+            upto = events[-1].fires_ms, events[-1].offset
+            found = [entry for entry in found if entry[:2] <= upto]
+        buried = self._register.buried(self.position.mark, upto)
+        if not buried:
+            return found, events, 0, upto
+        alive = [entry for entry in found if entry[:2] not in buried]
+        return alive, events, len(found) - len(alive), upto
+
+    def _noted(self, event: Event) -> Note | None:
+        if event.expires:
+            return expiry_request(self.origin, event)
+        return check_back(event)
 
     def _ingest_run(self, messages: Sequence[Message], start: int, now_ms: int, room: int) -> int:
         """Ingest from `start` while one policy counts and there is room; the index reached."""
-        read, until = self._judge_from(messages[start].offset())
-        is_replay = messages[start].offset() < self.position.next_offset
-        watermark_ms, cursor = self.position.watermark_ms, self.position.cursor
-        accepted: list[Entry] = []
-        stop = len(messages)
-        for index in range(start, stop):
-            message = messages[index]
-            offset = message.offset()
-            if offset >= until:
-                stop = index
-                break
-            fate = read(
-                message.headers() or [],
-                message.key(),
-                message.value(),
-                message.timestamp()[1],
-                offset,
-            )
-            if not isinstance(fate, Rejection) and (
-                fate[0] > watermark_ms or (fate[0] == watermark_ms and offset > cursor)
-            ):
-                accepted.append(fate)
-            elif not is_replay and not self._end_newcomer(message, fate, now_ms, room):
-                stop = index
-                break
-        self.store.put(accepted)
-        if stop > start:
-            self.next_offset = messages[stop - 1].offset() + 1
-            self.read_ms = messages[stop - 1].timestamp()[1]
-        return stop
-
-    def _judge_from(self, offset: int) -> tuple[Callable[..., Entry | Rejection], int]:
-        """Who judges the record at `offset`, and the offset at which that or the replay ends."""
-        read, until = self._judges.at(offset)
-        if offset < self.position.next_offset:
-            until = min(until, self.position.next_offset)
-        return read, until
-
-    def _end_newcomer(
-        self, message: Message, fate: Entry | Rejection, now_ms: int, room: int
-    ) -> bool:
-        """A record that ends at ingestion; False when it must wait."""
-        if len(self._newcomers) >= room:
-            return False
-        if isinstance(fate, Rejection):
-            letter = DeadLetter(
-                message.offset(),
-                None,
-                fate,
-                message.key(),
-                message.value(),
-                message.headers() or [],
-            )
-            self._newcomers.dead_letters.append(letter)
-            return True
-        if fate[0] > now_ms:
-            self.waits_for_clock = True
-            return False
-        self._newcomers.deliveries.append(fate)
-        return True
+        run = messages[start : start + JUDGED_AT_ONCE]
+        turn = Turn(now_ms, room, self.position.mark, self.position.next_offset)
+        admitted = self._admission.admit(run, turn)
+        self.waits_for_clock = admitted.waits_for_clock
+        entries = admitted.entries
+        if entries and entries[0][1] < self._stored_below:
+            entries = [entry for entry in entries if entry[1] >= self._stored_below]
+        self.store.put(entries)
+        if admitted.taken:
+            last = run[admitted.taken - 1]
+            self.next_offset, self.read_ms = last.offset() + 1, last.timestamp()[1]
+        return start + admitted.taken

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from proxy.body import GONE, Delivery
-from proxy.protocol import Rejection
+from proxy.rejection import Rejection
 
 MISSING_FOR_MS: Final = 5_000
 """A topic created meanwhile is found after this time at the latest."""
@@ -90,7 +90,7 @@ class Targets:
 
     def why_not(self, entry: Delivery) -> Rejection:
         """The reason why this entry cannot be delivered to its target."""
-        _due_ms, _offset, target, partition, *_ = entry
+        target, partition = entry.target, entry.partition
         if partition == GONE:
             return _body_gone(target)
         return self._refused.get(target) or Rejection(
@@ -98,6 +98,10 @@ class Targets:
             f"timer-partition is {partition}, but {target} has partitions 0 to "
             f"{self.partitions[target] - 1}",
         )
+
+    def refusal_of(self, topic: str) -> Rejection | None:
+        """Why nothing can be written to this topic; None where it can."""
+        return self._refused.get(topic)
 
     def _ask(self, topics: list[str], now_ms: int) -> None:
         answers = self._admin.describe_topics(

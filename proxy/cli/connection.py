@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
 
 from proxy.errors import BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
-from proxy.protocol import UNREADABLE
+from proxy.headers import UNREADABLE
 from proxy.settings import Settings
 
 UNREACHABLE = frozenset(

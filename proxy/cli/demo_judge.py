@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.cli.demo_plan import DEMO_ID, Wanted
-from proxy.protocol import DUE, ERROR, ORIGIN, PREFIX
+from proxy.headers import DUE, ERROR, ORIGIN, PREFIX
 
 
 @dataclass(frozen=True, slots=True)

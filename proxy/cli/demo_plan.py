@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from proxy.protocol import DELAY, DELIVER_AT, KEY, LEVEL, PARTITION, TOPIC
+from proxy.headers import DELAY, DELIVER_AT, KEY, LEVEL, PARTITION, TOPIC
 from proxy.settings import Settings
 
 ORDERS = "demo-orders"

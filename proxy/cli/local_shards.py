@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.body import Delivery, LeftInKafka, body_bytes, delivery, is_stub
+from proxy.body import Delivery, LeftInKafka, body_bytes, is_stub
+from proxy.entries import opened, target_of
 from proxy.errors import ProxyError
 from storage.errors import StorageError
 from storage.inspection import Verdict
@@ -56,9 +57,10 @@ class LocalShard:
 
 
 def _opened(entry: Entry) -> Delivery | LeftInKafka:
-    if is_stub(entry[3]):
-        return LeftInKafka(*entry[:3], body_bytes(entry[3]))
-    return delivery(entry)
+    due_ms, offset, target, body = entry
+    if is_stub(body):
+        return LeftInKafka(due_ms, offset, target_of(target), body_bytes(body))
+    return opened(entry)
 
 
 def local_shards(data_dir: Path) -> list[LocalShard]:

@@ -11,7 +11,7 @@ from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
 from proxy.errors import BrokerUnreachable
-from proxy.protocol import DELAY, DELIVER_AT, LEVEL, TOPIC
+from proxy.headers import DELAY, DELIVER_AT, LEVEL, TOPIC
 from proxy.settings import Settings
 from proxy.times import parse_delay_ms, parse_instant_ms
 

@@ -83,13 +83,12 @@ def _entry_json(shard: LocalShard, entry: Delivery | LeftInKafka) -> dict[str, A
     shown = {"shard": shard.name, "offset": offset, "due_ms": due_ms, "target": target}
     if isinstance(entry, LeftInKafka):
         return {**shown, "bytes_in_kafka": entry.size_bytes}
-    _due_ms, _offset, _target, partition, key, value, headers = entry
     return {
         **shown,
-        "partition": None if partition < 0 else partition,
-        "key": _text(key),
-        "value": _text(value),
-        "headers": {name: _text(raw) for name, raw in headers or []},
+        "partition": None if entry.partition < 0 else entry.partition,
+        "key": _text(entry.key),
+        "value": _text(entry.value),
+        "headers": {name: _text(raw) for name, raw in entry.headers},
     }
 
 

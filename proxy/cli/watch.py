@@ -20,7 +20,7 @@ from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.output import say, say_json, shown_bytes, shown_time
 from proxy.cli.stopping import StopAsked, stop_raises
 from proxy.clock import wall_clock_ms
-from proxy.protocol import DUE, ORIGIN
+from proxy.headers import DUE, ORIGIN
 from proxy.settings import Settings
 
 

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import KafkaError
@@ -14,6 +15,7 @@ from proxy.policy import Policy
 from storage.kinds import KINDS, Kind
 from storage.store import Store
 from tests.support.executors import AtOnce, WhenAsked
+from tests.support.lives import Lives
 from tests.support.local_store import store_in
 from tests.support.manual_clock import START_MS
 from tests.support.stand_in import INGRESS, kafka_error
@@ -22,17 +24,49 @@ from tests.support.world import World
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
 StoreOpener = Callable[[int, Position], Store]
+POLICY = Policy(
+    levels_ms=(5, 10, 40),
+    max_delay_ms=60,
+    roll_after_ms=12,
+    retry_first_level=1,
+    retry_max_attempts=3,
+    immunity_ms=6,
+    check_interval_ms=10,
+    max_checks=2,
+)
 COMMITS = (None, AtOnce(), WhenAsked())
 """Each turn ends with its transaction, or the next one confirms it: committed long since, or just
 then."""
 
-requests = st.one_of(
+ids = st.sampled_from(["a", "b"])
+times: st.SearchStrategy[dict[str, str]] = st.one_of(
     st.integers(-2, 12).map(lambda ms: {"timer-deliver-at": str(START_MS + ms)}),
     st.integers(0, 6).map(lambda ms: {"timer-delay": str(ms)}),
     st.integers(0, 80).map(lambda ms: {"timer-delay": str(ms)}),
     st.integers(0, 3).map(lambda level: {"timer-level": str(level)}),
     st.just({}),
+)
+requests = st.one_of(
+    times,
     st.just({"timer-delay": "soon"}),
+    st.builds(lambda time, ident: {**time, "timer-id": ident}, times, ids),
+    st.builds(lambda time, ident: {**time, "timer-id": ident}, times, ids),
+    ids.map(lambda ident: {"timer-cancel": ident}),
+    st.builds(
+        lambda time, ident: {
+            **time,
+            "timer-id": ident,
+            "timer-transaction": "prepare",
+            "timer-check-topic": "checks",
+        },
+        times,
+        ids,
+    ),
+    st.builds(
+        lambda ident, what: {"timer-id": ident, "timer-transaction": what},
+        ids,
+        st.sampled_from(["commit", "rollback"]),
+    ),
 )
 sends = st.tuples(
     st.just("send"),
@@ -74,7 +108,8 @@ def perform(world: World, step: tuple[object, ...]) -> None:
     """Let one thing happen to the world."""
     match step:
         case ("send", dict() as request, str() as target, int() as partition):
-            world.send({"timer-topic": target, **request}, partition=partition)
+            value = f"{partition}/{world.kafka.end(partition)}".encode()
+            world.send({"timer-topic": target, **request}, value=value, partition=partition)
         case ("turn", int() as times):
             world.turn(times)
         case ("pass", int() as elapsed_ms):
@@ -91,9 +126,9 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("bodies", str() as kept):
             world.crash()
             world.bodies = kept
-        case ("policy", int() as max_delay_ms):
+        case ("policy", dict() as changes):
             world.crash()
-            world.policy = Policy(max_delay_ms=max_delay_ms)
+            world.policy = replace(world.policy, **changes)
 
 
 def check_never_early(world: World) -> None:
@@ -105,9 +140,23 @@ def check_never_early(world: World) -> None:
 
 
 def check_conservation(world: World) -> None:
-    """Every ingress record has ended in exactly one place."""
+    """Every ingress record has ended in exactly one place, each as the log's order says."""
     asked = [f"{INGRESS}/{r.partition()}/{r.offset()}" for r in world.kafka.read(INGRESS)]
-    assert sorted(world.ends()) == sorted(asked)
+    ends = world.ends()
+    assert sorted(origin for origin, _, _ in ends) == sorted(asked)
+    said = {origin: (what, detail) for origin, what, detail in ends}
+    for partition in range(PARTITIONS):
+        lives = Lives(f"{INGRESS}/{partition}/", said)
+        for record in world.kafka.logs[INGRESS, partition]:
+            lives.replay(record.offset(), record)
+        assert list(lives.judge()) == []
+
+
+def check_check_backs(world: World) -> None:
+    """No half message is asked about twice for the same time, or more often than is allowed."""
+    asked = [(r.value(), int(r.header("timer-check") or b"0")) for r in world.kafka.read("checks")]
+    assert len(asked) == len(set(asked))
+    assert all(1 <= check <= POLICY.max_checks for _, check in asked)
 
 
 def run(
@@ -117,19 +166,20 @@ def run(
     commits: Executor | None = None,
 ) -> None:
     """Play the script, then let time pass until everything must have ended."""
-    world = World(PARTITIONS, open_store, limit, TARGETS, commits)
-    world.policy = Policy(levels_ms=(5, 10, 40), max_delay_ms=60)
+    world = World(PARTITIONS, open_store, limit, (*TARGETS, "checks"), commits)
+    world.policy = POLICY
     try:
         for step in script:
             perform(world, step)
         world.kafka.commit_faults.clear()
-        for _ in range(4):
+        for _ in range(6):
             world.time.pass_ms(120)
             world.settle()
     finally:
         world.crash()  # an open RocksDB still writes while its folder is removed
     check_conservation(world)
     check_never_early(world)
+    check_check_backs(world)
 
 
 @settings(max_examples=300, deadline=None)

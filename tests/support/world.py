@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ from proxy.errors import StartOverRefused
 from proxy.fetched_bodies import FetchedBodies
 from proxy.ingress import Ingress
 from proxy.ingress_lookup import IngressLookup
+from proxy.message import Message
 from proxy.metrics import Metrics
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy import Policy
@@ -21,9 +23,11 @@ from proxy.recovery import Judge, Recovery
 from proxy.schedule import Shard
 from proxy.targets import Targets
 from proxy.topics import TopicFacts
+from storage.register import Register
 from storage.store import Store
 from tests.support.executors import AtOnce
 from tests.support.manual_clock import ManualTime
+from tests.support.memory_register import MemoryRegister
 from tests.support.memory_store import MemoryStore
 from tests.support.stand_in import (
     INGRESS,
@@ -74,6 +78,7 @@ class World:
         limit: int = 10_000,
         targets: tuple[str, ...] = ("orders",),
         commits: Executor | None = None,
+        open_register: Callable[[int, Position], Register] | None = None,
     ) -> None:
         self.time = ManualTime()
         self.kafka = StandInKafka(partitions, lambda: self.time.wall_now_ms)
@@ -87,6 +92,7 @@ class World:
         self.bodies = "local"
         self._holds_stubs = False
         self._open_store = open_store or (lambda _p, _at: MemoryStore())
+        self._open_register = open_register or (lambda _p, _at: MemoryRegister())
         self._limits = Limits(limit, 0)
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._pipeline: Pipeline | None = None
@@ -144,7 +150,7 @@ class World:
         """SIGKILL: memory is gone; files are as they are."""
         if self._pipeline is not None:
             for shard in self._pipeline.shards.values():
-                shard.store.close()
+                shard.close()
         self._pipeline = None
 
     def stop(self) -> None:
@@ -163,21 +169,32 @@ class World:
             cast(bytes, record.header("timer-origin")).decode() for record in self.kafka.read(topic)
         ]
 
-    def ends(self) -> Iterator[str]:
-        """Origins of everything that has ended, wherever."""
-        for topic in (*self.kafka.topics, DEAD_LETTERS):
-            yield from self.origins(topic)
+    def ends(self) -> list[tuple[str, str, str]]:
+        """How everything ended that has: origin, `delivered` or the outcome, its detail."""
+        delivered = [
+            (origin.decode(), "delivered", "")
+            for topic in self.kafka.topics
+            for record in self.kafka.read(topic)
+            if (origin := record.header("timer-origin"))
+        ]
+        said = [json.loads(record.value() or b"") for record in self.kafka.read(OUTCOMES)]
+        return delivered + [(o["origin"], o["outcome"], o["detail"]) for o in said]
 
     def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
         puts_stubs = self.bodies == "kafka"
         self._holds_stubs |= puts_stubs
         if not self._holds_stubs:
             return store
-        lookup = IngressLookup(
+        read_back = partial(self._lookup().read, partition)
+        return FetchedBodies(store, read_back, judge, puts_stubs=puts_stubs, now_s=lambda: 0.0)
+
+    def _lookup(self) -> IngressLookup:
+        return IngressLookup(
             lambda: cast(Any, StandInReader(self.kafka)), INGRESS, lambda: None, lambda: 0.0
         )
-        read_back = partial(lookup.read, partition)
-        return FetchedBodies(store, read_back, judge, puts_stubs=puts_stubs, now_s=lambda: 0.0)
+
+    def _read_back(self, partition: int, offsets: Sequence[int]) -> Mapping[int, Message]:
+        return self._lookup().read(partition, offsets, 100)
 
     def _start(self) -> Pipeline:
         digest = self.policies.ensure(self.policy)
@@ -192,6 +209,8 @@ class World:
             self._open_store,
             lambda _: self.has_local_state,
             self._with_bodies,
+            self._open_register,
+            self._read_back,
         )
         publisher = Publisher(
             cast(Any, StandInProducer(self.kafka)),
@@ -200,6 +219,7 @@ class World:
             OUTCOMES,
             lambda: None,
             self._commits,
+            self.policy.retry_of("publish"),
         )
         pipeline = Pipeline(
             ingress,

@@ -8,7 +8,7 @@ from proxy.body import (
     Content,
     asks_for_partition,
     body_bytes,
-    delivery,
+    content_of,
     is_stub,
     packer,
     stub,
@@ -27,7 +27,7 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
     entries = [(5, offset, "orders", pack(content)) for offset, content in enumerate(batch)]
     in_a_row = [(*content[:3], list(content[3])) for content in unpacked(entries)]
     assert in_a_row == batch
-    assert [delivery(entry)[3:] for entry in entries] == batch
+    assert [content_of(entry[3]) for entry in entries] == batch
 
 
 @given(contents)

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.cli.demo_judge import Arrival, Sent, Verdict, judge
 from proxy.cli.demo_plan import DEMO_ID, Wanted, make_plan
-from proxy.protocol import REASONS
+from proxy.rejection import REASONS
 from proxy.settings import Settings
 
 DEAD_LETTERS = "timer.dead-letters"

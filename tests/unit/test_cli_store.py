@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.body import Delivery, packer, stub
+from proxy.body import packer, stub
 from proxy.checkpoint import Position
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
+from proxy.entries import opened
 from proxy.local_state import LocalState
 from storage.opening import Committed, open_store
 from storage.options import Options
@@ -19,14 +20,22 @@ from storage.store import Entry
 
 NOW_MS = 1_000_000
 DAY_MS = 86_400_000
-DELIVERIES = [
-    Delivery(
-        NOW_MS + 5_000, 0, "orders", -1, b"k", b"v", [("timer-topic", b"orders"), ("a", b"\xff")]
-    ),
-    Delivery(NOW_MS + 90_000, 1, "payments", 2, None, None, []),
-    Delivery(NOW_MS + 2 * DAY_MS, 2, "orders", -1, b"k", b"w", []),
+
+
+ENTRIES: list[Entry] = [
+    (due_ms, offset, target, packer()(content))
+    for due_ms, offset, target, content in (
+        (
+            NOW_MS + 5_000,
+            0,
+            "orders",
+            (-1, b"k", b"v", [("timer-topic", b"orders"), ("a", b"\xff")]),
+        ),
+        (NOW_MS + 90_000, 1, "payments", (2, None, None, [])),
+        (NOW_MS + 2 * DAY_MS, 2, "orders", (-1, b"k", b"w", [])),
+    )
 ]
-ENTRIES: list[Entry] = [(*made[:3], packer()(made[3:])) for made in DELIVERIES]
+DELIVERIES = [opened(entry) for entry in ENTRIES]
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -155,7 +164,8 @@ def test_pending_on_disk_counts_by_target_and_by_due(
 
 def test_a_due_at_the_edge_counts_to_the_nearer_span() -> None:
     dues_ms = (-1, 0, 60_000, 60_001, 8 * DAY_MS)
-    entries = [Delivery(due_ms, 0, "t", -1, None, None, []) for due_ms in dues_ms]
+    body = packer()((-1, None, None, []))
+    entries = [opened((due_ms, 0, "t", body)) for due_ms in dues_ms]
     assert count_entries(entries, 0)[1] == {
         "overdue": 2,
         "within a minute": 1,

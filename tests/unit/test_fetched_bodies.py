@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from proxy import fetched_bodies
-from proxy.body import GONE, delivery, is_stub
+from proxy.body import GONE, content_of, is_stub
 from proxy.fetched_bodies import FetchedBodies, _chunk
+from proxy.judges import Judges
 from proxy.message import Message
 from proxy.policy import Policy
 from proxy.protocol import RequestReader
-from proxy.schedule import Judges
 from storage.store import Entry
 from tests.support.memory_store import MemoryStore
 from tests.support.stand_in import INGRESS, Record, StandInKafka
@@ -179,7 +179,7 @@ def test_a_record_that_is_gone_keeps_its_place_and_asks_for_an_impossible_partit
     shelf.gone = {1}
     found = shelf.store.due(NOW_MS, 9).entries
     assert [entry[:3] for entry in found] == [entry[:3] for entry in entries]
-    assert delivery(found[1])[3:] == (GONE, None, None, [])
+    assert content_of(found[1][3]) == (GONE, None, None, [])
 
 
 def test_another_record_in_its_place_is_never_delivered(shelf: Shelf) -> None:

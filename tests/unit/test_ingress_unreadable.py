@@ -8,7 +8,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from proxy.ingress import Fetched
 from proxy.message import Message
 from proxy.policy import Policy
-from proxy.protocol import Rejection, RequestReader
+from proxy.protocol import RequestReader
+from proxy.rejection import Rejection
 
 
 class OnceFailing:

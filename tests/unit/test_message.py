@@ -2,13 +2,13 @@
 
 from proxy.body import Delivery, Headers
 from proxy.message import DeadLetter, dead_entry, dead_letter_headers
-from proxy.protocol import Rejection
+from proxy.rejection import Rejection
 
 
 def test_an_undeliverable_entry_becomes_the_record_it_was() -> None:
     reason = Rejection("target-unknown", "no such topic")
     asked: Headers = [("timer-topic", b"x"), ("timer-key", b"new"), ("timer-ingress-key", b"own")]
-    letter = dead_entry(Delivery(5, 7, "x", -1, b"new", b"v", asked), reason)
+    letter = dead_entry(Delivery(5, 7, "x", -1, b"new", b"v", asked, 7, 5, 5), reason)
     assert letter == DeadLetter(7, 5, reason, b"own", b"v", asked[:2])
 
 

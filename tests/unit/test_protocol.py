@@ -2,9 +2,11 @@
 
 import pytest
 
-from proxy.body import delivery
+from proxy.entries import opened
+from proxy.fates import entry_of
 from proxy.policy import Policy
-from proxy.protocol import REASONS, Rejection, RequestReader
+from proxy.protocol import RequestReader
+from proxy.rejection import REASONS, Rejection
 from storage.store import Entry
 
 TIMESTAMP_MS = 1_800_000_000_000
@@ -19,7 +21,8 @@ def read(
 ) -> Entry | Rejection:
     headers: Headers = [*([("timer-topic", target)] if target is not None else []), *asked]
     reader = RequestReader(policy or Policy())
-    return reader.read(headers, b"key", b"value", timestamp_ms, 7)
+    fate = reader.read(headers, b"key", b"value", timestamp_ms, 7)
+    return fate if isinstance(fate, Rejection) else entry_of(fate) or pytest.fail(f"{fate}")
 
 
 def due_ms(*asked: tuple[str, bytes | None], **rest: int) -> object:
@@ -176,7 +179,7 @@ def test_an_unreadable_partition_is_refused(text: bytes | None) -> None:
 def test_key_and_partition_of_the_target_can_be_asked_for() -> None:
     fate = read(("timer-key", b"other"), ("timer-partition", b"3"))
     assert not isinstance(fate, Rejection)
-    assert delivery(fate)[3:5] == (3, b"other")
+    assert opened(fate)[3:5] == (3, b"other")
 
 
 def test_a_misspelt_request_is_refused_with_the_nearest_name_and_never_fires_early() -> None:

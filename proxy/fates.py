@@ -1,0 +1,78 @@
+"""What an ingress record turns out to be when it is read (DESIGN 2, 5.3).
+
+Most are a plain `Entry`. All are values, and pure functions of the record and the policy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from proxy.rejection import Rejection
+from storage.store import Entry
+
+
+class Known(NamedTuple):
+    """An entry that others may refer to, or that goes on from an earlier one.
+
+    hop_from: offset of the entry that the proxy rewrote as this record; None: a producer's own.
+    """
+
+    entry: Entry
+    ident: bytes | None
+    hop_from: int | None
+    due_ms: int
+    rolls: bool
+
+
+class Stray(NamedTuple):
+    """A record that the proxy itself wrote, and that today's policy rejects."""
+
+    rejection: Rejection
+    ident: bytes | None
+    hop_from: int
+
+
+class Cancel(NamedTuple):
+    """Whatever pends with this id is not to be delivered."""
+
+    ident: bytes
+
+
+class Prepare(NamedTuple):
+    """A half message. `entry` fires when it has been committed, by its own due.
+
+    Check k of `max_checks` is at first_check_ms + (k - 1) * interval_ms; one interval after the
+    last it expires. No check_topic: nobody is asked.
+    """
+
+    ident: bytes
+    entry: Entry
+    due_ms: int
+    rolls: bool
+    check_topic: str | None
+    first_check_ms: int
+    interval_ms: int
+    max_checks: int
+
+    @property
+    def expires_ms(self) -> int:
+        """When nobody has decided it by then, it ends."""
+        return self.first_check_ms + self.max_checks * self.interval_ms
+
+
+class Decision(NamedTuple):
+    """What becomes of a half message: `commit`, `rollback`, or the proxy's own `expire`."""
+
+    ident: bytes
+    what: str
+    hop_from: int | None
+
+
+def entry_of(fate: Fate) -> Entry | None:
+    """The entry that the schedule keeps of a record, if any."""
+    if isinstance(fate, Known):
+        return fate.entry
+    return fate if type(fate) is tuple else None  # type: ignore[return-value]
+
+
+Fate: TypeAlias = Entry | Rejection | Known | Stray | Cancel | Prepare | Decision

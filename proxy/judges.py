@@ -1,0 +1,30 @@
+"""Who judges a record: each policy from its first offset on (DESIGN 5.3)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from proxy.checkpoint import LAST_OFFSET
+from proxy.fates import Fate
+from proxy.message import Message
+from proxy.protocol import RequestReader
+
+
+class Judges:
+    """Request readers by the first offset that each judges."""
+
+    def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
+        self._readers = list(readers)
+
+    def at(self, offset: int) -> tuple[Callable[..., Fate], int]:
+        """The judge of the record at `offset`, and the first offset that another judges."""
+        index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
+        until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
+        return self._readers[index][1].read, until
+
+    def judge(self, message: Message) -> Fate:
+        """One record's fate, which is the same whenever it is asked for."""
+        offset = message.offset()
+        headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
+        return self.at(offset)[0](headers, message.key(), message.value(), timestamp_ms, offset)

@@ -1,0 +1,41 @@
+"""Why a record goes to the dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a record goes to the dead letters: a code of `REASONS` and a sentence."""
+
+    code: str
+    detail: str
+
+
+REASONS: Final = {
+    "header-unreadable": "the record's headers cannot be read",
+    "header-unknown": "a header begins with timer- but is none of the protocol's",
+    "header-unsupported": "a header of the protocol that did not count yet when the record came",
+    "target-missing": "no timer-topic header",
+    "target-illegal": "timer-topic, timer-check-topic or a retry topic is no legal topic name",
+    "target-refused": "the target is the proxy's own, internal, denied or not allowed",
+    "time-unreadable": "a header with a time cannot be read, or no timestamp to add to",
+    "level-unknown": "timer-level is not a whole number",
+    "delay-too-long": "the due time lies beyond max_delay",
+    "id-bad": "timer-id or timer-cancel is empty or too long, or an id is missing where one is due",
+    "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",
+    "transaction-bad": "timer-transaction is none of prepare, commit and rollback",
+    "hop-bad": "a timer-hop- header, which the proxy alone writes, cannot be read",
+    "partition-bad": "timer-partition is not a number, or the target has no such partition",
+    "target-unknown": "the target topic does not exist on the broker, after all retries",
+    "too-large": "the target topic does not take records of this size",
+    "not-authorised": "the proxy may not write to the target topic, after all retries",
+    "publish-failed": "the broker refused the record for another reason; the detail says which",
+    "body-gone": "the ingress had deleted the record before it could be read back",
+    "transaction-expired": "a half message that nobody committed or rolled back after all checks",
+    "overdue": "the setting release.overdue has records this late set aside",
+}
+"""Every code that `timer-error` can carry. The last seven, and a partition beyond the target's, are
+judged when the record fires, the others when it is ingested."""
