@@ -73,12 +73,12 @@ class Translator:
         Never raises: what cannot be read is a Rejection that names the foreign header.
         """
         asked = dict(headers)
-        is_bare = self.triggers.isdisjoint(asked)
-        if (is_bare and not (value is None and self.deletions)) or CANCEL in asked:
+        if self.triggers.isdisjoint(asked) and not (value is None and self.deletions):
             return headers, key, value
-        record = ForeignRecord(asked, key, value, is_bare=is_bare)
+        if CANCEL in asked:
+            return headers, key, value
         try:
-            ask = _one_request(self._asks(record))
+            ask = _one_request(self._asks(ForeignRecord(asked, key, value)))
         except Refused as refused:
             return Rejection(refused.code, refused.detail)
         if ask:
@@ -86,7 +86,7 @@ class Translator:
         return headers, key, value
 
     def _asks(self, record: ForeignRecord) -> list[Ask]:
-        if record.is_bare:
+        if self.triggers.isdisjoint(record.headers):
             return [record.cancel()] if etf1.is_deletion(record) else []
         return [
             reader(record)
@@ -111,6 +111,8 @@ def alias_reader(names: tuple[str, ...]) -> Translator:
 
 def _one_request(asks: list[Ask]) -> Ask:
     """What all readers ask for together; Refused where two want different things."""
+    if len(asks) == 1:
+        return asks[0]
     said: dict[str, tuple[str, bytes | None, str]] = {}
     for ask in asks:
         for name, (value, source) in ask.items():

@@ -16,8 +16,8 @@ HEADERS: Final = frozenset({EPOCH, TARGET_TOPIC, TARGET_KEY})
 
 
 def read(record: ForeignRecord) -> Ask:
-    """A null value cancels, unless one of our own request headers makes it a value to deliver."""
-    if record.value is None and not record.has_own_request:
+    """A null value cancels, unless one of our own request headers makes it one to deliver."""
+    if is_deletion(record):
         return record.cancel()
     return (
         record.target(TARGET_TOPIC)
@@ -28,5 +28,5 @@ def read(record: ForeignRecord) -> Ask:
 
 
 def is_deletion(record: ForeignRecord) -> bool:
-    """Whether a record without any foreign header is what etf1's client sends to delete."""
-    return record.value is None and record.is_bare and not record.has_own_request
+    """Whether a record is what etf1 takes for the end of a schedule."""
+    return record.value is None and not record.has_own_request

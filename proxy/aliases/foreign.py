@@ -45,25 +45,16 @@ class Refused(Exception):
 
 
 class ForeignRecord:
-    """One ingress record: `headers` with the last value of each name, `key` and `value`.
+    """One ingress record: `headers` with the last value of each name, `key` and `value`."""
 
-    `is_bare` says that it carries no header of any enabled alias.
-    """
-
-    __slots__ = ("headers", "is_bare", "key", "value")
+    __slots__ = ("headers", "key", "value")
 
     def __init__(
-        self,
-        headers: dict[str, bytes | None],
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        is_bare: bool = False,
+        self, headers: dict[str, bytes | None], key: bytes | None, value: bytes | None
     ) -> None:
         self.headers = headers
         self.key = key
         self.value = value
-        self.is_bare = is_bare
 
     @property
     def has_own_request(self) -> bool:

@@ -3,7 +3,8 @@
 Source: apache/rocketmq, common/.../message/MessageConst.java (the names),
 broker/.../util/HookUtils.java (the level beats TIMER_DELAY_SEC, that TIMER_DELAY_MS, that
 TIMER_DELIVER_MS; a level of 0 or less is none; what has passed fires at once),
-store/.../timer/TimerMessageStore.java (a delete names the UNIQ_KEY, since 5.3 as topic+UNIQ_KEY).
+store/.../timer/TimerMessageStore.java (a delete names the UNIQ_KEY, newer versions the topic, `+`
+and the UNIQ_KEY).
 `__STARTDELIVERTIME`: Tencent Cloud TDMQ for RocketMQ, "Scheduled and delayed messages", 4.x client.
 """
 

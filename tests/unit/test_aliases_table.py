@@ -106,6 +106,13 @@ ETF1 = [
         LEFT_ALONE,
         value=None,
     ),
+    Row(
+        "etf1",
+        "a null value with one of our own request headers is a value to deliver",
+        f"{SCHEDULE} | timer-topic: orders",
+        SCHEDULED.removeprefix("timer-topic: videos | "),
+        value=None,
+    ),
     Row("etf1", "a schedule that does not say where is refused", WHEN, "target-missing"),
     Row("etf1", NO_EPOCH, WHERE, "time-unreadable"),
     *(
@@ -332,7 +339,7 @@ SPRING = [
         ),
         *(
             ("a due time in text is refused", f"{BACKOFF}: {value}", "time-unreadable")
-            for value in ("1767258000123", "17672580", "", "null")
+            for value in ("1767258000123", "17672580", "0x" + 10 * "00", "", "null")
         ),
     ]
 ]
