@@ -50,11 +50,11 @@ REQUESTS: Final = PLAIN_REQUESTS | {
     CHECK_TOPIC,
     CHECK_IMMUNITY,
 }
-STAMPS: Final = frozenset({ORIGIN, DUE, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
+STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
 """A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
 HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT})
-PLAIN: Final = PLAIN_REQUESTS | STAMPS
+PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""
-KNOWN: Final = REQUESTS | STAMPS | HOPS | {FIRST_ORIGIN}
+KNOWN: Final = REQUESTS | STAMPS | HOPS
 SINCE_2: Final = KNOWN - PLAIN - {FIRST_ORIGIN}
 """Refused by policies of the first protocol, which did not serve them."""

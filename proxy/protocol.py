@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from proxy.aliases import alias_reader
 from proxy.body import Headers, packer
 from proxy.due_times import DueTimes
 from proxy.entries import Purpose, marked, with_purpose
 from proxy.fates import Fate
 from proxy.headers import (
     CANCEL,
+    HOP_FROM,
     INGRESS_KEY,
     KEY,
     KNOWN,
@@ -41,6 +43,7 @@ class RequestReader:
         self._pack = packer()
         self._names, self._times = TargetNames(policy), DueTimes(policy)
         self._special = SpecialRequests(policy, self._names, self._times, self._pack)
+        self._foreign = alias_reader(policy.aliases) if policy.aliases else None
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(
@@ -57,6 +60,12 @@ class RequestReader:
         and a dead letter shows what was really asked.
         """
         asked = dict(headers)
+        if self._foreign is not None and HOP_FROM not in asked:
+            translated = self._foreign.translate(headers, key, value)
+            if isinstance(translated, Rejection):
+                return translated
+            headers, key, value = translated
+            asked = dict(headers)
         if not asked.keys() <= PLAIN:
             ours = [name for name in asked if name[:6] == PREFIX and name not in PLAIN]
             if ours:

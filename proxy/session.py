@@ -7,7 +7,7 @@ as a whole, and the next one recovers its shards from the broker (DESIGN 5.6).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,10 +28,11 @@ from proxy.kafka_config import (
     producer_config,
 )
 from proxy.local_state import LocalState
+from proxy.message import Message
 from proxy.metrics import Metrics
 from proxy.orphans import OrphanWatch, visit_group
 from proxy.pipeline import Limits, Pipeline
-from proxy.policy import Policy
+from proxy.policy_of import policy_of
 from proxy.policy_topic import PolicyTopic
 from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
@@ -39,25 +40,16 @@ from proxy.reporting import Reporter
 from proxy.settings import Settings
 from proxy.status import StatusBoard
 from proxy.targets import Targets
-from proxy.topics import describe_topic
+from proxy.topics import describe_topic, retention_ms
 from storage.options import Options
 from storage.store import Store
 
+HALF_REACH: Final = 500
+"""Half messages that nobody decides lie close together: so many records are read through."""
 REPORT_EVERY_S: Final = 0.25
 WEIGH_EVERY_S: Final = 10.0
 
 log = structlog.get_logger(__name__)
-
-
-def policy_of(settings: Settings) -> Policy:
-    """The fate-deciding part of the settings."""
-    return Policy(
-        levels_ms=settings.levels_ms,
-        max_delay_ms=settings.max_delay_ms,
-        allow=settings.targets.allow,
-        deny=settings.targets.deny,
-        own_topics=settings.topics.own,
-    )
 
 
 class Session:
@@ -74,7 +66,8 @@ class Session:
         admin = AdminClient(common_config(settings))
         self._topic = describe_topic(names.ingress, admin)
         self._policies = PolicyTopic(common_config(settings), names.settings, settings.group_id)
-        digest = self._policies.ensure(policy_of(settings))
+        policy = policy_of(settings, retention_ms(names.ingress, admin))
+        digest = self._policies.ensure(policy)
         self._reporter = Reporter(names.ingress, clock, metrics, board)
         self._publisher = Publisher(
             Producer(producer_config(settings, worker)),
@@ -83,6 +76,7 @@ class Session:
             names.outcomes,
             self._reporter.beat,
             CommitThread(),
+            policy.retry_of(""),
             is_compressing=is_compressing(settings),
         )
         self._metrics = metrics
@@ -107,6 +101,8 @@ class Session:
             self._local.open,
             self._local.exists,
             self._with_bodies,
+            self._local.open_register,
+            self._read_halves,
         )
         consumer = Consumer(consumer_config(settings, worker))
         self._ingress = Ingress(consumer, names.ingress)
@@ -179,6 +175,9 @@ class Session:
             return store
         read_back = partial(self._lookup.read, partition)
         return FetchedBodies(store, read_back, judge, puts_stubs=self._puts_stubs)
+
+    def _read_halves(self, partition: int, offsets: Sequence[int]) -> Mapping[int, Message]:
+        return self._lookup.read(partition, offsets, HALF_REACH)
 
     def _note_first_commit(self, partition: int) -> None:
         self._policies.mark_served(self._topic, partition)

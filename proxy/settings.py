@@ -10,8 +10,9 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -24,6 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from proxy.aliases import KNOWN_ALIASES
 from proxy.times import parse_delay_ms, parse_levels
 
 T = TypeVar("T")
@@ -91,6 +93,15 @@ def _check_topic(name: str) -> str:
     return name
 
 
+def _known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in KNOWN_ALIASES:
+            near = get_close_matches(name, KNOWN_ALIASES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
+            raise ValueError(f"{name!r} is no scheduler whose headers are understood: {hint}")
+    return tuple(sorted(set(names)))
+
+
 def _not_owned(name: str) -> str:
     if why := OWNED_BY_THE_PROXY.get(name):
         raise ValueError(f"the proxy sets this itself: {why}")
@@ -124,6 +135,8 @@ class TopicSettings(Section):
     dead_letters: str = "timer.dead-letters"
     outcomes: str = "timer.outcomes"
     settings: str = "timer.settings"
+    retry_prefix: str = "retry."
+    dlq_prefix: str = "dlq."
     create: bool = True
     partitions: int = Field(4, ge=1, le=10_000)
 
@@ -148,14 +161,35 @@ class WheelSettings(Section):
     slots: int = Field(604_800, ge=2, le=10_000_000)
 
 
+class RetryGroupSettings(Section):
+    """How one consumer group's records are retried: at the levels, or after delays of its own.
+
+    `exponential`: first_delay, doubled with each failure, at most max_delay. `custom`: `delays`, of
+    which the last counts for all further ones.
+    """
+
+    policy: Literal["levels", "exponential", "custom"] = "levels"
+    first_level: int | None = Field(None, ge=1, le=1000)
+    max_attempts: int | None = Field(None, ge=1, le=1000)
+    first_delay_ms: DurationMs = Field(5_000, alias="first_delay")
+    max_delay_ms: DurationMs = Field(7_200_000, alias="max_delay")
+    delays_ms: Annotated[tuple[int, ...], NoDecode, BeforeValidator(_levels_ms)] = Field(
+        (), alias="delays", max_length=1000
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RetryGroupSettings":
+        if (self.policy == "custom") != bool(self.delays_ms):
+            raise ValueError("`delays` belong to `policy: custom`, which needs them (1s 10s 1m)")
+        return self
+
+
 class RetrySettings(Section):
-    """Where consumer retries start in the level table, and when they end in a dead letter."""
+    """When what failed is tried again: records of consumers, and what could not be published."""
 
     first_level: int = Field(3, ge=1, le=1000)
     max_attempts: int = Field(16, ge=1, le=1000)
-    groups: Annotated[
-        dict[str, Any], _refuse_unless({}, "a retry policy per group is not built yet; leave it {}")
-    ] = Field(default_factory=dict)
+    groups: dict[str, RetryGroupSettings] = Field(default_factory=dict)
 
 
 class TransactionSettings(Section):
@@ -236,17 +270,13 @@ class Settings(Section):
     )
     max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
     roll_after_ms: Annotated[
-        int | None,
-        BeforeValidator(_auto_is_none),
-        _refuse_unless(None, "rolling is not built yet; leave it `auto`"),
+        int | None, BeforeValidator(_auto_is_none), Field(gt=0, le=LONGEST_DELAY_MS)
     ] = Field(None, alias="roll_after")
     retry: RetrySettings = RetrySettings()
     transactions: TransactionSettings = TransactionSettings()
     release: ReleaseSettings = ReleaseSettings()
     targets: TargetSettings = TargetSettings()
-    header_aliases: Annotated[
-        Patterns, _refuse_unless((), "header aliases are not built yet; leave it []")
-    ] = ()
+    header_aliases: Annotated[Patterns, AfterValidator(_known_aliases)] = ()
     clock: ClockSettings = ClockSettings()
     recovery: RecoverySettings = RecoverySettings()
     admin: AdminSettings = AdminSettings()

@@ -7,7 +7,11 @@ from typing import Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.errors import BrokerRefused, BrokerUnreachable, TopicMissing
@@ -16,6 +20,7 @@ from proxy.settings import Settings
 
 ASK_TIMEOUT_S: Final = 10.0
 DAY_MS: Final = 86_400_000
+INGRESS_DAYS: Final = 14
 
 log = structlog.get_logger(__name__)
 
@@ -37,13 +42,17 @@ def admin_client(settings: Settings) -> AdminClient:
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     """The configuration with which each own topic is created, by name.
 
-    Until rolls are built a record must stay in the ingress until its due, so its retention is
-    max_delay and a day. Time is the broker's own there: a producer's clock decides nothing.
+    A record that waits longer than half the ingress topic's retention is rewritten, so that need
+    not be longer than what the proxy may be down for. Time is the broker's own there: a producer's
+    clock decides nothing.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
     return {
-        names.ingress: {"message.timestamp.type": "LogAppendTime", "retention.ms": stay},
+        names.ingress: {
+            "message.timestamp.type": "LogAppendTime",
+            "retention.ms": str(INGRESS_DAYS * DAY_MS),
+        },
         names.dead_letters: {"retention.ms": stay, "max.message.bytes": str(2 * 1024 * 1024)},
         names.outcomes: {"retention.ms": stay},
         names.settings: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
@@ -108,6 +117,22 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
             ) from None
         raise
     return TopicFacts(name, _kafka_s_own_form(str(found.topic_id)), len(found.partitions))
+
+
+def retention_ms(name: str, admin: AdminClient) -> int | None:
+    """How long the topic keeps its records; None for ever, or where that may not be asked."""
+    asked = ConfigResource(ResourceType.TOPIC, name)
+    answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
+    try:
+        kept_ms = int(answer.result()["retention.ms"].value)
+    except KafkaException as error:
+        log.warning(
+            "retention of the ingress not known: set roll_after, or grant DescribeConfigs",
+            topic=name,
+            error=error.args[0].str(),
+        )
+        return None
+    return kept_ms if kept_ms >= 0 else None
 
 
 def _kafka_s_own_form(topic_id: str) -> str:

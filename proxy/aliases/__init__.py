@@ -13,9 +13,10 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias
 
 from proxy.aliases import cesium, etf1, karafka, nats, rabbitmq, rocketmq, spring
-from proxy.aliases.foreign import CANCEL, TIMES, Ask, ForeignRecord, Refused, shown
+from proxy.aliases.foreign import TIMES, Ask, ForeignRecord, Refused, shown
 from proxy.body import Headers
-from proxy.protocol import PARTITION, TOPIC, Rejection
+from proxy.headers import CANCEL, PARTITION, TOPIC
+from proxy.rejection import Rejection
 
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
 """(headers, key, value) of a record."""

@@ -9,15 +9,22 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from proxy.headers import (
+    CANCEL,
+    DELAY,
+    DELIVER_AT,
+    ID,
+    KEY,
+    LEVEL,
+    PARTITION,
+    PREFIX,
+    RETRY_GROUP,
+    STAMPS,
+    TOPIC,
+    TRANSACTION,
+)
 from proxy.policy import is_legal_topic
-from proxy.protocol import DELAY, DELIVER_AT, KEY, LEVEL, PARTITION, PREFIX, STAMPS, TOPIC
 from proxy.times import MAX_DIGITS
-
-ID: Final = "timer-id"
-CANCEL: Final = "timer-cancel"
-RETRY_GROUP: Final = "timer-retry-group"
-ATTEMPT: Final = "timer-attempt"
-TRANSACTION: Final = "timer-transaction"
 
 TIMES: Final = frozenset({DELIVER_AT, DELAY, LEVEL})
 SETTLES_TIME: Final = TIMES | {RETRY_GROUP}
@@ -36,7 +43,7 @@ Ask: TypeAlias = dict[str, tuple[bytes | None, str]]
 
 
 class Refused(Exception):
-    """A foreign header that cannot be served: a code of `protocol.REASONS` and a sentence."""
+    """A foreign header that cannot be served: a code of `rejection.REASONS` and a sentence."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)

@@ -8,7 +8,7 @@ karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb.
 from typing import Final
 
 from proxy.aliases.foreign import SECONDS, Ask, ForeignRecord, Refused, shown
-from proxy.protocol import PARTITION
+from proxy.headers import PARTITION
 
 VERSION: Final = "schedule_schema_version"
 TYPE: Final = "schedule_source_type"

@@ -7,7 +7,7 @@ that an `@at` in the past fires at once, and which headers belong to recurring s
 from typing import Final
 
 from proxy.aliases.foreign import Ask, ForeignRecord, Refused, digits, shown
-from proxy.protocol import DELIVER_AT
+from proxy.headers import DELIVER_AT
 from proxy.times import parse_instant_ms
 
 SCHEDULE: Final = "Nats-Schedule"

@@ -11,8 +11,6 @@ and the UNIQ_KEY).
 from typing import Final
 
 from proxy.aliases.foreign import (
-    CANCEL,
-    ID,
     SECONDS,
     Ask,
     ForeignRecord,
@@ -20,7 +18,7 @@ from proxy.aliases.foreign import (
     digits,
     shown,
 )
-from proxy.protocol import LEVEL
+from proxy.headers import CANCEL, ID, LEVEL
 
 DELAY_LEVEL: Final = "DELAY"
 DELAY_SEC: Final = "TIMER_DELAY_SEC"

@@ -8,15 +8,13 @@ both big-endian; `getAttempts` still reads one byte) and retrytopic/RetryTopicHe
 from typing import Final
 
 from proxy.aliases.foreign import (
-    ATTEMPT,
     LATEST_MS,
-    RETRY_GROUP,
     Ask,
     ForeignRecord,
     Refused,
     digits,
 )
-from proxy.protocol import DELIVER_AT
+from proxy.headers import ATTEMPT, DELIVER_AT, RETRY_GROUP
 
 BACKOFF_TIMESTAMP: Final = "retry_topic-backoff-timestamp"
 ATTEMPTS: Final = "retry_topic-attempts"

@@ -19,7 +19,7 @@ from proxy.cli.findings import Finding, advice, ok, stop
 from proxy.settings import Settings
 
 NEEDED = {
-    "ingress": {AclOperation.READ, AclOperation.DESCRIBE},
+    "ingress": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},
     "dead_letters": {AclOperation.WRITE, AclOperation.DESCRIBE},
     "outcomes": {AclOperation.WRITE, AclOperation.DESCRIBE},
     "settings": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},

@@ -115,8 +115,8 @@ class Lives:
         yield from self.wrong
         for life in {id(life): life for life in self._of_entry.values()}.values():
             yield from self._wrong_life(life)
-        for place, life in self._cancels:
-            yield from self._wrong_cancel(place, life)
+        for place, named in self._cancels:
+            yield from self._wrong_cancel(place, named)
 
     def _wrong_cancel(self, place: str, life: Life | None) -> Iterator[str]:
         final = None if life is None else self._final(life)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from proxy.aliases import ALIASES, KNOWN_ALIASES, alias_reader
 from proxy.body import Headers
 from proxy.policy import Policy
-from proxy.protocol import REASONS, Rejection, RequestReader
+from proxy.protocol import RequestReader
+from proxy.rejection import REASONS, Rejection
 
 ALL = alias_reader(KNOWN_ALIASES)
 KEY = b"id-1"

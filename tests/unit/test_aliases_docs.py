@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.aliases import ALIASES
-from proxy.protocol import REASONS
+from proxy.rejection import REASONS
 from tests.unit.test_aliases_table import ROWS
 
 DOCS = Path(__file__).parents[2] / "docs" / "aliases.md"

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.aliases import ALIASES, alias_reader
 from proxy.body import Headers
-from proxy.protocol import REASONS, Rejection
+from proxy.rejection import REASONS, Rejection
 
 
 @dataclass(frozen=True)

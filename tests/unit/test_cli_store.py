@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.body import packer, stub
+from proxy.body import Content, packer, stub
 from proxy.checkpoint import Position
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
@@ -22,19 +22,17 @@ NOW_MS = 1_000_000
 DAY_MS = 86_400_000
 
 
-ENTRIES: list[Entry] = [
-    (due_ms, offset, target, packer()(content))
-    for due_ms, offset, target, content in (
-        (
-            NOW_MS + 5_000,
-            0,
-            "orders",
-            (-1, b"k", b"v", [("timer-topic", b"orders"), ("a", b"\xff")]),
-        ),
-        (NOW_MS + 90_000, 1, "payments", (2, None, None, [])),
-        (NOW_MS + 2 * DAY_MS, 2, "orders", (-1, b"k", b"w", [])),
-    )
+WAITING: list[tuple[int, int, str, Content]] = [
+    (
+        NOW_MS + 5_000,
+        0,
+        "orders",
+        (-1, b"k", b"v", [("timer-topic", b"orders"), ("a", b"\xff")]),
+    ),
+    (NOW_MS + 90_000, 1, "payments", (2, None, None, [])),
+    (NOW_MS + 2 * DAY_MS, 2, "orders", (-1, b"k", b"w", [])),
 ]
+ENTRIES: list[Entry] = [(*made[:3], packer()(made[3])) for made in WAITING]
 DELIVERIES = [opened(entry) for entry in ENTRIES]
 Call = Callable[..., tuple[int, str, str]]
 
