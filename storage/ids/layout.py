@@ -150,7 +150,7 @@ class Facts:
         return cls(found["number"], room, ids, words, buried, names_bytes, found["crcs"])
 
 
-def taken(rows: Rows, at: Column) -> Rows:
+def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
     """A copy of the rows at these places (as plain bytes: numpy copies fields one by one)."""
     found: Rows = rows.view(_OPAQUE)[at].view(ROW)
     return found

@@ -16,7 +16,7 @@ class IdOptions:
     """Offsets a restart may have to read again before memory is written out."""
     write_entries: int = 4_096
     """Ids of a memory table that one step makes into columns."""
-    merge_entries: int = 16_384
+    merge_entries: int = 8_192
     """Rows that one step copies from runs to a run."""
     most_runs: int = 64
     """With so many runs a table waits for a merge before it is written."""

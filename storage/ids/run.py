@@ -21,6 +21,8 @@ from storage.register import Key, Named
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
+NOWHERE = np.zeros(0, np.int64)
+_BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _TARGET = Named._fields.index("target")
 
 
@@ -55,28 +57,21 @@ class Run:
     def find(self, hashes: Words, ids: Sequence[bytes]) -> tuple[Column, list[Named]]:
         """Indices of those of `ids`, whose hashes are given, that are in this run, and what is
         known of them. Raises StoreDamaged."""
-        asked = self._passing(hashes)
-        places = np.searchsorted(self.contents.hashes, hashes[asked])
-        indices, found = [np.zeros(0, np.int64)], list[Named]()
+        asked, places = self._candidates(hashes)
+        indices, found = [NOWHERE], list[Named]()
         while asked.size:
-            is_equal = self._hashes_at(places) == hashes[asked]
-            is_equal &= places < self.contents.hashes.size
-            asked, places = asked[is_equal], places[is_equal]
             rows = taken(self.contents.rows, places)
             wanted = map(ids.__getitem__, asked.tolist())
             is_same = np.fromiter(map(eq, wanted, self.idents(rows)), np.bool_, asked.size)
             indices.append(asked[is_same])
             found += self._named(taken(rows, is_same))
-            asked, places = asked[~is_same], places[~is_same] + 1
+            asked, places = self._of_equal_hash(hashes, asked[~is_same], places[~is_same] + 1)
         return np.concatenate(indices), found
 
     def has_hash(self, hashes: Words) -> npt.NDArray[np.bool_]:
         """For each of `hashes` whether some id in this run has it."""
         has = np.zeros(hashes.size, np.bool_)
-        asked = self._passing(hashes)
-        if asked.size:
-            places = np.searchsorted(self.contents.hashes, hashes[asked])
-            has[asked] = self._hashes_at(places) == hashes[asked]
+        has[self._candidates(hashes)[0]] = True
         return has
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
@@ -125,16 +120,20 @@ class Run:
         columns[_TARGET] = map(names.__getitem__, columns[_TARGET])
         return list(map(Named._make, zip(*columns, strict=True)))
 
-    def _passing(self, hashes: Words) -> Column:
-        """Indices of the hashes that the filter does not rule out."""
+    def _candidates(self, hashes: Words) -> tuple[Column, Column]:
+        """Indices of the hashes that some id here has, and the place of the first such id."""
         if not self.contents.hashes.size:
-            return np.zeros(0, np.int64)
-        bits = hashes >> self._shift
-        cells = self._filter[bits >> np.uint64(3)] >> (bits & np.uint64(7)).astype(np.uint8)
-        return np.flatnonzero(cells & np.uint8(1))
+            return NOWHERE, NOWHERE
+        bits = (hashes >> self._shift).view(np.int64)
+        asked = np.flatnonzero(self._filter.take(bits >> 3) & _BITS.take(bits & 7))
+        places = np.searchsorted(self.contents.hashes, hashes[asked])
+        return self._of_equal_hash(hashes, asked, places)
 
-    def _hashes_at(self, places: Column) -> Words:
-        return self.contents.hashes[np.minimum(places, self.contents.hashes.size - 1)]
+    def _of_equal_hash(self, hashes: Words, asked: Column, places: Column) -> tuple[Column, Column]:
+        """Those of `asked` whose hash is that of the id at its place, and the places."""
+        is_equal = self.contents.hashes.take(places, mode="clip") == hashes[asked]
+        is_equal &= places < self.contents.hashes.size
+        return asked[is_equal], places[is_equal]
 
     def _check_at_once(self, *names: str) -> None:
         for name in names:

@@ -106,12 +106,14 @@ class Upkeep:
         held = self._held
         made: list[Contents] = []
         yield from table.contents(self._hashing, self._options.write_entries, made)
+        yield
 
         def confirm(fresh: list[Run]) -> None:
             links = Links([*held.written_links.pairs(), *table.links])
             self._replace_manifest([*held.runs, *fresh], links, written=table)
 
         yield from self._make_run(made, held.runs, confirm)
+        yield from table.dismantle(self._options.write_entries)
 
     def _begin_merging(self) -> None:
         """Choose runs to merge; tidy when there are none."""
