@@ -23,7 +23,8 @@ class MemoryRegister:
         self._ids[ident] = named
 
     def bury(self, at: int, key: Key, target: str) -> None:
-        self._buried[key] = target
+        if key > self._ended:
+            self._buried[key] = target
 
     def buried(self, after: Key, upto: Key) -> set[Key]:
         return {key for key in self._buried if after < key <= upto}

@@ -1,0 +1,1 @@
+"""The ids of a shard on disk: a memory table in front of sorted runs (FORMAT.md, "Ids")."""

@@ -1,0 +1,176 @@
+"""The `Register` on disk: memory tables for what is new, sorted runs for the rest."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from storage.errors import StorageFull, StoreDamaged
+from storage.files import Files
+from storage.ids.holdings import Holdings
+from storage.ids.idents import Hashing
+from storage.ids.options import IdOptions
+from storage.ids.upkeep import Upkeep
+from storage.register import Key, Named
+from storage.shard_files import DAMAGED
+from storage.wheel_store import OpenReport
+
+OF_KIND_ROWS = 16_384
+
+
+class _Guard:
+    """Notes damage in the folder, and names what the disk refuses."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StoreDamaged):
+            with suppress(OSError):
+                self._files.replace(self._folder / DAMAGED, str(error).encode())
+        if isinstance(error, OSError):
+            raise StorageFull(self._folder, error) from error
+
+
+class DiskRegister:
+    """One shard's ids. Lookups go from the newest place to the oldest: what is found first is what
+    holds. `report` says how the folder was found."""
+
+    def __init__(
+        self,
+        folder: Path,
+        held: Holdings,
+        options: IdOptions,
+        files: Files,
+        hashing: Hashing,
+        report: OpenReport,
+    ) -> None:
+        self.report = report
+        self._held = held
+        self._hashing = hashing
+        self._upkeep = Upkeep(folder, held, options, files, hashing)
+        self._guard = _Guard(folder, files)
+        self._at = -1
+
+    @property
+    def covered(self) -> int:
+        """See `Register.covered`."""
+        return self._held.covered
+
+    def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
+        """See `Register.find`. Raises StoreDamaged."""
+        asked = ids if isinstance(ids, list) else list(ids)
+        found: dict[bytes, Named] = {}
+        for table in reversed(self._held.tables):
+            known = table.ids
+            found.update((ident, known[ident]) for ident in asked if ident in known)
+        if self._held.runs:
+            left = [ident for ident in asked if ident not in found] if found else asked
+            with self._guard:
+                self._find_on_disk(left, found)
+        return found
+
+    def put(self, at: int, ident: bytes, named: Named) -> None:
+        """See `Register.put`. Raises ValueError when `at` falls, or was said to be settled."""
+        if at != self._at:
+            self._move_to(at)
+        recent = self._held.recent
+        recent.ids[ident] = named
+        recent.ident_bytes += len(ident)
+
+    def bury(self, at: int, key: Key, target: str) -> None:
+        """See `Register.bury`. Raises as `put` does."""
+        if at != self._at:
+            self._move_to(at)
+        self._held.buried.add(self._held.recent.buried, key, target)
+
+    def buried(self, after: Key, upto: Key) -> set[Key]:
+        """See `Register.buried`."""
+        return self._held.buried.between(after, upto)
+
+    def buried_by_target(self) -> Counter[str]:
+        """See `Register.buried_by_target`."""
+        return self._held.buried.by_target.copy()
+
+    def link(self, at: int, low: int, high: int) -> None:
+        """See `Register.link`. Raises as `put` does."""
+        if at != self._at:
+            self._move_to(at)
+        self._held.recent.links.append((low, high))
+        self._held.links.add(low, high)
+
+    def lowered(self, floor: int) -> int:
+        """See `Register.lowered`."""
+        return self._held.links.lowered(floor)
+
+    def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
+        """See `Register.of_kind`. Raises StoreDamaged."""
+        seen: set[bytes] = set()
+        with self._guard:
+            for ids in self._may_be_of_kind(bit):
+                unseen = [ident for ident in ids if ident not in seen]
+                for ident, named in self.find(unseen).items():
+                    if named.kind & bit and named.key > self._held.ended:
+                        seen.add(ident)
+                        yield ident, named
+
+    def advance(self, watermark_ms: int, cursor: int) -> None:
+        """See `Register.advance`."""
+        ended = (watermark_ms, cursor)
+        if ended > self._held.ended:
+            self._held.ended = ended
+            self._held.buried.end(ended)
+
+    def maintain(self, settled_offset: int, floor: int) -> bool:
+        """See `Register.maintain`."""
+        self._held.settle(settled_offset, floor)
+        with self._guard:
+            return self._upkeep.step()
+
+    def flush(self, settled_offset: int, floor: int) -> None:
+        """See `Register.flush`."""
+        self._held.settle(settled_offset, floor)
+        with self._guard:
+            self._upkeep.write_all()
+
+    def close(self) -> None:
+        """See `Register.close`."""
+        self._upkeep.close()
+        self._held.runs = []
+        self._held.attach_buried()
+
+    def _move_to(self, at: int) -> None:
+        """Go on to changes caused at `at`. Tables are cut here alone, between two offsets: what is
+        done again after a crash begins with the first change that an offset caused."""
+        held = self._held
+        if at < self._at or at < held.settled:
+            raise ValueError(
+                f"a change caused at offset {at} comes after one at {self._at}, or after "
+                f"{held.settled} was said to be settled"
+            )
+        if held.is_closing and held.frozen is None:
+            held.freeze()
+        if held.recent.first < 0:
+            held.recent.first = at
+        held.recent.last = self._at = at
+
+    def _find_on_disk(self, left: list[bytes], found: dict[bytes, Named]) -> None:
+        hashes = self._hashing(left)
+        for run in reversed(self._held.runs):
+            indices, known = run.find(hashes, left)
+            if known:
+                found.update(zip(map(left.__getitem__, indices.tolist()), known, strict=True))
+                unmet = np.delete(np.arange(len(left)), indices)
+                left, hashes = [left[index] for index in unmet.tolist()], hashes[unmet]
+
+    def _may_be_of_kind(self, bit: int) -> Iterator[list[bytes]]:
+        for table in self._held.tables:
+            yield [ident for ident, named in table.ids.items() if named.kind & bit]
+        for run in reversed(self._held.runs):
+            yield from run.of_kind(bit, self._held.ended, OF_KIND_ROWS)

@@ -1,0 +1,96 @@
+"""Opening a shard's register at the broker's truth."""
+
+import shutil
+from pathlib import Path
+
+from storage.checkpoint import boot_id
+from storage.errors import StorageFull, StoreDamaged
+from storage.files import Files
+from storage.ids.disk_register import DiskRegister
+from storage.ids.holdings import Holdings
+from storage.ids.idents import Hashing, hashes_of
+from storage.ids.manifest import MANIFEST, Manifest, read_manifest
+from storage.ids.options import IdOptions
+from storage.ids.run import Run
+from storage.opening import Committed
+from storage.shard_files import DAMAGED
+from storage.wheel_store import OpenReport
+
+
+def open_register(
+    folder: Path,
+    committed: Committed,
+    options: IdOptions | None = None,
+    *,
+    files: Files | None = None,
+    hashing: Hashing = hashes_of,
+) -> DiskRegister:
+    """Open or make the register in `folder`; its `report` says how it was found.
+
+    The folder belongs to a shard that the caller has locked. The caller then does again, in order,
+    every change caused by offsets in [register.covered, committed.next_offset). What is damaged or
+    ahead of the broker is put aside (one stays) and an empty register, with `covered` 0, is given
+    instead. Raises StorageFull."""
+    files = files or Files()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        report, manifest, runs = OpenReport("new"), Manifest(), list[Run]()
+        try:
+            found = _trusted(folder, committed)
+            if found is not None:
+                manifest, runs = found, [Run(folder, facts) for facts in found.runs]
+                _survived_restart(manifest, runs)
+                report = OpenReport("reopened")
+        except (StoreDamaged, ValueError, KeyError, TypeError) as damage:
+            manifest, runs = Manifest(), []
+            report = OpenReport("put aside", str(damage), _put_aside(folder, files))
+        _remove_unknown(folder, runs, files)
+        held = Holdings(manifest, runs, committed)
+        return DiskRegister(folder, held, options or IdOptions(), files, hashing, report)
+    except OSError as error:
+        raise StorageFull(folder, error) from error
+
+
+def _trusted(folder: Path, committed: Committed) -> Manifest | None:
+    """The manifest, None when there is none. Raises StoreDamaged when it must not be used."""
+    if (folder / DAMAGED).exists():
+        raise StoreDamaged((folder / DAMAGED).read_text(errors="replace"))
+    try:
+        manifest = read_manifest(folder / MANIFEST)
+    except FileNotFoundError:
+        return None
+    if manifest.covered > committed.next_offset:
+        raise StoreDamaged(
+            f"{folder} covers offsets up to {manifest.covered}, but the broker's committed "
+            f"offset is {committed.next_offset}: it was reset"
+        )
+    at = (manifest.watermark_ms, manifest.cursor)
+    if at > (committed.watermark_ms, committed.cursor):
+        raise StoreDamaged(
+            f"{folder} stands at watermark {at[0]}/{at[1]}, beyond "
+            f"the broker's {committed.watermark_ms}/{committed.cursor}"
+        )
+    return manifest
+
+
+def _survived_restart(manifest: Manifest, runs: list[Run]) -> None:
+    """Look at everything: when the machine stopped, writes may have been lost in any order."""
+    if manifest.boot_id and manifest.boot_id == boot_id():
+        return
+    for run in runs:
+        for _ in run.check():
+            pass
+
+
+def _put_aside(folder: Path, files: Files) -> Path:
+    aside = folder.with_name(f"{folder.name}.broken")
+    shutil.rmtree(aside, ignore_errors=True)
+    files.rename(folder, aside)
+    folder.mkdir()
+    return aside
+
+
+def _remove_unknown(folder: Path, runs: list[Run], files: Files) -> None:
+    known = {run.path for run in runs} | {folder / MANIFEST}
+    for path in set(folder.iterdir()) - known:
+        files.remove(path)

@@ -1,0 +1,26 @@
+"""The numbers a register is run with; none of them shapes its files."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IdOptions:
+    """Bounds on memory and on the work of one step.
+
+    A register keeps up to twice the `table_*` bounds in memory, and what waits to be settled."""
+
+    table_entries: int = 32_768
+    table_bytes: int = 8 * 1024 * 1024
+    """Bytes of the ids in a table, without what Python adds: about 400 bytes each."""
+    recent_offsets: int = 65_536
+    """Offsets a restart may have to read again before memory is written out."""
+    write_entries: int = 4_096
+    """Ids of a memory table that one step makes into columns."""
+    merge_entries: int = 8_192
+    """Rows that one step copies from runs to a run."""
+    most_runs: int = 64
+    """With so many runs a table waits for a merge before it is written."""
+
+    def __post_init__(self) -> None:
+        if min(self.table_entries, self.write_entries, self.merge_entries) < 1:
+            raise ValueError("tables and steps hold at least 1 entry")
