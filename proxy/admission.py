@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from proxy.entries import opened
 from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
-from proxy.half_records import gone_half
+from proxy.half_records import gone_half, note_of
 from proxy.halves import Undecided
 from proxy.identities import Identities
 from proxy.judges import Judges
@@ -48,8 +48,11 @@ class Admission:
     `ends` grows with what ends in the very transaction that ingests it.
     """
 
-    def __init__(self, judges: Judges, identities: Identities, undecided: Undecided) -> None:
+    def __init__(
+        self, origin: str, judges: Judges, identities: Identities, undecided: Undecided
+    ) -> None:
         self.ends = Ends()
+        self._origin = origin
         self._judges, self._identities, self._undecided = judges, identities, undecided
         self._entries: list[Entry] = []
         self._waits_for_clock = False
@@ -97,7 +100,7 @@ class Admission:
             case Known():
                 return self._take_known(offset, fate, ends, turn)
             case Prepare():
-                ends.outcomes += self._identities.prepare(offset, fate)
+                return self._take_half(offset, fate, ends, turn)
             case Cancel():
                 ends.outcomes += self._identities.cancel(offset, fate.ident)
             case Decision():
@@ -136,6 +139,16 @@ class Admission:
         outcomes, stays = self._identities.admit(offset, known)
         ends.outcomes += outcomes
         return self._schedule(known.entry, ends, turn) if stays else True
+
+    def _take_half(self, offset: int, prepare: Prepare, ends: Ends, turn: Turn) -> bool:
+        """What was to happen to it by the watermark, had it been read in time, happens now."""
+        events = self._undecided.passed(offset, prepare)
+        if ends is self.ends and events and events[-1].fires_ms > turn.now_ms:
+            self._waits_for_clock = True
+            return False
+        ends.outcomes += self._identities.prepare(offset, prepare)
+        ends.notes += [note for event in events if (note := note_of(self._origin, event))]
+        return True
 
     def _decide(self, offset: int, decision: Decision, ends: Ends, turn: Turn) -> bool:
         half = self._identities.half_of(decision.ident)

@@ -12,6 +12,11 @@ from storage.register import Named
 from storage.store import Entry
 
 
+def note_of(origin: str, event: Event) -> Note | None:
+    """What is written when the event happens. `origin` is `topic/partition/`."""
+    return expiry_request(origin, event) if event.expires else check_back(event)
+
+
 def check_back(event: Event) -> Note | None:
     """The question to the producer: commit or roll back? None where nobody is to be asked."""
     prepare = event.prepare

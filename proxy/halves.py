@@ -68,6 +68,16 @@ class Undecided:
             self._idents[offset] = ident
             self._unread.append(offset)
 
+    def passed(self, offset: int, prepare: Prepare) -> list[Event]:
+        """Events of a half message that has just been read whose time the mark has passed."""
+        item: Item | None = _item(prepare, offset, _first_check(prepare))
+        events: list[Event] = []
+        while item is not None and item[:2] <= self._mark:
+            fires_ms, _offset, check = item
+            events.append(Event(fires_ms, offset, prepare.ident, check, prepare))
+            item = _after(prepare, item)
+        return events
+
     def add(self, offset: int, prepare: Prepare) -> None:
         """A half message was written."""
         self._idents[offset] = prepare.ident
@@ -153,13 +163,17 @@ class Undecided:
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
         """Put the first event beyond the mark on the agenda; there may be none any more."""
-        first = 1 if prepare.check_topic else prepare.max_checks + 1
         passed = (self._mark[0] - prepare.first_check_ms) // prepare.interval_ms
-        item: Item | None = _item(prepare, offset, max(first, passed + 1))
+        item: Item | None = _item(prepare, offset, max(_first_check(prepare), passed + 1))
         while item is not None and item[:2] <= self._mark:
             item = _after(prepare, item)
         if item is not None and item[2] <= prepare.max_checks + 1:
             heappush(self._agenda, item)
+
+
+def _first_check(prepare: Prepare) -> int:
+    """Where nobody is to be asked, all there is to come is that it expires."""
+    return 1 if prepare.check_topic else prepare.max_checks + 1
 
 
 def _item(prepare: Prepare, offset: int, check: int) -> Item:

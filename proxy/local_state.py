@@ -18,13 +18,16 @@ import structlog
 from proxy.checkpoint import Position
 from proxy.errors import DataDirInUse
 from storage.errors import StorageFull, StoreLocked
+from storage.ids.opening import open_register
 from storage.kinds import Kind, open_kind
 from storage.opening import Committed
 from storage.options import Options
+from storage.register import Register
 from storage.store import Store
 
 STUBS: Final = "stubs"
 """In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""
+IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 LOCK_WAIT_S: Final = 30.0
 """How long a worker that has lost a shard may take to let go of its folder."""
@@ -82,6 +85,19 @@ class LocalState:
                 log.info("waiting for a shard's folder", why=str(locked))
                 time.sleep(0.2)
 
+    def open_register(self, partition: int, at: Position) -> Register:
+        """What is kept of the ids of a shard that has been opened."""
+        folder = self._folder(partition) / IDS
+        register = open_register(folder, _committed(at))
+        if register.report.aside is not None:
+            log.warning(
+                "what is known of ids put aside; it is rebuilt from the broker",
+                folder=str(folder),
+                why=register.report.detail,
+                aside=str(register.report.aside),
+            )
+        return register
+
     def has_stubs(self, partition: int) -> bool:
         """Whether entries of the opened shard may have stubs in place of their bodies."""
         return (self._folder(partition) / STUBS).exists()
@@ -95,8 +111,7 @@ class LocalState:
         return self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
 
     def _open(self, folder: Path, at: Position) -> Store:
-        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
-        store = open_kind(self._kind, folder, committed, self._options, rebuild=True)
+        store = open_kind(self._kind, folder, _committed(at), self._options, rebuild=True)
         report = store.report
         if report.aside is not None:
             log.warning(
@@ -117,6 +132,10 @@ class LocalState:
             _create_durably(mark)
         elif mark.exists() and not store.pending():
             mark.unlink()
+
+
+def _committed(at: Position) -> Committed:
+    return Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
 
 
 def _create_durably(mark: Path) -> None:

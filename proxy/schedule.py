@@ -16,7 +16,7 @@ from proxy.admission import Admission, Turn
 from proxy.checkpoint import LAST_OFFSET, Position
 from proxy.entries import target_of
 from proxy.fates import Prepare
-from proxy.half_records import check_back, expiry_request
+from proxy.half_records import note_of
 from proxy.halves import Event, Undecided
 from proxy.identities import HALF, Identities
 from proxy.judges import Judges
@@ -92,7 +92,7 @@ class Shard:
         self._undecided = Undecided(read_halves, position.mark)
         self._undecided.load((n.offset, ident) for ident, n in register.of_kind(HALF))
         self._identities = Identities(register, self._undecided, position.mark)
-        self._admission = Admission(judges, self._identities, self._undecided)
+        self._admission = Admission(origin, judges, self._identities, self._undecided)
 
     @property
     def state(self) -> State:
@@ -166,7 +166,7 @@ class Shard:
             if room > 0 and now_ms >= mark[0]:
                 pending, events, passed, upto = self._due(now_ms, room)
                 mark = max(mark, upto)
-                notes = [note for event in events if (note := self._noted(event))]
+                notes = [note for event in events if (note := note_of(self.origin, event))]
         deliveries = [*ends.deliveries, *pending] if ends.deliveries else pending
         position = replace(
             self.position,
@@ -245,11 +245,6 @@ class Shard:
             return found, events, 0, upto
         alive = [entry for entry in found if entry[:2] not in buried]
         return alive, events, len(found) - len(alive), upto
-
-    def _noted(self, event: Event) -> Note | None:
-        if event.expires:
-            return expiry_request(self.origin, event)
-        return check_back(event)
 
     def _ingest_run(self, messages: Sequence[Message], start: int, now_ms: int, room: int) -> int:
         """Ingest from `start` while one policy counts and there is room; the index reached."""

@@ -269,9 +269,9 @@ class Settings(Section):
         parse_levels(DEFAULT_LEVELS), alias="levels", min_length=1, max_length=1000
     )
     max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
-    roll_after_ms: Annotated[
-        int | None, BeforeValidator(_auto_is_none), Field(gt=0, le=LONGEST_DELAY_MS)
-    ] = Field(None, alias="roll_after")
+    roll_after_ms: Annotated[DurationMs | None, BeforeValidator(_auto_is_none)] = Field(
+        None, alias="roll_after"
+    )
     retry: RetrySettings = RetrySettings()
     transactions: TransactionSettings = TransactionSettings()
     release: ReleaseSettings = ReleaseSettings()

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from proxy.checkpoint import Position
 from proxy.policy import Policy
 from storage.kinds import KINDS, Kind
+from storage.register import Register
 from storage.store import Store
 from tests.support.executors import AtOnce, WhenAsked
 from tests.support.lives import Lives
-from tests.support.local_store import store_in
+from tests.support.local_store import register_in, store_in
 from tests.support.manual_clock import START_MS
 from tests.support.stand_in import INGRESS, kafka_error
 from tests.support.world import World
@@ -24,6 +25,7 @@ from tests.support.world import World
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
 StoreOpener = Callable[[int, Position], Store]
+RegisterOpener = Callable[[int, Position], Register]
 POLICY = Policy(
     levels_ms=(5, 10, 40),
     max_delay_ms=60,
@@ -164,9 +166,10 @@ def run(
     script: list[tuple[object, ...]],
     limit: int,
     commits: Executor | None = None,
+    open_register: RegisterOpener | None = None,
 ) -> None:
     """Play the script, then let time pass until everything must have ended."""
-    world = World(PARTITIONS, open_store, limit, (*TARGETS, "checks"), commits)
+    world = World(PARTITIONS, open_store, limit, (*TARGETS, "checks"), commits, open_register)
     world.policy = POLICY
     try:
         for step in script:
@@ -196,7 +199,8 @@ def run_with_local_state(
 ) -> None:
     """Play the script with a real engine in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        run(store_in(kind, Path(folder)), script, limit, commits)
+        data_dir = Path(folder)
+        run(store_in(kind, data_dir), script, limit, commits, register_in(data_dir))
 
 
 @settings(max_examples=150, deadline=None)

@@ -6,14 +6,32 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxy.checkpoint import Position
+from storage.ids.opening import open_register
+from storage.ids.options import IdOptions
 from storage.kinds import Kind, open_kind
 from storage.opening import Committed
 from storage.options import Options
+from storage.register import Register
 from storage.store import Store
 
 TINY = Options(
     precision_ms=4, slots=8, segment_bytes=1024, recent_entries=6, recent_offsets=12, close_slots=2
 )
+
+
+TINY_IDS = IdOptions(
+    table_entries=4, recent_offsets=6, write_entries=2, merge_entries=3, most_runs=4
+)
+
+
+def register_in(data_dir: Path) -> Callable[[int, Position], Register]:
+    """Opens what is kept of partitions' ids below `data_dir`, behind their stores."""
+
+    def open_partition(partition: int, at: Position) -> Register:
+        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+        return open_register(data_dir / str(partition) / "ids", committed, TINY_IDS)
+
+    return open_partition
 
 
 def store_in(

@@ -214,6 +214,7 @@ def test_a_dead_letter_carries_all_of_the_record_and_an_outcome_names_it() -> No
 
 def test_a_record_for_an_unknown_topic_dies_at_its_due_and_holds_up_nobody() -> None:
     world = World()
+    world.policy = Policy(retry_max_attempts=1)
     lost: list[tuple[str, bytes | None]] = [
         ("timer-topic", b"nowhere"),
         ("timer-delay", b"1s"),

@@ -1,5 +1,7 @@
 """What a record's headers ask for, read as DESIGN 2 says."""
 
+from dataclasses import replace
+
 import pytest
 
 from proxy.entries import opened
@@ -189,8 +191,9 @@ def test_a_misspelt_request_is_refused_with_the_nearest_name_and_never_fires_ear
     assert "timer-delay" in fate.detail
 
 
-def test_requests_not_served_yet_are_refused_not_ignored() -> None:
-    assert code(("timer-cancel", b"id-1")) == "header-unsupported"
+def test_a_policy_of_the_first_protocol_still_refuses_what_it_did_not_serve() -> None:
+    first = replace(Policy(), protocol=1)
+    assert code(("timer-cancel", b"id-1"), policy=first) == "header-unsupported"
 
 
 def test_stamps_of_an_earlier_delivery_ask_for_nothing() -> None:

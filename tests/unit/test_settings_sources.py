@@ -147,10 +147,10 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
     [
         ("store: tree", "must be 'wheel', 'rocksdb' or 'levels'"),
         ("bodies: broker", "must be 'local' or 'kafka'"),
-        ("header_aliases: [cesium]", "not built yet"),
-        ("roll_after: 7d", "not built yet"),
+        ("header_aliases: [cesuim]", "did you mean cesium?"),
+        ("roll_after: never", "is not a delay"),
         ("release: {max_per_second: 5}", "not built yet"),
-        ("retry: {groups: {g: {}}}", "not built yet"),
+        ("retry: {groups: {g: {policy: custom}}}", "`delays` belong to `policy: custom`"),
         ("max_delay: soon", "'soon' is not a delay"),
         ("max_delay: 0", "greater than 0"),
         ("levels: 5s 1s", "must not fall"),
