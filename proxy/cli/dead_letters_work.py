@@ -60,7 +60,6 @@ class Work:
     def survey(self, *, is_dry: bool) -> None:
         """Find out what a replay would do, and say so; a dry run shows each letter."""
         rows: list[Prospect] = []
-        now_ms = wall_clock_ms()
 
         def keep(prospect: Prospect) -> None:
             if len(rows) < ROWS_SHOWN:
@@ -70,7 +69,7 @@ class Work:
             on_prospect = self._noting(keep, is_silent=not is_dry)
             survey(self._topics, self._letters(on_read), self._wishes, on_prospect)
         if is_dry and rows and not self._as_json:
-            say_prospects(rows, now_ms)
+            say_prospects(rows, wall_clock_ms())
             more = self.tally.goes + self.tally.stays - len(rows)
             say(f"… and {more:,} more\n" if more else "")
         if is_dry or not self._as_json:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 from proxy.dead_letters.letter import Letter
 from proxy.dead_letters.prospects import Original
 from proxy.ingress import Fetched
-from proxy.ingress_lookup import IngressLookup
+from proxy.ingress_lookup import NOT_IN_THE_LOG, IngressLookup
 
 
 class Originals:
@@ -35,7 +35,13 @@ class Originals:
         lookup = self._lookup_in(origin.topic)
         if origin.partition >= self._partitions:
             return None
-        found = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
+        try:
+            found = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
+        except KafkaException as error:
+            if error.args[0].code() != NOT_IN_THE_LOG:
+                raise
+            self.close()  # beyond the end: the topic has been made anew
+            return None
         if found is None:
             return None
         readable = Fetched()
@@ -44,6 +50,7 @@ class Originals:
         return record.key(), record.value(), record.headers() or []
 
     def close(self) -> None:
+        """Give the consumer up; another is made when needed."""
         if self._lookup is not None:
             self._lookup.close()
 

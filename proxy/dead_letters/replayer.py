@@ -33,6 +33,9 @@ FENCED: Final = KafkaError._FENCED  # noqa: SLF001
 TAKEN_OVER: Final = frozenset(
     {FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 )
+PURGED: Final = frozenset(
+    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
+)
 TOO_LATE: Final = KafkaError(
     KafkaError._TIMED_OUT, "the ingress topic took no records in time", retriable=True
 )
@@ -175,7 +178,7 @@ class Replayer:
             )
         self._call(self._producer.flush, CALL_TIMEOUT_S)
         if errors or len(places) < len(batch):
-            self._abort(next(iter(errors), TOO_LATE))
+            self._abort(_cause(errors))
         return [Done(goes, places[number]) for number, goes in enumerate(batch)]
 
     def _produce(self, *args: Any, **kwargs: Any) -> None:
@@ -227,3 +230,10 @@ class Replayer:
             if raised.args[0].code() in TAKEN_OVER:
                 raise ReplayTakenOver(self._dead_letters) from None
             raise
+
+
+def _cause(errors: Sequence[KafkaError]) -> KafkaError:
+    """Of all reports the one that tells most: where one record fails, others are merely purged."""
+    told = [error for error in errors if error.code() not in PURGED]
+    refused = [error for error in told if error.code() in REFUSED]
+    return next(iter([*refused, *told, TOO_LATE]))
