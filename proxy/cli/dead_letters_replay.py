@@ -21,6 +21,7 @@ from proxy.dead_letters.letter import Letter, Place
 from proxy.dead_letters.marks import Replayed, transactional_id
 from proxy.dead_letters.marks_topic import (
     await_settled,
+    await_there,
     create_marks_topic,
     read_replayed,
     refuse_forgetful,
@@ -148,14 +149,14 @@ class Replay:
     def _ensure_marks(self) -> int:
         """How many partitions the marks topic has, which exists from now on."""
         topics, admin = self._topics, self._topics.connection.admin
-        partitions = topics.partitions_of(topics.marks_name)
-        if not partitions:
-            if not topics.settings.topics.create:
-                raise MarksMissing(topics.marks_name)
-            create_marks_topic(topics.marks_name, admin)
-            partitions = 1
-        refuse_forgetful(topics.marks_name, admin)
-        return partitions
+        if partitions := topics.partitions_of(topics.marks_name):
+            refuse_forgetful(topics.marks_name, admin)
+            return partitions
+        if not topics.settings.topics.create:
+            raise MarksMissing(topics.marks_name)
+        create_marks_topic(topics.marks_name, admin)
+        await_there(topics.reader(topics.marks_name, 1))
+        return 1
 
     def _read_marks(self, partitions: int) -> Replayed:
         topics = self._topics

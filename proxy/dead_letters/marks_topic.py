@@ -24,6 +24,14 @@ SETTLED_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.2
 CLOCKS_APART_MS: Final = 3_600_000
 """Marks are stamped by another clock than letters: how much older a mark may seem."""
+NOT_THERE_YET: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
 CONFIG: Final = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 
 
@@ -39,6 +47,19 @@ def create_marks_topic(topic: str, admin: AdminClient) -> None:
                 f"{error.args[0].str()}.",
                 "Create it by hand (1 partition, cleanup.policy=compact).",
             ) from None
+
+
+def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Return when every broker that is asked knows the topic, which has just been made."""
+    for _ in range(round(SETTLED_WITHIN_S / LOOK_EVERY_S)):
+        try:
+            reader.spans()
+            return
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_THERE_YET:
+                raise
+        sleep(LOOK_EVERY_S)
+    reader.spans()
 
 
 def refuse_forgetful(topic: str, admin: AdminClient) -> None:
