@@ -8,7 +8,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from proxy.cli import broker, check, demo, dev, pending, run, send, store, topics, watch
+from proxy.cli import (
+    broker,
+    check,
+    dead_letters,
+    demo,
+    dev,
+    pending,
+    run,
+    send,
+    store,
+    topics,
+    watch,
+)
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 from proxy.metrics import proxy_version
@@ -72,3 +84,4 @@ app.command("pending")(pending.pending)
 app.command("broker")(broker.broker)
 app.add_typer(topics.app, name="topics")
 app.add_typer(store.app, name="store")
+app.add_typer(dead_letters.app, name="dead-letters")

@@ -1,0 +1,62 @@
+"""The ingress records that letters were: read again where a letter came without its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException
+
+from proxy.dead_letters.letter import Letter
+from proxy.dead_letters.prospects import Original
+from proxy.ingress import Fetched
+from proxy.ingress_lookup import NOT_IN_THE_LOG, IngressLookup
+
+
+class Originals:
+    """Reads originals one by one. `new_consumer` makes one as `kafka_config.lookup_config` says.
+
+    `partitions_of` says how many partitions a topic has, 0 when there is no such topic. Raises
+    KafkaException.
+    """
+
+    def __init__(
+        self, new_consumer: Callable[[], Consumer], partitions_of: Callable[[str], int]
+    ) -> None:
+        self._new_consumer, self._partitions_of = new_consumer, partitions_of
+        self._topic = ""
+        self._partitions = 0
+        self._lookup: IngressLookup | None = None
+
+    def find(self, letter: Letter) -> Original | None:
+        """The record at the letter's origin, whatever it is; None when nothing is there."""
+        origin = letter.origin
+        if origin is None:
+            return None
+        lookup = self._lookup_in(origin.topic)
+        if origin.partition >= self._partitions:
+            return None
+        try:
+            found = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
+        except KafkaException as error:
+            if error.args[0].code() != NOT_IN_THE_LOG:
+                raise
+            self.close()  # beyond the end: the topic has been made anew
+            return None
+        if found is None:
+            return None
+        readable = Fetched()
+        readable.add([found])
+        (record,) = readable.records[origin.partition]
+        return record.key(), record.value(), record.headers() or []
+
+    def close(self) -> None:
+        """Give the consumer up; another is made when needed."""
+        if self._lookup is not None:
+            self._lookup.close()
+
+    def _lookup_in(self, topic: str) -> IngressLookup:
+        if self._lookup is None or topic != self._topic:
+            self.close()
+            self._topic, self._partitions = topic, self._partitions_of(topic)
+            self._lookup = IngressLookup(self._new_consumer, topic, lambda: None)
+        return self._lookup
