@@ -71,7 +71,9 @@ class Settling:
         if delivery.fires_ms < delivery.wanted_ms:
             return Hop(delivery, "rolled")
         if not delivery.partition < self._targets.partitions.get(delivery.target, NONE):
-            return self._failed(delivery, self._targets.why_not(delivery))
+            return self._failed(
+                delivery, self._targets.why_not(delivery.target, delivery.partition)
+            )
         if delivery.target in self._targets.rules:
             return self._against_rules(origin, delivery)
         return None

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from proxy.body import GONE, Delivery
+from proxy.body import GONE
 from proxy.rejection import Rejection
 
 MISSING_FOR_MS: Final = 5_000
@@ -88,9 +88,8 @@ class Targets:
         for topic in topics:
             self._known_until_ms.pop(topic, None)
 
-    def why_not(self, entry: Delivery) -> Rejection:
-        """The reason why this entry cannot be delivered to its target."""
-        target, partition = entry.target, entry.partition
+    def why_not(self, target: str, partition: int) -> Rejection:
+        """The reason why nothing can be delivered to this partition (-1: any) of the target."""
         if partition == GONE:
             return _body_gone(target)
         return self._refused.get(target) or Rejection(

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from proxy.body import Delivery
 from proxy.cli.connection import client_config
 from proxy.cli.dead_letters_topics import DeadLetterTopics
 from proxy.clock import wall_clock_ms
@@ -31,7 +30,9 @@ from proxy.dead_letters.prospects import Goes, Prospect, Prospector, Stays
 from proxy.dead_letters.replayer import Done, Failed, Replayer
 from proxy.errors import ProxyError, TopicMissing
 from proxy.kafka_config import TUNED_PRODUCER
-from proxy.protocol import Rejection, RequestReader
+from proxy.policy_of import policy_of
+from proxy.protocol import RequestReader
+from proxy.rejection import Rejection
 from proxy.targets import NONE, Targets
 
 BATCH_RECORDS: Final = 500
@@ -69,8 +70,6 @@ def prospector(
     topics: DeadLetterTopics, wishes: Wishes, replayed: Container[Place]
 ) -> Iterator[Prospector]:
     """Judges letters under the settings; what the broker would refuse now is asked of it."""
-    from proxy.session import policy_of
-
     ingress = topics.settings.topics.ingress
     partitions = topics.partitions_of(ingress)
     if not partitions:
@@ -78,7 +77,7 @@ def prospector(
     targets = Targets(topics.connection.admin)
     with closing(topics.originals()) as originals:
         yield Prospector(
-            RequestReader(policy_of(topics.settings)),
+            RequestReader(policy_of(topics.settings, retention_ms=None)),
             wishes.edits,
             frozenset() if wishes.is_again else replayed,
             originals.find,
@@ -218,7 +217,7 @@ def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
     count = targets.partitions[target]
     if partition < count and count != NONE:
         return None
-    reason = targets.why_not(Delivery(0, 0, target, partition, None, None, []))
+    reason = targets.why_not(target, partition)
     return None if reason.code == "not-authorised" else reason
 
 

@@ -17,7 +17,7 @@ from proxy.dead_letters.prospects import ALREADY, Goes, Prospect
 from proxy.dead_letters.remedies import meaning, remedy
 from proxy.dead_letters.selection import Selection
 from proxy.dead_letters.tally import Going, Staying, Tally
-from proxy.protocol import ERROR, ERROR_DETAIL, ORIGIN
+from proxy.headers import ERROR, ERROR_DETAIL, ORIGIN
 
 STRANGER = "not the proxy's"
 SHOWN_AS_FACTS = (ERROR, ERROR_DETAIL, ORIGIN)

@@ -8,7 +8,7 @@ from typing import Final
 
 from proxy.body import Headers
 from proxy.dead_letters.letter import Letter
-from proxy.protocol import FIRST_ORIGIN, ORIGIN, STAMPS
+from proxy.headers import FIRST_ORIGIN, ORIGIN, STAMPS
 
 HOP_PREFIX: Final = "timer-hop-"
 """Private headers of a record that was rewritten or sent in again by the proxy itself."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from proxy.body import Headers
+from proxy.headers import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC
 from proxy.message import Message
-from proxy.protocol import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC
 
 _PLACE: Final = re.compile(r"(\d{1,10})/(\d{1,19})", re.ASCII)
 _ORIGIN: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})/(\d{1,19})", re.ASCII)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.dead_letters.letter import Letter, Place
-from proxy.protocol import ORIGIN
+from proxy.headers import ORIGIN
 
 SUFFIX: Final = ".replayed"
 FORGOTTEN_AT_ONCE: Final = 10_000

@@ -9,7 +9,7 @@ from heapq import nlargest, nsmallest
 from typing import Final, TypeAlias
 
 from proxy.dead_letters.letter import Letter, Place
-from proxy.protocol import ORIGIN
+from proxy.headers import ORIGIN
 
 TEXT_KEPT: Final = 500
 BYTES_KEPT: Final = 200

@@ -9,14 +9,20 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from proxy.body import Headers, delivery
+from proxy.body import Headers
 from proxy.dead_letters.edits import Edits, is_stamp, requests_of
 from proxy.dead_letters.letter import Letter, Place
-from proxy.protocol import UNREADABLE, Rejection, RequestReader
+from proxy.entries import opened
+from proxy.fates import Cancel, Decision, Prepare, Stray, entry_of
+from proxy.headers import UNREADABLE
+from proxy.protocol import RequestReader
+from proxy.rejection import Rejection
 
 NOT_OURS: Final = "not-a-dead-letter"
 ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
+A_CONTROL: Final = "(control record)"
+"""In place of a target: a cancel, or a decision about a half message."""
 FINE: Final = frozenset({NOT_OURS, ALREADY})
 """Kinds of `Stays` about which nobody has to do anything."""
 
@@ -39,7 +45,7 @@ class Goes:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """A letter that is not replayed: one of the kinds above or a code of `protocol.REASONS`."""
+    """A letter that is not replayed: one of the kinds above or a code of `rejection.REASONS`."""
 
     letter: Letter
     kind: str
@@ -85,12 +91,17 @@ class Prospector:
     def _judge_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> Prospect:
         headers = requests_of(letter, letter.headers, self.edits)
         fate = self.reader.read(headers, letter.key, value, now_ms, letter.place.offset)
-        if isinstance(fate, Rejection):
-            return Stays(letter, fate.code, fate.detail)
-        asked = delivery(fate)
+        rejection = fate.rejection if isinstance(fate, Stray) else fate
+        if isinstance(rejection, Rejection):
+            return Stays(letter, rejection.code, rejection.detail)
+        partition = self._partition_of(letter)
+        if isinstance(fate, Cancel | Decision):
+            return Goes(letter, A_CONTROL, now_ms, partition, value, headers)
+        entry = fate.entry if isinstance(fate, Prepare) else entry_of(fate)
+        assert entry is not None, fate
+        asked = opened(entry)
         if refusal := self.refusal(asked.target, asked.partition):
             return Stays(letter, refusal.code, refusal.detail)
-        partition = self._partition_of(letter)
         return Goes(letter, asked.target, asked.due_ms, partition, value, headers)
 
     def _partition_of(self, letter: Letter) -> int:

@@ -1,10 +1,10 @@
-"""What to do about a dead letter, by its code; what the code means is in `protocol.REASONS`."""
+"""What to do about a dead letter, by its code; what the code means is in `rejection.REASONS`."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from proxy.protocol import REASONS
+from proxy.rejection import REASONS
 
 REMEDIES: Final = {
     "header-unreadable": "Its headers are not in the letter. Mend the producer (names are UTF-8) "
@@ -24,6 +24,15 @@ REMEDIES: Final = {
     "too-large": "Raise max.message.bytes of the target topic, then replay.",
     "not-authorised": "Grant the proxy's user Write and Describe on the target, then replay.",
     "publish-failed": "Do what the detail says, then replay.",
+    "id-bad": "Replay with --set timer-id=... or timer-cancel=... of 1 to 256 bytes, or --unset it.",
+    "retry-bad": "Replay with --set timer-attempt=... and --set timer-retry-group=...",
+    "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
+    "--unset it to have an ordinary record.",
+    "hop-bad": "Replay: what only the proxy may write is left out then.",
+    "transaction-expired": "Find out from its producer what became of the transaction. To "
+    "deliver it after all, replay with --unset timer-transaction.",
+    "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
+    "`release.overdue`.",
     "body-gone": "The record is lost: its producer has to send it again. Raise the ingress "
     "topic's retention.ms above `max_delay`, or set `bodies: local`.",
 }

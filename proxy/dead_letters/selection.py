@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from proxy.dead_letters.letter import Letter
-from proxy.protocol import REASONS
+from proxy.rejection import REASONS
 from proxy.times import parse_delay_ms, parse_instant_ms
 
 CLOCKS_APART_MS: Final = 60_000

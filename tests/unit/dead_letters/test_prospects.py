@@ -16,7 +16,8 @@ from proxy.dead_letters.prospects import (
     Stays,
 )
 from proxy.policy import Policy
-from proxy.protocol import Rejection, RequestReader
+from proxy.protocol import RequestReader
+from proxy.rejection import Rejection
 from tests.support.dead_letters import ORIGIN, a_letter, letter_headers
 from tests.support.records import Headers
 
