@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from proxy.dead_letters.marks import SUFFIX as MARKS_SUFFIX
 from proxy.policy import Policy, RetryGroup
 from proxy.settings import RetryGroupSettings, RetrySettings, Settings
 
@@ -18,7 +19,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         max_delay_ms=settings.max_delay_ms,
         allow=settings.targets.allow,
         deny=settings.targets.deny,
-        own_topics=settings.topics.own,
+        own_topics=(*settings.topics.own, settings.topics.dead_letters + MARKS_SUFFIX),
         roll_after_ms=roll_after_ms(settings, retention_ms),
         retry_first_level=settings.retry.first_level,
         retry_max_attempts=settings.retry.max_attempts,

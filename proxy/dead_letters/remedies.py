@@ -24,7 +24,7 @@ REMEDIES: Final = {
     "too-large": "Raise max.message.bytes of the target topic, then replay.",
     "not-authorised": "Grant the proxy's user Write and Describe on the target, then replay.",
     "publish-failed": "Do what the detail says, then replay.",
-    "id-bad": "Replay with --set timer-id=... or timer-cancel=... of 1 to 256 bytes, or --unset it.",
+    "id-bad": "Replay with --set timer-id=... or timer-cancel=... (1 to 256 bytes), or --unset.",
     "retry-bad": "Replay with --set timer-attempt=... and --set timer-retry-group=...",
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
     "--unset it to have an ordinary record.",
