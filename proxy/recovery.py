@@ -19,7 +19,7 @@ from proxy.fates import Fate, Prepare
 from proxy.judges import Judges
 from proxy.message import Message
 from proxy.policy import Policy
-from proxy.protocol import RequestReader
+from proxy.protocol import RequestReader, request_reader
 from proxy.schedule import Shard
 from proxy.topics import TopicFacts
 from storage.register import Register
@@ -202,5 +202,5 @@ class Recovery:
 
     def _reader(self, digest: str) -> RequestReader:
         if digest not in self._readers:
-            self._readers[digest] = RequestReader(self._policies.policy(digest))
+            self._readers[digest] = request_reader(self._policies.policy(digest))
         return self._readers[digest]

@@ -196,8 +196,13 @@ def _attempt(asked: Asked) -> int:
     raise _Refused(Rejection("retry-bad", why))
 
 
+def is_ident(raw: bytes | None) -> bool:
+    """Whether this can be an id."""
+    return bool(raw) and len(raw or b"") <= LONGEST_ID_BYTES
+
+
 def _ident(name: str, raw: bytes | None) -> bytes:
-    if raw and len(raw) <= LONGEST_ID_BYTES:
+    if raw is not None and is_ident(raw):
         return raw
     length = f"{len(raw)} bytes long" if raw else "empty"
     why = f"{name} is {length}: an id has 1 to {LONGEST_ID_BYTES} bytes"
