@@ -120,7 +120,7 @@ class Upkeep:
         held = self._held
         sizes = [run.size for run in held.runs]
         useless = [run.useless_rows(held.floor, held.ended) for run in held.runs]
-        count = runs_to_merge(sizes)
+        count = runs_to_merge(sizes, self._options.merged_runs, self._options.most_runs)
         if is_mostly_useless(useless, sizes, self._options.table_entries):
             count = len(sizes)
         if count:

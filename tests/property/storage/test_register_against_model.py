@@ -67,7 +67,8 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         table_entries=st.integers(1, 12),
         step_entries=st.integers(1, 9),
         recent_offsets=st.integers(1, 40),
-        most_runs=st.sampled_from([10, 64]),
+        merged_runs=st.sampled_from([2, 3, 8]),
+        most_runs=st.sampled_from([8, 64]),
     )
     def begin(
         self,
@@ -75,6 +76,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         table_entries: int,
         step_entries: int,
         recent_offsets: int,
+        merged_runs: int,
         most_runs: int,
     ) -> None:
         self.hashing = hashing
@@ -83,6 +85,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
             recent_offsets=recent_offsets,
             write_entries=step_entries,
             merge_entries=step_entries,
+            merged_runs=merged_runs,
             most_runs=most_runs,
         )
         self.register = self.open()
