@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from storage.ids.disk_register import DiskRegister
-from storage.ids.idents import Hashing, Words, hashes_of
+from storage.ids.idents import Hashing, Words, hashes_of, padded
 from storage.ids.links import MOST_LINKS, Links
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
@@ -130,8 +130,8 @@ def test_a_change_said_to_be_settled_cannot_come_later(folder: Path) -> None:
         register.bury(8, (FAR_MS, 8), "orders")
 
 
-ONE_HASH: Hashing = lambda ids: np.full(len(ids), 7, np.uint64)  # noqa: E731
-TWO_BITS: Hashing = lambda ids: hashes_of(ids) & np.uint64(3 << 62)  # noqa: E731
+ONE_HASH: Hashing = lambda idents: np.full(idents.sizes.size, 7, np.uint64)  # noqa: E731
+TWO_BITS: Hashing = lambda idents: hashes_of(idents) & np.uint64(3 << 62)  # noqa: E731
 
 
 @pytest.mark.parametrize("hashing", [ONE_HASH, TWO_BITS])
@@ -162,14 +162,14 @@ def test_ids_of_any_size_and_their_neighbours_are_told_apart(folder: Path) -> No
 
 def test_the_hash_spreads_ids_that_differ_in_a_digit() -> None:
     patterns = [b"%d", b"order-%08d", b"%032x", b"customer/%d/eu-west", b"%d\0\0\0"]
-    hashes = np.concatenate([hashes_of([p % n for n in range(100_000)]) for p in patterns])
+    hashes = np.concatenate([hashes_of(padded([p % n for n in range(100_000)])) for p in patterns])
     assert np.unique(hashes).size == hashes.size
     counts = np.bincount((hashes >> np.uint64(54)).astype(np.int64), minlength=1024)
     assert abs(counts - counts.mean()).max() < 8 * counts.mean() ** 0.5
 
 
 def test_a_hash_is_the_same_in_every_process_and_version() -> None:
-    hashes: Words = hashes_of([b"", b"order-1", b"0123456789abcdef", b"x" * 100])
+    hashes: Words = hashes_of(padded([b"", b"order-1", b"0123456789abcdef", b"x" * 100]))
     assert [f"{value:016x}" for value in hashes.tolist()] == KNOWN_HASHES
 
 
