@@ -53,10 +53,10 @@ class Upkeep:
 
     def write_all(self) -> None:
         """Write every table that is settled, and cover what can be; merges wait."""
+        self._finish_writing()
         for _ in self._held.tables:
             self._begin_writing(at_once=True)
-            while self._writing is not None:
-                self._step_writing()
+            self._finish_writing()
         if self._held.coverable > self._held.covered:
             self._replace_manifest(self._held.runs, self._held.written_links)
 
@@ -66,6 +66,10 @@ class Upkeep:
             if steps is not None:
                 steps.close()
         self._writing = self._merging = None
+
+    def _finish_writing(self) -> None:
+        while self._writing is not None:
+            self._step_writing()
 
     def _step_writing(self) -> None:
         steps, self._writing = self._writing, None
@@ -78,8 +82,8 @@ class Upkeep:
         if held.frozen is None and (at_once or self._is_full() or self._is_behind()):
             self._close_recent()
         frozen = held.frozen
-        is_settled = frozen is not None and frozen.last < held.settled
-        if frozen is not None and is_settled and len(held.runs) < self._options.most_runs:
+        has_room = at_once or len(held.runs) < self._options.most_runs
+        if frozen is not None and frozen.last < held.settled and has_room:
             self._writing = self._write_table(frozen)
 
     def _close_recent(self) -> None:

@@ -135,6 +135,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         at = self.at
         named = Named(at)
         known = self.model.find([ident]).get(ident)
+        from_offset = max(self.floor, at - low)
         key = (self.ended[0] + fires_ms, at) if known is None or known.offset < 0 else known.key
         if key in self.buried:
             return
@@ -144,7 +145,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
             0,
             lambda register: register.put(at, ident, named),
             lambda register: register.bury(at, key, topic),
-            lambda register: register.link(at, at - low, at),
+            lambda register: register.link(at, from_offset, at),
         )
 
     def put(self, gap: int, ident: bytes, named: Named) -> None:
@@ -156,7 +157,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
     def commit(self, later_ms: int, kept_offsets: int) -> None:
         self.committed = self.next_at
         self.ended = max(self.ended, (self.ended[0] + later_ms, self.next_at))
-        self.floor = max(self.floor, self.committed - kept_offsets)
+        self.floor = max(self.floor, self.register.lowered(self.committed - kept_offsets))
         self.register.advance(*self.ended)
         self.model.advance(*self.ended)
 
@@ -257,7 +258,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
 
 
 RegisterAgainstModel.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
