@@ -49,6 +49,7 @@ def test_a_full_disk_loses_nothing_and_is_tried_again(folder: Path, room: int) -
         assert len(register.buried((0, 0), (FAR_MS, 60))) == 60
     files.room = 10**9
     register.flush(60, 0)
+    assert len(files_of(folder)) == 2
     register.close()
     register = opened(folder, next_offset=60)
     assert register.covered == 60

@@ -78,6 +78,17 @@ def test_what_was_flushed_is_known_after_a_restart(folder: Path) -> None:
     assert register.find(asked) == {ident(number): pending(number) for number in range(100)}
 
 
+def test_a_flush_writes_what_came_while_memory_was_given_back(folder: Path) -> None:
+    register = opened(folder)
+    for offset in range(25):
+        register.put(offset, ident(offset), pending(offset))
+    while not register._held.runs:
+        register.maintain(25, 0)
+    register.put(30, b"late", pending(30))
+    register.flush(31, 0)
+    assert register.covered == 31
+
+
 def test_nothing_that_is_not_settled_reaches_the_disk(folder: Path) -> None:
     register = opened(folder)
     for offset in range(60):
@@ -235,7 +246,7 @@ def test_buried_keys_wait_on_disk_until_they_pass(folder: Path) -> None:
         key = (FAR_MS + ms, 10**6)
         assert len(register.buried((FAR_MS + ms - 1, 10**6), key)) == 1
         register.advance(*key)
-    assert not register.buried_by_target()
+        assert register.buried_by_target().total() == 499 - ms
     work_through(register, 600, floor=600)
     assert files_of(folder) == ["manifest"]
 
@@ -260,6 +271,14 @@ def test_links_are_known_after_a_restart(folder: Path) -> None:
     register.close()
     register = opened(folder, next_offset=10)
     assert [register.lowered(floor) for floor in (2, 4, 8, 9, 11)] == [2, 2, 2, 9, 11]
+
+
+def test_links_are_forgotten_below_the_floor_alone(folder: Path) -> None:
+    register = opened(folder)
+    for low, high in [(2, 4), (5, 8), (15, 18)]:
+        register.link(20, low, high)
+    register.maintain(30, 8)
+    assert [register.lowered(floor) for floor in (4, 8, 18)] == [4, 5, 15]
 
 
 def test_links_are_bounded_and_joined_where_it_costs_least() -> None:
