@@ -40,11 +40,14 @@ class Upkeep:
         self._writing: Steps | None = None
         self._merging: Steps | None = None
         self._is_tidy = False
+        self._judged_floor = 0
 
     def step(self) -> bool:
         """Do one step of writing and one of merging; True when more waits."""
         self._begin_writing(at_once=False)
         self._step_writing()
+        if self._held.floor - self._judged_floor >= self._options.recent_offsets:
+            self._is_tidy = False
         if self._merging is None and not self._is_tidy:
             self._begin_merging()
         steps, self._merging = self._merging, None
@@ -122,6 +125,7 @@ class Upkeep:
     def _begin_merging(self) -> None:
         """Choose runs to merge; tidy when there are none."""
         held = self._held
+        self._judged_floor = held.floor
         sizes = [run.size for run in held.runs]
         useless = [run.useless_rows(held.floor, held.ended) for run in held.runs]
         count = runs_to_merge(sizes, self._options.merged_runs, self._options.most_runs)
