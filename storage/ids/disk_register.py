@@ -163,6 +163,8 @@ class DiskRegister:
     def _find_on_disk(self, left: list[bytes], found: dict[bytes, Named]) -> None:
         hashes = self._hashing(padded(left))
         for run in reversed(self._held.runs):
+            if not left:
+                return
             indices, known = run.find(hashes, left)
             if known:
                 found.update(zip(map(left.__getitem__, indices.tolist()), known, strict=True))
