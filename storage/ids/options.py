@@ -10,7 +10,7 @@ class IdOptions:
     A register keeps up to twice the `table_*` bounds in memory, and what waits to be settled."""
 
     table_entries: int = 32_768
-    table_bytes: int = 8 * 1024 * 1024
+    table_bytes: int = 2 * 1024 * 1024
     """Bytes of the ids in a table, without what Python adds: about 400 bytes each."""
     recent_offsets: int = 65_536
     """Offsets a restart may have to read again before memory is written out."""
