@@ -30,8 +30,8 @@ def open_register(
     The folder belongs to a shard that the caller has locked. The caller then does again, in order,
     every change caused by offsets in [register.covered, committed.next_offset). What is damaged or
     ahead of the broker is put aside (one stays) and an empty register, with `covered` 0, is given
-    instead; so it is when all that was covered lies below the floor: what came between is not known,
-    and all before it is useless. Raises StorageFull."""
+    instead; so it is when all that was covered lies below the floor: it is useless, and what came
+    between is not known. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
