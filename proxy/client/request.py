@@ -57,8 +57,8 @@ class Request:
     @property
     def size_bytes(self) -> int:
         """About what it takes in a queue."""
-        sizes = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + sizes
+        headers_bytes = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers_bytes
 
 
 def delayed(record: DelayedRecord) -> Request:

@@ -50,7 +50,9 @@ def delay_text(delay: Delay, name: str) -> str:
         return str(_whole(delay_ms, name, "a length of time, 0 or longer"))
     if isinstance(delay, str):
         return _readable(delay, name)
-    return str(_whole(delay, name, "a timedelta, whole milliseconds, or text such as '30s'"))
+    return str(
+        _whole(delay, name, "0 or more: a timedelta, whole milliseconds, or text such as '30s'")
+    )
 
 
 def _readable(text: str, name: str) -> str:
@@ -65,7 +67,7 @@ def _instant_text(moment: Instant) -> str:
     if isinstance(moment, datetime):
         return str(_epoch_ms(moment))
     if not isinstance(moment, str):
-        wanted = "an aware datetime, epoch milliseconds, or RFC 3339 text"
+        wanted = "after 1970: an aware datetime, epoch milliseconds, or RFC 3339 text"
         return str(_whole(moment, "deliver_at", wanted))
     try:
         _whole(parse_instant_ms(moment), "deliver_at", "a time after 1970")
