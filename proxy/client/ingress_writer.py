@@ -51,7 +51,8 @@ class IngressWriter:
         self._is_closed = False
         self.producer = Producer(settings)
         self._reports = _Reports(self.producer)
-        self._finalizer = weakref.finalize(self, _abandon, self.producer, self._reports)
+        self._unconfirmed = _Count()
+        self._finalizer = weakref.finalize(self, _abandon, self._unconfirmed, self._reports)
 
     def write(self, request: Request, on_delivery: OnDelivery | None = None) -> Future[Receipt]:
         """Hand the record to the producer; the future has its receipt or a NotStored.
@@ -63,7 +64,9 @@ class IngressWriter:
             raise ClientError("the producer is closed: open another")
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
-        report = partial(_report, future, on_delivery or self._for_all, self.ingress)
+        report = partial(
+            _report, future, on_delivery or self._for_all, self.ingress, self._unconfirmed
+        )
         deadline_s = time.monotonic() + self._max_block_s
         while not self._produce(request, report):
             if self._reports.is_this_thread() or time.monotonic() >= deadline_s:
@@ -75,7 +78,8 @@ class IngressWriter:
     def flush(self, timeout_s: float | None = None) -> int:
         """Send what is queued without lingering; how many are unconfirmed when it returns."""
         self.refuse_in_callback("flush")
-        return self.producer.flush(FOREVER if timeout_s is None else timeout_s)
+        self.producer.flush(FOREVER if timeout_s is None else timeout_s)
+        return len(self)
 
     def refuse_in_callback(self, what: str) -> None:
         """Raise ClientError in a delivery callback: it would wait for itself."""
@@ -91,7 +95,7 @@ class IngressWriter:
             return
         self.refuse_in_callback("close")
         self._is_closed = True
-        left = self.producer.flush(timeout_s)
+        left = self.flush(timeout_s)
         if left:
             self.producer.purge()
             self.producer.flush(STOP_WITHIN_S)
@@ -101,20 +105,35 @@ class IngressWriter:
             raise StillUnsent(left, timeout_s)
 
     def __len__(self) -> int:
-        return len(self.producer)
+        return self._unconfirmed.count
 
     def _produce(self, request: Request, report: Callable[..., None]) -> bool:
         """False when the queue is full."""
         headers: Any = request.headers
+        self._unconfirmed.add(1)
         try:
             self.producer.produce(
                 self.ingress, request.value, request.key, on_delivery=report, headers=headers
             )
         except BufferError:
+            self._unconfirmed.add(-1)
             return False
         except KafkaException as error:
+            self._unconfirmed.add(-1)
             raise NotStored(error.args[0], self.ingress) from error
         return True
+
+
+class _Count:
+    """How many records are under way. librdkafka's own count has its other events in it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def add(self, number: int) -> None:
+        with self._lock:
+            self.count += number
 
 
 class _Reports:
@@ -148,6 +167,7 @@ def _report(
     future: Future[Receipt],
     on_delivery: OnDelivery | None,
     ingress: str,
+    unconfirmed: _Count,
     error: KafkaError | None,
     message: Message,
 ) -> None:
@@ -156,17 +176,18 @@ def _report(
             on_delivery(error, message)
         except Exception:
             log.exception("a delivery callback raised")
+    unconfirmed.add(-1)
     if error is None:
         future.set_result(receipt_of(message))
     else:
         future.set_exception(NotStored(error, ingress))
 
 
-def _abandon(producer: Producer, reports: _Reports) -> None:
+def _abandon(unconfirmed: _Count, reports: _Reports) -> None:
     """The writer was forgotten, or the program ends: end the thread while Python still stands."""
     reports.stop()
-    if len(producer):
+    if unconfirmed.count:
         log.warning(
             "a producer was not closed: %d records were never confirmed; use `with` or close()",
-            len(producer),
+            unconfirmed.count,
         )
