@@ -13,7 +13,7 @@ from proxy.client.half_message import HalfMessage, State, check_back, decision
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.kafka_settings import Settings
 from proxy.client.needed_topics import ensure_topics
-from proxy.client.received import headers_of, place_of
+from proxy.client.received import UnreadableHeaders, headers_of, place_of
 
 POLL_S: Final = 0.5
 STOP_WITHIN_S: Final = 35.0
@@ -123,5 +123,5 @@ class CheckBackThread:
 def _half_in(message: Message) -> HalfMessage | None:
     try:
         return check_back(message.key(), message.value(), headers_of(message))
-    except UnicodeDecodeError:
+    except UnreadableHeaders:
         return None

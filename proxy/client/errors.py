@@ -68,7 +68,11 @@ class BatchFailed(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """A Kafka transaction was aborted: nothing of it is visible to read_committed consumers."""
+    """A Kafka transaction was aborted: nothing of it is visible to read_committed consumers.
+
+    It may be tried again. After a record that the broker refused, librdkafka may need to fail one
+    transaction more (OUT_OF_ORDER_SEQUENCE_NUMBER) before it can go on.
+    """
 
     def __init__(self, error: KafkaError, what: str) -> None:
         super().__init__(f"{what}: {error.str()}")
@@ -102,7 +106,10 @@ _MISSING = (
     " (there is no topic {ingress}: start the proxy, run `kafka-delay-proxy topics create`, "
     "or name another one with ingress=)"
 )
+_GIVEN_UP = " (its transaction was aborted, or its producer closed)"
 _REMEDIES = {
+    KafkaError._PURGE_QUEUE: _GIVEN_UP,  # noqa: SLF001
+    KafkaError._PURGE_INFLIGHT: _GIVEN_UP,  # noqa: SLF001
     KafkaError.UNKNOWN_TOPIC_OR_PART: _MISSING,
     KafkaError._UNKNOWN_TOPIC: _MISSING,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: " (grant this user Write and Describe on {ingress})",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Final, NamedTuple, cast
 
 from confluent_kafka import Message
@@ -16,6 +18,15 @@ ATTEMPT: Final = "retry-attempt"
 EXCEPTION: Final = "retry-exception"
 STORY: Final = (ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ATTEMPT, EXCEPTION)
 MOST_DIGITS: Final = 18
+
+
+_read_headers: Callable[[Message], WireHeaders | None] = methodcaller("headers")
+"""Not a plain call: the interpreter's fast path for those lets the client library's failure go
+unseen, to surface in whatever is called next."""
+
+
+class UnreadableHeaders(Exception):
+    """A header's name is not UTF-8: the client library cannot give any of the record's headers."""
 
 
 class Place(NamedTuple):
@@ -59,7 +70,7 @@ def received(message: Message, retry_topic: str) -> Received:
     """The record in a message. Only the retry topic's records are believed what they say of
     retries: elsewhere the headers are another group's story.
 
-    Raises UnicodeDecodeError when a header's name is not UTF-8.
+    Raises UnreadableHeaders.
     """
     read_from = place_of(message)
     headers = headers_of(message)
@@ -81,8 +92,11 @@ def place_of(message: Message) -> Place:
 
 
 def headers_of(message: Message) -> WireHeaders:
-    """A message's headers. Raises UnicodeDecodeError when a name is not UTF-8."""
-    return cast(WireHeaders, message.headers() or [])
+    """A message's headers. Raises UnreadableHeaders."""
+    try:
+        return _read_headers(message) or []
+    except (SystemError, UnicodeDecodeError) as error:
+        raise UnreadableHeaders(f"{place_of(message)}: a header's name is not UTF-8") from error
 
 
 def _original(story: dict[str, bytes | None]) -> Place | None:

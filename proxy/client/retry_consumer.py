@@ -22,7 +22,7 @@ from proxy.client.kafka_settings import (
     producer_settings,
 )
 from proxy.client.needed_topics import ensure_topics
-from proxy.client.received import Place, Received, place_of, received
+from proxy.client.received import Place, Received, UnreadableHeaders, place_of, received
 from proxy.client.retry_request import DeadLetter, retry_request
 from proxy.client.settlement import AtLeastOnce, ExactlyOnce, GroupMoved, Settlement
 from proxy.client.transactions import Transactions
@@ -134,8 +134,8 @@ class RetryConsumer:
             self._settled_at_s = time.monotonic()
         try:
             record = received(message, self._retry_topic)
-        except UnicodeDecodeError:
-            self._failed(_without_headers(message), DeadLetter("a header's name is not UTF-8"))
+        except UnreadableHeaders as error:
+            self._failed(_without_headers(message), DeadLetter(str(error)))
             return
         try:
             self._handler(record)
