@@ -14,6 +14,8 @@ PARTITIONER: Final = "partitioner"
 BY_JAVA_HASH: Final = ("murmur2_random", "murmur2")
 TRANSACTIONAL_ID: Final = "transactional.id"
 MOST_IN_FLIGHT: Final = 5
+NOTICE_TOPICS_WITHIN_MS: Final = 10_000
+"""librdkafka's own five minutes are long for a retry topic that was made a moment ago."""
 CONNECTION: Final = (
     *("bootstrap.servers", "metadata.broker.list", "client.", "security.", "sasl.", "ssl."),
     *("socket.", "broker.", "reconnect.", "enable.sasl.", "enable.ssl.", "oauth_cb", "logger"),
@@ -55,6 +57,7 @@ def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
     )
     return {
         "isolation.level": "read_committed",
+        "topic.metadata.refresh.interval.ms": NOTICE_TOPICS_WITHIN_MS,
         **given,
         "group.id": group,
         "enable.auto.commit": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,11 +14,13 @@ from proxy.client.errors import TopicsMissing
 from proxy.client.kafka_settings import Settings, connection_settings
 
 ASK_WITHIN_S: Final = 30.0
+SEEN_WITHIN_S: Final = 10.0
+LOOK_EVERY_S: Final = 0.05
 BROKERS_DEFAULT: Final = -1
 
 
 def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str]) -> None:
-    """Make those of the topics that do not exist, as the broker's defaults say.
+    """Make those of the topics that do not exist, as the broker's defaults say, and wait for them.
 
     A consumer that subscribes to a topic before it exists would notice it minutes later only.
     Raises TopicsMissing, KafkaException.
@@ -25,6 +28,13 @@ def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str])
     missing = [topic for topic in topics if not _exists(consumer, topic)]
     if not missing:
         return
+    _make(missing, settings)
+    deadline_s = time.monotonic() + SEEN_WITHIN_S
+    while not all(_exists(consumer, topic) for topic in missing) and time.monotonic() < deadline_s:
+        time.sleep(LOOK_EVERY_S)
+
+
+def _make(missing: Sequence[str], settings: Settings) -> None:
     admin = AdminClient(connection_settings(settings))
     wanted = [NewTopic(topic, BROKERS_DEFAULT, BROKERS_DEFAULT) for topic in missing]
     for topic, made in admin.create_topics(wanted, request_timeout=ASK_WITHIN_S).items():
