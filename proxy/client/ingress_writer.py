@@ -67,12 +67,8 @@ class IngressWriter:
         report = partial(
             _report, future, on_delivery or self._for_all, self.ingress, self._unconfirmed
         )
-        deadline_s = time.monotonic() + self._max_block_s
-        while not self._produce(request, report):
-            if self._reports.is_this_thread() or time.monotonic() >= deadline_s:
-                full = KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
-                raise QueueFull(full, self.ingress)
-            time.sleep(ROOM_LOOK_EVERY_S)
+        if not self._produce(request, report):
+            self._await_room(request, report)
         return future
 
     def flush(self, timeout_s: float | None = None) -> int:
@@ -106,6 +102,15 @@ class IngressWriter:
 
     def __len__(self) -> int:
         return self._unconfirmed.count
+
+    def _await_room(self, request: Request, report: Callable[..., None]) -> None:
+        may_wait_s = 0.0 if self._reports.is_this_thread() else self._max_block_s
+        deadline_s = time.monotonic() + may_wait_s
+        while time.monotonic() < deadline_s:
+            time.sleep(ROOM_LOOK_EVERY_S)
+            if self._produce(request, report):
+                return
+        raise QueueFull(KafkaError(KafkaError._QUEUE_FULL), self.ingress)  # noqa: SLF001
 
     def _produce(self, request: Request, report: Callable[..., None]) -> bool:
         """False when the queue is full."""

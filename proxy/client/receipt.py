@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
 UNKNOWN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """Where the ingress has the record.
 
     `timestamp_ms` is the record's own as the topic keeps it: what a delay counts from; -1 without

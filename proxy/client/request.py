@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
@@ -22,6 +23,7 @@ Headers: TypeAlias = Mapping[str, Data] | Iterable[tuple[str, Data]]
 WireHeaders: TypeAlias = list[tuple[str, bytes | None]]
 
 ID_BYTES: Final = 256
+KNOWN_TOPICS: Final = 1_000
 LAST_PARTITION: Final = 2**31 - 1
 LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -63,7 +65,7 @@ class Request:
 
 def delayed(record: DelayedRecord) -> Request:
     """The request that makes the record appear. Raises RequestRefused."""
-    asked: WireHeaders = [(TOPIC, _topic(record.topic))]
+    asked: WireHeaders = [(TOPIC, topic_bytes(record.topic))]
     asked += time_headers(record.delay, record.deliver_at, record.level)
     if record.partition is not None:
         asked.append((PARTITION, _partition(record.partition)))
@@ -87,11 +89,16 @@ def id_bytes(ident: str | bytes) -> bytes:
     if raw is None or not 1 <= len(raw) <= ID_BYTES:
         found = "null" if raw is None else f"{len(raw)} bytes long"
         raise RequestRefused(f"the id is {found}: it must have 1 to {ID_BYTES} bytes of UTF-8")
+    if raw is ident:
+        _need_text(raw)
+    return raw
+
+
+def _need_text(raw: bytes) -> None:
     try:
         raw.decode()
     except UnicodeDecodeError:
         raise RequestRefused(f"the id {raw!r} is not UTF-8: ids are text") from None
-    return raw
 
 
 def user_headers(headers: Headers | None) -> WireHeaders:
@@ -104,15 +111,15 @@ def user_headers(headers: Headers | None) -> WireHeaders:
 
 def wire(data: object, name: str) -> bytes | None:
     """Text as UTF-8, bytes and null as they are; `name` is the argument to blame."""
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            raise RequestRefused(f"{name} cannot be written as UTF-8: {error.reason}") from None
     if data is None or isinstance(data, bytes):
         return data
-    if not isinstance(data, str):
-        found = type(data).__name__
-        raise RequestRefused(f"{name} is a {found}: it must be str, bytes or None")
-    try:
-        return data.encode()
-    except UnicodeEncodeError as error:
-        raise RequestRefused(f"{name} cannot be written as UTF-8: {error.reason}") from None
+    found = type(data).__name__
+    raise RequestRefused(f"{name} is a {found}: it must be str, bytes or None")
 
 
 def _header(pair: object) -> tuple[str, bytes | None]:
@@ -127,10 +134,12 @@ def _header(pair: object) -> tuple[str, bytes | None]:
             "reach the target: use the arguments of send, or another name"
         )
     wire(name, "a header's name")
-    return name, wire(value, f"the header {name}")
+    return name, value if isinstance(value, bytes) else wire(value, f"the header {name}")
 
 
-def _topic(topic: object) -> bytes:
+@lru_cache(KNOWN_TOPICS)
+def topic_bytes(topic: object) -> bytes:
+    """A topic's name on the wire. Raises RequestRefused."""
     if not isinstance(topic, str) or not LEGAL_TOPIC.fullmatch(topic):
         raise RequestRefused(
             f"the topic is {topic!r}: a Kafka topic name has 1 to 249 of the characters "

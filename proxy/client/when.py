@@ -7,6 +7,7 @@ is allowed, early never.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
@@ -21,6 +22,7 @@ Instant: TypeAlias = datetime | int | str
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 TOO_LARGE: Final = 10**MAX_DIGITS
+KNOWN_DELAYS: Final = 1_000
 
 
 def time_headers(
@@ -55,6 +57,7 @@ def delay_text(delay: Delay, name: str) -> str:
     )
 
 
+@lru_cache(KNOWN_DELAYS)
 def _readable(text: str, name: str) -> str:
     try:
         parse_delay_ms(text)
