@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ pytestmark = pytest.mark.integration
 
 WITHIN_S = 60
 Handle = Callable[[Received], object]
+CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
+KIP_848 = {"group.protocol": "consumer"}
 
 
 class World:
@@ -28,15 +32,16 @@ class World:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.group = f"g{uuid.uuid4().hex[:8]}"
-        self.orders = new_topic(bootstrap, "orders", 2)
+        self.orders = new_topic(bootstrap, "orders", 4)
         self.ingress = new_topic(bootstrap, "ingress", 2)
         self.retry, self.dlq = f"retry.{self.group}", f"dlq.{self.group}"
 
-    def consumer(self, handler: Handle, **options: Any) -> RetryConsumer:
+    def consumer(
+        self, handler: Handle, config: Mapping[str, Any] = CLASSIC, **options: Any
+    ) -> RetryConsumer:
         given = {"ingress": self.ingress, **options}
-        session = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
-        config = {"bootstrap.servers": self.bootstrap, **session}
-        return RetryConsumer(config, self.group, [self.orders], handler, **given)
+        settings = {"bootstrap.servers": self.bootstrap, **config}
+        return RetryConsumer(settings, self.group, [self.orders], handler, **given)
 
     def write(self, *records: Outgoing) -> None:
         write(self.bootstrap, self.orders, records)
@@ -259,8 +264,14 @@ def test_with_a_transaction_nothing_is_stored_or_committed_when_one_request_is_r
     assert world.committed(world.orders) < 0
 
 
+WORK_S = 0.001
+"""A handler takes this long, so that it is at work, with records not yet committed, whenever the
+group is shared out."""
+AT_ONCE = 100
+
+
 class Shared:
-    """What several consumers have handled; every third record fails, each time it is tried."""
+    """What several consumers have handled; every third record fails at first."""
 
     def __init__(self, world: World) -> None:
         self.handled: dict[str, list[int]] = {"first": [], "second": []}
@@ -270,16 +281,17 @@ class Shared:
     def handler(self, name: str) -> Handle:
         def handle(record: Received) -> None:
             number = int(record.value or b"")
+            time.sleep(WORK_S)
             self.handled[name].append(number)
-            if number % 3 == 0:
+            if number % 3 == 0 and not record.attempt:
                 raise ValueError("every third")
 
         return handle
 
     def write_more(self) -> None:
-        numbers = range(self.written, self.written + 10)
+        numbers = range(self.written, self.written + AT_ONCE)
         self._world.write(*(Outgoing(b"%d" % n, b"%d" % n) for n in numbers))
-        self.written += 10
+        self.written += AT_ONCE
 
     def has_begun(self) -> bool:
         self.write_more()
@@ -293,13 +305,20 @@ class Shared:
         return set().union(*self.handled.values()) >= set(range(self.written))
 
 
-@pytest.mark.parametrize("is_exact", [False, True], ids=["plain", "exactly-once"])
-def test_while_consumers_come_and_go_every_failure_is_retried(world: World, is_exact: bool) -> None:
-    """Exactly once in transactions; at least once, and here no more often, without."""
+@pytest.mark.parametrize(
+    ("config", "is_exact"),
+    [(CLASSIC, False), (CLASSIC, True), (COOPERATIVE, True), (KIP_848, True)],
+    ids=["plain", "exactly-once", "exactly-once-cooperative", "exactly-once-kip-848"],
+)
+def test_while_consumers_come_and_go_every_failure_is_retried(
+    world: World, config: Mapping[str, Any], is_exact: bool
+) -> None:
+    """Exactly once in transactions; at least once without."""
     shared = Shared(world)
 
     def options() -> dict[str, Any]:
-        return {"producer_config": _exactly_once()} if is_exact else {}
+        exact = {"producer_config": _exactly_once()} if is_exact else {}
+        return {"config": config, **exact}
 
     with at_work(world, shared.handler("first"), **options()):
         wait_for(shared.has_begun, WITHIN_S, "the first to begin")

@@ -12,6 +12,7 @@ from proxy.client import (
     ClientError,
     ConfigRefused,
     HalfMessage,
+    NotStored,
     State,
     TransactionalDelayProducer,
 )
@@ -114,6 +115,27 @@ def test_the_half_message_is_stored_before_the_local_transaction_runs(world: Wor
 
     send(world, local, id="order-7")
     assert seen == [(HalfMessage("order-7", "orders", b"k", b"v", []), 1)]
+
+
+def test_a_local_transaction_does_not_run_when_the_half_message_is_not_stored(
+    kafka: str,
+) -> None:
+    narrow = new_topic(kafka, "narrow", 1, {"max.message.bytes": "1000"})
+    ran: list[HalfMessage] = []
+
+    def local(half: HalfMessage) -> State:
+        ran.append(half)
+        return State.COMMIT
+
+    checks = f"checks-{uuid.uuid4().hex[:8]}"
+    with (
+        TransactionalDelayProducer(
+            {"bootstrap.servers": kafka}, Listener(), checks, ingress=narrow
+        ) as producer,
+        pytest.raises(NotStored),
+    ):
+        producer.send_in_transaction("orders", b"x" * 5_000, local_transaction=local)
+    assert ran == []
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, None])

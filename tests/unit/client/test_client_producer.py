@@ -171,6 +171,14 @@ def test_closing_gives_up_what_was_not_confirmed_and_says_how_much() -> None:
     producer.close()
 
 
+def test_closing_ends_the_thread_that_was_opened(mock_kafka: MockKafka, ingress: str) -> None:
+    before = set(threading.enumerate())
+    with DelayProducer(mock_kafka.settings, ingress=ingress):
+        (thread,) = set(threading.enumerate()) - before
+        assert thread.is_alive()
+    assert not thread.is_alive()
+
+
 def test_a_closed_producer_takes_nothing_more(mock_kafka: MockKafka, ingress: str) -> None:
     with DelayProducer(mock_kafka.settings, ingress=ingress) as producer:
         producer.send("orders", "v")
