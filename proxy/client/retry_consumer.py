@@ -6,13 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from proxy.client.backlog import Backlog
-from proxy.client.delay_producer import INGRESS, TRANSACTION_STEP_WITHIN_S
-from proxy.client.errors import ConfigRefused
+from proxy.client.delay_producer import INGRESS
+from proxy.client.errors import ConfigRefused, StillUnsent
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.kafka_settings import (
     TRANSACTIONAL_ID,
@@ -54,7 +55,8 @@ class RetryConsumer:
     itself always runs at least once.
 
     One thread: `run` polls, handles and commits; to go faster run more consumers of the group.
-    `retry_topic` and `max_attempts` must be the proxy's, where its settings differ.
+    Where the proxy's settings differ, `retry_topic` and `max_attempts` must be what they say; the
+    topic of dead letters is then yours to make.
     """
 
     def __init__(
@@ -97,16 +99,18 @@ class RetryConsumer:
             finally:
                 consumer.close()
         finally:
-            writer.close(CLOSE_WITHIN_S)
+            with suppress(StillUnsent):  # what was not stored has its offset uncommitted
+                writer.close(CLOSE_WITHIN_S)
 
     def stop(self) -> None:
         """Make `run` return after the record in hand; for signal handlers and other threads."""
         self._stopping.set()
 
     def _work(self, consumer: Consumer, writer: IngressWriter) -> None:
-        ensure_topics(consumer, self._consumer_settings, [self._retry_topic, f"dlq.{self._group}"])
+        own = [] if self._retry_target else [f"dlq.{self._group}"]
+        ensure_topics(consumer, self._consumer_settings, [self._retry_topic, *own])
         if writer.transactional_id:
-            transactions = Transactions(writer, TRANSACTION_STEP_WITHIN_S)
+            transactions = Transactions(writer, STORE_WITHIN_MS / 1000)
             self._settlement = ExactlyOnce(consumer, writer, transactions)
         else:
             self._settlement = AtLeastOnce(consumer, writer)

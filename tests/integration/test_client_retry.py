@@ -12,7 +12,14 @@ from typing import Any, Self
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from proxy.client import DeadLetter, Received, RetryConsumer, RetryNotStored
+from proxy.client import (
+    DeadLetter,
+    Received,
+    RetryConsumer,
+    RetryNotStored,
+    TransactionFailed,
+)
+from tests.conftest import StartBroker
 from tests.support.raw_produce import produce_raw
 from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
 from tests.support.waiting import wait_for
@@ -356,3 +363,27 @@ def test_an_interrupt_in_the_handler_ends_the_consumer_before_that_record(world:
     with pytest.raises(KeyboardInterrupt):
         world.consumer(handler).run()
     assert world.committed(world.orders) == 3
+
+
+@pytest.mark.parametrize("is_exact", [False, True], ids=["plain", "exactly-once"])
+def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
+    own_broker: StartBroker, is_exact: bool
+) -> None:
+    broker = own_broker()
+    world = World(broker.bootstrap_servers)
+    world.write(Outgoing(b"k", b"v", partition=0))
+
+    def handler(record: Received) -> None:
+        broker.kill()
+        raise ConnectionError("nothing answers any more")
+
+    quick = {"message.timeout.ms": 2_000, "transaction.timeout.ms": 10_000}
+    producer_config = {**quick, **(_exactly_once() if is_exact else {})}
+    with pytest.raises((RetryNotStored, TransactionFailed)):
+        world.consumer(handler, producer_config=producer_config).run()
+    broker.start()
+    again: list[int] = []
+    with at_work(world, lambda record: again.append(record.attempt)):
+        wait_for(lambda: again, WITHIN_S, "the record to come again")
+    assert again == [0]
+    assert world.requests(0) == []
