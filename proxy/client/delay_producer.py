@@ -60,8 +60,9 @@ class DelayProducer:
         `partition` is the target's; without, the key decides as in Java.
 
         The future has the Receipt once the broker has the record, or fails with NotStored; it
-        completes by itself. `on_delivery(error, message)` is called first, in a thread of this
-        producer's. Raises RequestRefused, QueueFull after `max_block_s`, NotStored.
+        completes by itself. `on_delivery(error, message)` is called first, by the producer's own
+        thread or by one that flushes. Raises RequestRefused, QueueFull after `max_block_s`,
+        NotStored.
         """
         record = DelayedRecord(topic, value, key, headers, delay, deliver_at, level, id, partition)
         return self._writer.write(delayed(record), on_delivery)

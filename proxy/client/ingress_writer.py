@@ -1,9 +1,9 @@
 """Writes requests to the ingress topic; a future per record, completed without the caller's help.
 
 confluent_kafka hands out delivery reports only while somebody calls `poll`. One thread per writer
-does nothing else; the callers never poll. So futures complete whatever the caller does meanwhile,
-callbacks always run in that thread, and they may send (a nested poll would abort the process:
-confluent-kafka-python issue 457).
+does nothing else, so futures complete whatever the caller does meanwhile. `write` never polls, so
+callbacks may write; what does poll (flush, commit) is refused in them, for a nested poll aborts
+the process (confluent-kafka-python issue 457).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ STOP_WITHIN_S: Final = 5.0
 FOREVER: Final = -1.0
 
 log = logging.getLogger("proxy.client")
+_here = threading.local()
+"""Knows of each thread whether it is in a callback: flushing and committing call them too."""
 
 
 class IngressWriter:
@@ -79,7 +81,7 @@ class IngressWriter:
 
     def refuse_in_callback(self, what: str) -> None:
         """Raise ClientError in a delivery callback: it would wait for itself."""
-        if self._reports.is_this_thread():
+        if _is_in_callback():
             raise ClientError(
                 f"{what} in a delivery callback would wait for itself: let the callback tell "
                 "another thread"
@@ -104,7 +106,7 @@ class IngressWriter:
         return self._unconfirmed.count
 
     def _await_room(self, request: Request, report: Callable[..., None]) -> None:
-        may_wait_s = 0.0 if self._reports.is_this_thread() else self._max_block_s
+        may_wait_s = 0.0 if _is_in_callback() else self._max_block_s
         deadline_s = time.monotonic() + may_wait_s
         while time.monotonic() < deadline_s:
             time.sleep(ROOM_LOOK_EVERY_S)
@@ -151,12 +153,9 @@ class _Reports:
         )
         self._thread.start()
 
-    def is_this_thread(self) -> bool:
-        return threading.current_thread() is self._thread
-
     def stop(self) -> None:
         self._stopping.set()
-        if not self.is_this_thread():
+        if threading.current_thread() is not self._thread:
             self._thread.join(STOP_WITHIN_S)
 
 
@@ -176,16 +175,28 @@ def _report(
     error: KafkaError | None,
     message: Message,
 ) -> None:
-    if on_delivery is not None:
-        try:
-            on_delivery(error, message)
-        except Exception:
-            log.exception("a delivery callback raised")
-    unconfirmed.add(-1)
-    if error is None:
-        future.set_result(receipt_of(message))
-    else:
-        future.set_exception(NotStored(error, ingress))
+    _here.is_in_callback = True
+    try:
+        if on_delivery is not None:
+            _call(on_delivery, error, message)
+        unconfirmed.add(-1)
+        if error is None:
+            future.set_result(receipt_of(message))
+        else:
+            future.set_exception(NotStored(error, ingress))
+    finally:
+        _here.is_in_callback = False
+
+
+def _call(on_delivery: OnDelivery, error: KafkaError | None, message: Message) -> None:
+    try:
+        on_delivery(error, message)
+    except Exception:
+        log.exception("a delivery callback raised")
+
+
+def _is_in_callback() -> bool:
+    return getattr(_here, "is_in_callback", False)
 
 
 def _abandon(unconfirmed: _Count, reports: _Reports) -> None:

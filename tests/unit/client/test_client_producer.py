@@ -19,6 +19,7 @@ from proxy.client import (
     QueueFull,
     RequestRefused,
     StillUnsent,
+    ingress_writer,
 )
 from tests.unit.client.mock_kafka import MockKafka
 
@@ -110,6 +111,26 @@ def test_a_callback_may_send_but_not_wait(mock_kafka: MockKafka, ingress: str) -
         assert chained[0].result(WITHIN_S).topic == ingress
     assert len(told) == 2
     assert all("would wait for itself" in sentence for sentence in told)
+
+
+def test_a_callback_that_a_flush_calls_may_not_flush_itself(
+    mock_kafka: MockKafka, ingress: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end the whole process. Here nobody but the flush itself calls it."""
+    monkeypatch.setattr(ingress_writer, "_poll", lambda *_: None)
+    told: list[ClientError] = []
+
+    def on_delivery(*_: object) -> None:
+        try:
+            producer.flush()
+        except ClientError as error:
+            told.append(error)
+
+    with DelayProducer(mock_kafka.settings, ingress=ingress) as producer:
+        for _ in range(20):
+            producer.send("orders", "v", on_delivery=on_delivery)
+        assert producer.flush(WITHIN_S) == 0
+    assert len(told) == 20
 
 
 def test_many_threads_may_share_a_producer(mock_kafka: MockKafka, ingress: str) -> None:
