@@ -18,6 +18,8 @@ from proxy.headers import (
     CANCEL,
     CHECK_IMMUNITY,
     CHECK_TOPIC,
+    COMMIT,
+    EXPIRE,
     FIRST_ORIGIN,
     HOP_FROM,
     HOP_NOT_BEFORE,
@@ -25,7 +27,9 @@ from proxy.headers import (
     INGRESS_KEY,
     KEY,
     PARTITION,
+    PREPARE,
     RETRY_GROUP,
+    ROLLBACK,
     TOPIC,
     TRANSACTION,
 )
@@ -38,10 +42,7 @@ BY_KEY: Final = -1
 """Partition of an entry that leaves the choice to the key."""
 LONGEST_ID_BYTES: Final = 256
 LONGEST_ATTEMPT_DIGITS: Final = 9
-EXPIRE: Final = b"expire"
-"""Written by the proxy alone, with the offset of the half message it ends."""
-PREPARE: Final = b"prepare"
-DECISIONS: Final = {b"commit", b"rollback", EXPIRE}
+DECISIONS: Final = {COMMIT, ROLLBACK, EXPIRE}
 
 T = TypeVar("T")
 

@@ -10,7 +10,9 @@ from enum import Enum
 from typing import Final
 
 from proxy.client.errors import RequestRefused
-from proxy.client.header_names import (
+from proxy.client.request import DelayedRecord, Request, WireHeaders, delayed, id_bytes
+from proxy.client.when import Delay, delay_text
+from proxy.headers import (
     CHECK,
     CHECK_BACK,
     CHECK_IMMUNITY,
@@ -24,8 +26,6 @@ from proxy.client.header_names import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.client.request import DelayedRecord, Request, WireHeaders, delayed, id_bytes
-from proxy.client.when import Delay, delay_text
 
 MOST_DIGITS: Final = 9
 

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
-from proxy.client.header_names import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
 from proxy.client.when import Delay, Instant, time_headers
+from proxy.headers import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
 
 Data: TypeAlias = str | bytes | None
 """Text is sent as UTF-8; None is Kafka's null."""

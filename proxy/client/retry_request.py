@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.client.header_names import ATTEMPT as TIMER_ATTEMPT
-from proxy.client.header_names import PREFIX, RETRY_GROUP, TOPIC
 from proxy.client.received import (
     ATTEMPT,
     EXCEPTION,
@@ -16,6 +14,8 @@ from proxy.client.received import (
     Received,
 )
 from proxy.client.request import Request, WireHeaders
+from proxy.headers import ATTEMPT as TIMER_ATTEMPT
+from proxy.headers import PREFIX, RETRY_GROUP, TOPIC
 
 LONGEST_EXCEPTION: Final = 1_000
 

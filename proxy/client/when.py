@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
-from proxy.client.header_names import DELAY, DELIVER_AT, LEVEL
+from proxy.headers import DELAY, DELIVER_AT, LEVEL
 from proxy.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
 Delay: TypeAlias = timedelta | int | str

@@ -31,10 +31,7 @@ from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Incoming, read_to_end
 from tests.support.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skip(reason="core of issue 4 not merged yet"),
-]
+pytestmark = pytest.mark.integration
 
 WITHIN_S = 60
 REPOSITORY = Path(__file__).parents[2]
