@@ -64,7 +64,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
         ("policy", {"roll_after_ms": chance.choice([None, 7, 25])}),
         ("bodies", chance.choice(["local", "kafka"])),
     ]
-    return chance.choices(steps, [sends, 25, 18, crashes, 1, 2, 2, 1, 1, 1, 1])[0]
+    return chance.choices(steps, [sends, 25, 18, crashes, 1, 2, 2, 3, 1, 1, 1])[0]
 
 
 def _play(kind: Kind | None, seeds: range) -> None:
