@@ -139,7 +139,7 @@ class SpecialRequests:
         if attempt >= retry.max_attempts:
             return _kept(self._names.derived(self._policy.dlq_prefix + group, raw)), 0
         delay_ms = retry.delays_ms[min(attempt, len(retry.delays_ms) - 1)]
-        if TOPIC in asked:
+        if asked.get(TOPIC) is not None:
             return _kept(self._names.target(asked)), delay_ms
         return _kept(self._names.derived(self._policy.retry_prefix + group, raw)), delay_ms
 
