@@ -109,7 +109,7 @@ def test_the_prospect_of_a_record_is_what_the_proxy_will_do(
 
 def test_the_due_of_a_record_that_will_be_rewritten_is_its_own() -> None:
     record = IngressRecord([("timer-topic", b"orders"), ("timer-delay", b"30d")])
-    prospect = prospect_of(record, Settings(roll_after="1d"), NOW_MS)
+    prospect = prospect_of(record, Settings.model_validate({"roll_after": "1d"}), NOW_MS)
     assert prospect.due_ms == NOW_MS + 30 * 86_400_000
 
 
