@@ -23,6 +23,8 @@ from tests.support.waiting import wait_for
 
 Call = Callable[..., tuple[int, str, str]]
 ACL_LIMIT_S = 10.0
+JAVA_S_PARTITION_OF_O1 = 3
+"""Of four: murmur2 of the key (org.apache.kafka.common.utils.Utils), which is not librdkafka's own."""
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
 pytestmark = pytest.mark.integration
@@ -155,6 +157,37 @@ def test_send_writes_the_protocols_headers_and_says_where_and_when(
     ]
     assert said["origin"] == f"{topics['ingress']}/{record.partition}/{record.offset}"
     assert said["due_ms"] == record.timestamp_ms + 3_600_000
+
+
+def test_a_record_and_its_cancel_share_a_partition_whatever_the_key(
+    call: Call, kafka: str, topics: dict[str, str]
+) -> None:
+    call("topics", "create")
+    call("send", "--topic", "orders", "--key", "k", "--id", "o1", "--delay", "1h")
+    code, out, _ = call("cancel", "o1", "--wait", "0", "--json")
+    record, cancel = read_to_end(kafka, topics["ingress"], at_least=2)
+    assert (code, json.loads(out)["outcome"]) == (0, None)
+    assert (record.key, cancel.key) == (b"o1", b"o1")
+    assert record.partition == cancel.partition == JAVA_S_PARTITION_OF_O1
+    assert (record.header("timer-key"), cancel.header("timer-cancel")) == (b"k", b"o1")
+
+
+def test_a_cancel_that_nobody_answers_ends_with_1_and_says_why(
+    call: Call, kafka: str, topics: dict[str, str]
+) -> None:
+    call("topics", "create")
+    code, out, _ = call("cancel", "o1", "--partition", "2", "--wait", "1s")
+    (cancel,) = read_to_end(kafka, topics["ingress"], at_least=1)
+    assert code == 1
+    assert f"no answer to {topics['ingress']}/2/0 within 1 s" in out
+    assert cancel.partition == 2
+
+
+def test_a_cancel_names_the_partitions_there_are(call: Call, kafka: str) -> None:
+    call("topics", "create")
+    code, _, err = call("cancel", "o1", "--partition", "4")
+    assert code == 1
+    assert "Name one from 0 to 3" in err
 
 
 def test_send_to_an_ingress_topic_that_is_not_there_creates_nothing(
