@@ -24,7 +24,7 @@ from tests.support.waiting import wait_for
 Call = Callable[..., tuple[int, str, str]]
 ACL_LIMIT_S = 10.0
 JAVA_S_PARTITION_OF_O1 = 3
-"""Of four: murmur2 of the key (org.apache.kafka.common.utils.Utils), which is not librdkafka's own."""
+"""Of four: by murmur2 of the key (org.apache.kafka.common.utils.Utils), not librdkafka's CRC32."""
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
 pytestmark = pytest.mark.integration
