@@ -20,15 +20,15 @@ TINY = Options(
 
 
 TINY_IDS = IdOptions(
-    table_entries=4, recent_offsets=6, write_entries=2, merge_entries=3, most_runs=4
+    table_entries=4, recent_offsets=6, write_entries=2, merge_entries=3, most_runs=4, merged_runs=2
 )
 
 
-def register_in(data_dir: Path) -> Callable[[int, Position], Register]:
+def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
     """Opens what is kept of partitions' ids below `data_dir`, behind their stores."""
 
-    def open_partition(partition: int, at: Position) -> Register:
-        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+    def open_partition(partition: int, at: Position, covered: int) -> Register:
+        committed = Committed(at.watermark_ms, at.cursor, at.floor, covered)
         return open_register(data_dir / str(partition) / "ids", committed, TINY_IDS)
 
     return open_partition
