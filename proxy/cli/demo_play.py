@@ -59,12 +59,9 @@ class Play:
                 self._evidence = Evidence(settings.topics, CHECKS)
                 self._producer = ingress_producer(settings)
                 proxy.await_ready(READY_LIMIT_S)
-                self._plan = plan = [
-                    *plain_plan(settings, wall_clock_ms(), SEED),
-                    *story_plan(),
-                ]
+                self._plan = [*plain_plan(settings, wall_clock_ms(), SEED), *story_plan()]
                 self._perform(proxy)
-        return judge(plan, self._sent, self._evidence)
+        return self._verdicts()
 
     def _perform(self, proxy: ProxyProcess) -> None:
         """The steps, in order."""
@@ -131,18 +128,18 @@ class Play:
         """Until all have ended, or have had their time; then a while longer, for doubles."""
         last_due_ms = max(due_ms(wanted, self._sent[wanted.ident]) for wanted in self._plan)
         deadline = time.monotonic() + last_due_ms / 1000 - time.time() + PATIENCE_S
-        wanted = _marks(self._plan)
+        missing = wanted = _marks(self._plan)
         with progress("records arrived, outcomes, check-backs", wanted) as show:
-            while self._seen() < wanted and time.monotonic() < deadline:
+            while missing and time.monotonic() < deadline:
                 self._read_until(time.monotonic() + 0.2)
-                show(self._seen())
+                missing = sum(verdict.missing for verdict in self._verdicts().values())
+                show(wanted - missing)
         arrivals, outcomes = self._evidence.arrivals, self._evidence.outcomes
         self._tell(f"{len(arrivals)} records have arrived, {len(outcomes)} ended otherwise")
         self._read_until(time.monotonic() + QUIET_S)
 
-    def _seen(self) -> int:
-        found = self._evidence
-        return len(found.arrivals) + len(found.outcomes) + len(found.checks)
+    def _verdicts(self) -> dict[str, Verdict]:
+        return judge(self._plan, self._sent, self._evidence)
 
     def _read_until(
         self, end_monotonic: float, is_over: Callable[[], bool] = lambda: False

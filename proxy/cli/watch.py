@@ -7,7 +7,14 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from proxy.cli.connection import (
     Connection,
@@ -24,6 +31,15 @@ from proxy.cli.watch_line import watch_line
 from proxy.clock import wall_clock_ms
 from proxy.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ORIGIN
 from proxy.settings import Settings
+
+AGAIN_S = 0.1
+NOT_KNOWN_YET = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 def watch(
@@ -78,9 +94,21 @@ def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Co
         for place in partitions:
             place.offset = OFFSET_BEGINNING
             if not from_beginning:
-                place.offset = consumer.get_watermark_offsets(place, Connection.limit_s)[1]
+                place.offset = _end_of(consumer, place)
         consumer.assign(partitions)
     return consumer
+
+
+def _end_of(consumer: Consumer, place: TopicPartition) -> int:
+    """The partition's end; of a topic just made the broker may not know the leader for a moment."""
+    deadline = time.monotonic() + Connection.limit_s
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, Connection.limit_s)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_KNOWN_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(AGAIN_S)
 
 
 def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:

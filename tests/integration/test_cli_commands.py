@@ -23,6 +23,7 @@ from tests.support.waiting import wait_for
 
 Call = Callable[..., tuple[int, str, str]]
 ACL_LIMIT_S = 10.0
+KNOWN_WITHIN_S = 10.0
 JAVA_S_PARTITION_OF_O1 = 3
 """Of four: by murmur2 of the key (org.apache.kafka.common.utils.Utils), not librdkafka's CRC32."""
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
@@ -95,6 +96,24 @@ def test_check_stops_at_missing_topics_that_run_may_not_create(
     code, found = findings(call)
     assert code == 1
     assert "topics create" in found[f"topic {topics['outcomes']}"][0]["remedy"]
+
+
+def test_check_asks_for_the_topics_of_the_groups_that_are_named(
+    call: Call, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("topics", "create")
+    group = new_topic(kafka, "retry.named").removeprefix("retry.")
+    monkeypatch.setenv("DELAY_PROXY_TOPICS__CREATE", "false")
+    monkeypatch.setenv("DELAY_PROXY_RETRY__GROUPS", json.dumps({group: {"first_level": 5}}))
+    subjects = [f"topic {kind}.{group}" for kind in ("retry", "dlq")]
+
+    def found() -> list[list[dict[str, str]]]:
+        by_subject = findings(call)[1]
+        return [by_subject.get(subject, []) for subject in subjects]
+
+    wait_for(lambda: not found()[0], KNOWN_WITHIN_S, "the broker to know its new topic")
+    assert [one["verdict"] for one in found()[1]] == ["warn"]
+    assert findings(call)[0] == 0
 
 
 def test_check_sees_an_ingress_topic_that_keeps_records_too_short_a_time(
