@@ -156,7 +156,7 @@ class SpecialRequests:
             known.due_ms,
             known.rolls,
             self._check_topic(asked),
-            max(asking.timestamp_ms, 0) + min(immunity_ms, policy.max_delay_ms),
+            max(asking.timestamp_ms, 0) + min(immunity_ms, _longest_immunity_ms(policy)),
             policy.check_interval_ms,
             policy.max_checks,
         )
@@ -172,6 +172,11 @@ def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
     if policy.roll_after_ms is None or timestamp_ms < 0:
         return wanted_ms
     return min(wanted_ms, timestamp_ms + policy.roll_after_ms)
+
+
+def _longest_immunity_ms(policy: Policy) -> int:
+    """An undecided half message is not rewritten: it must be decided before it ages out."""
+    return policy.max_delay_ms if policy.roll_after_ms is None else policy.roll_after_ms // 2
 
 
 def read_partition(raw: bytes | None) -> int | Rejection:
