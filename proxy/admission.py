@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from proxy.entries import opened
@@ -22,6 +23,9 @@ EXPIRED = Rejection(
     "nobody has committed or rolled back this half message, though its producer was asked for as "
     "long as the settings say: see to the producer, then send the record again",
 )
+
+
+_ident = attrgetter("ident")
 
 
 class Turn(NamedTuple):
@@ -62,20 +66,23 @@ class Admission:
         fates, is_replay = self._judged(messages, turn.committed)
         watermark_ms, cursor = turn.mark
         self._entries, self._waits_for_clock = [], False
-        taken = 0
-        for fate in fates:
+        name_anew = self._identities.name_anew
+        taken = len(fates)
+        for number, fate in enumerate(fates):
             if type(fate) is tuple and (  # an Entry; mypy does not follow
                 fate[0] > watermark_ms  # type: ignore[operator]
                 or (fate[0] == watermark_ms and fate[1] > cursor)
             ):
                 self._entries.append(fate)  # type: ignore[arg-type]
+            elif type(fate) is Known and fate.entry[:2] > turn.mark and name_anew(fate):
+                self._entries.append(fate.entry)
             elif is_replay:
-                self._take(messages[taken], fate, Ends(), turn)
+                self._take(messages[number], fate, Ends(), turn)
             elif len(self.ends) >= turn.room or not self._take(
-                messages[taken], fate, self.ends, turn
+                messages[number], fate, self.ends, turn
             ):
+                taken = number
                 break
-            taken += 1
         return Admitted(taken, self._entries, self._waits_for_clock)
 
     def _judged(self, messages: Sequence[Message], committed: int) -> tuple[list[Fate], bool]:
@@ -85,12 +92,14 @@ class Admission:
         is_replay = first < committed
         if is_replay:
             until = min(until, committed)
+        if messages[-1].offset() >= until:
+            messages = [message for message in messages if message.offset() < until]
         fates = [
             read(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
             for m in messages
-            if m.offset() < until
         ]
-        self._identities.look_up({ident for fate in fates if (ident := _ident(fate))})
+        others = [f for f in fates if type(f) is not tuple and type(f) is not Rejection]
+        self._identities.look_up({ident for f in others if (ident := _ident(f)) is not None})
         return fates, is_replay
 
     def _take(self, message: Message, fate: Fate, ends: Ends, turn: Turn) -> bool:
@@ -182,12 +191,6 @@ class Admission:
             entry, _rolls = self._committed(half.offset, half)
             letter = dead_entry(opened(entry), EXPIRED)
             ends.dead_letters.append(letter._replace(outcome="expired", ident=decision.ident))
-
-
-def _ident(fate: Fate) -> bytes | None:
-    if type(fate) is tuple or isinstance(fate, Rejection):
-        return None
-    return fate.ident  # type: ignore[union-attr]
 
 
 def _dead(message: Message, rejection: Rejection) -> DeadLetter:

@@ -31,6 +31,7 @@ from proxy.local_state import LocalState
 from proxy.message import Message
 from proxy.metrics import Metrics
 from proxy.orphans import OrphanWatch, visit_group
+from proxy.own_naming import NamedByProxy
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy_of import policy_of
 from proxy.policy_topic import PolicyTopic
@@ -71,7 +72,7 @@ class Session:
         self._reporter = Reporter(names.ingress, clock, metrics, board)
         self._publisher = Publisher(
             Producer(producer_config(settings, worker)),
-            Targets(admin),
+            Targets(admin, NamedByProxy(admin, names).create),
             names.dead_letters,
             names.outcomes,
             self._reporter.beat,

@@ -139,7 +139,7 @@ class SpecialRequests:
         if attempt >= retry.max_attempts:
             return _kept(self._names.derived(self._policy.dlq_prefix + group, raw)), 0
         delay_ms = retry.delays_ms[min(attempt, len(retry.delays_ms) - 1)]
-        if TOPIC in asked:
+        if asked.get(TOPIC) is not None:
             return _kept(self._names.target(asked)), delay_ms
         return _kept(self._names.derived(self._policy.retry_prefix + group, raw)), delay_ms
 
@@ -196,8 +196,13 @@ def _attempt(asked: Asked) -> int:
     raise _Refused(Rejection("retry-bad", why))
 
 
+def is_ident(raw: bytes | None) -> bool:
+    """Whether this can be an id."""
+    return bool(raw) and len(raw or b"") <= LONGEST_ID_BYTES
+
+
 def _ident(name: str, raw: bytes | None) -> bytes:
-    if raw and len(raw) <= LONGEST_ID_BYTES:
+    if raw is not None and is_ident(raw):
         return raw
     length = f"{len(raw)} bytes long" if raw else "empty"
     why = f"{name} is {length}: an id has 1 to {LONGEST_ID_BYTES} bytes"

@@ -11,18 +11,18 @@ from proxy.rejection import Rejection
 
 
 class TargetNames:
-    """Judges names of topics under one policy, and remembers the verdicts."""
+    """Judges names of topics under one policy, and remembers the verdicts on `timer-topic`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._verdicts: dict[bytes | None, str | Rejection] = {}
+        self.verdicts: dict[bytes | None, str | Rejection] = {}
 
     def target(self, asked: Mapping[str, bytes | None]) -> str | Rejection:
         """The topic that `timer-topic` asks for."""
         raw = asked.get(TOPIC)
         if raw is None:
             return _missing(asked)
-        return self._verdicts.get(raw) or self._judged(raw)
+        return self.verdicts.get(raw) or self._judged(raw)
 
     def named_in(self, header: str, raw: bytes | None) -> str | Rejection:
         """The topic that another header asks for."""
@@ -39,7 +39,7 @@ class TargetNames:
 
     def _judged(self, raw: bytes) -> str | Rejection:
         verdict = self._judge(TOPIC, raw)
-        remember(self._verdicts, raw, verdict)
+        remember(self.verdicts, raw, verdict)
         return verdict
 
     def _judge(self, header: str, raw: bytes) -> str | Rejection:

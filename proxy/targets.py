@@ -6,7 +6,8 @@ Asking never creates a topic, whatever the broker's auto.create.topics.enable sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import structlog
@@ -27,6 +28,9 @@ KNOWN_FOR_MS: Final = 60_000
 ASKED_AT_ONCE: Final = 500
 REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
+UNKNOWN: Final = "target-unknown"
+CREATED_ASKED_TIMES: Final = 20
+CREATED_PAUSE_S: Final = 0.05
 NONE: Final = -1
 """Partition count of a topic that cannot be written to."""
 
@@ -43,11 +47,15 @@ class Rules(NamedTuple):
 class Targets:
     """`partitions[topic]` is the partition count, NONE when `why_not` has the reason.
 
+    `create` makes a missing topic where that is the proxy's business, and says whether it did.
+
     `rules[topic]` is there for topics that have refused a batch.
     """
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
+    def __init__(
+        self, admin: AdminClient, create: Callable[[str], bool] = lambda _topic: False
+    ) -> None:
+        self._admin, self._create = admin, create
         self.partitions: dict[str, int] = {}
         self.rules: dict[str, Rules] = {}
         self._refused: dict[str, Rejection] = {}
@@ -63,6 +71,7 @@ class Targets:
             stale = list(topics)
         for start in range(0, len(stale), ASKED_AT_ONCE):
             self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
+        self._create_missing(stale, now_ms)
 
     def learn_rules(self, topics: Iterable[str]) -> None:
         """Ask for the rules of these; without the right to ask, they are found by trying."""
@@ -102,6 +111,18 @@ class Targets:
         """Why nothing can be written to this topic; None where it can."""
         return self._refused.get(topic)
 
+    def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
+        """Those that may be created; the broker may not know them for a moment."""
+        missing = [t for t in topics if (why := self._refused.get(t)) and why.code == UNKNOWN]
+        created = [topic for topic in missing if self._create(topic)]
+        for _ in range(CREATED_ASKED_TIMES):
+            if not created:
+                return
+            self._ask(created, now_ms)
+            created = [topic for topic in created if self.partitions[topic] == NONE]
+            if created:
+                time.sleep(CREATED_PAUSE_S)
+
     def _ask(self, topics: list[str], now_ms: int) -> None:
         answers = self._admin.describe_topics(
             TopicCollection(topics),
@@ -123,7 +144,7 @@ class Targets:
         code = error.code()
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
             why = f"the topic {topic} does not exist: create it, then send the record again"
-            self._note(topic, NONE, Rejection("target-unknown", why), now_ms)
+            self._note(topic, NONE, Rejection(UNKNOWN, why), now_ms)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._note(topic, NONE, _not_authorised(topic, "may not see it"), now_ms)
         elif topic not in self.partitions:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from proxy.aliases import cesium, etf1, karafka, nats, rabbitmq, rocketmq, spring
 from proxy.aliases.foreign import TIMES, Ask, ForeignRecord, Refused, shown
 from proxy.body import Headers
-from proxy.headers import CANCEL, PARTITION, TOPIC
+from proxy.headers import CANCEL, HOP_FROM, PARTITION, TOPIC
 from proxy.rejection import Rejection
 
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
@@ -76,7 +76,7 @@ class Translator:
         asked = dict(headers)
         if self.triggers.isdisjoint(asked) and not (value is None and self.deletions):
             return headers, key, value
-        if CANCEL in asked:
+        if CANCEL in asked or HOP_FROM in asked:
             return headers, key, value
         try:
             ask = _one_request(self._asks(ForeignRecord(asked, key, value)))

@@ -31,7 +31,7 @@ from proxy.dead_letters.replayer import Done, Failed, Replayer
 from proxy.errors import ProxyError, TopicMissing
 from proxy.kafka_config import TUNED_PRODUCER
 from proxy.policy_of import policy_of
-from proxy.protocol import RequestReader
+from proxy.protocol import request_reader
 from proxy.rejection import Rejection
 from proxy.targets import NONE, Targets
 
@@ -77,7 +77,7 @@ def prospector(
     targets = Targets(topics.connection.admin)
     with closing(topics.originals()) as originals:
         yield Prospector(
-            RequestReader(policy_of(topics.settings, retention_ms=None)),
+            request_reader(policy_of(topics.settings, retention_ms=None)),
             wishes.edits,
             frozenset() if wishes.is_again else replayed,
             originals.find,

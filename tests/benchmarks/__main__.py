@@ -46,6 +46,7 @@ def measure(
     json: Annotated[Path | None, typer.Option(help="Write the report here as JSON.")] = None,
     pending_records: Annotated[int | None, typer.Option(help="Records that wait.")] = None,
     value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
+    ids: Annotated[bool, typer.Option(help="Give every record a timer-id of its own.")] = False,
     proxy: Annotated[
         str, typer.Option(help="The command under measurement; `run --config FILE` is added.")
     ] = f"{shlex.quote(sys.executable)} -m proxy",
@@ -61,6 +62,7 @@ def measure(
     scale = replace(
         scale,
         value_bytes=value_bytes,
+        with_ids=ids,
         pending_records=pending_records or scale.pending_records,
     )
     names = _chosen(only)

@@ -62,7 +62,7 @@ def test_targets_not_allowed_end_their_records_and_no_others(installation: Insta
     forbidden, hidden = installation.target("forbidden"), installation.target("hidden")
     _only_read(installation.bootstrap, forbidden)
     _hide(installation.bootstrap, hidden)
-    installation.proxy().start_ready()
+    installation.proxy(retry={"max_attempts": 1}).start_ready()
 
     installation.send([_to(topic, "first") for topic in (orders, later, forbidden, hidden)])
     installation.await_ends(4)

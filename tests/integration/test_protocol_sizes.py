@@ -78,7 +78,7 @@ def test_dead_letters_go_without_their_value_where_that_does_not_fit(
     sizes = [10] * 50 + [3 * SMALL_BYTES] * 3 + [10] * 50
     installation.send([_to("nobody-made-this-topic", b"k", size) for size in sizes])
 
-    installation.proxy().start_ready()
+    installation.proxy(retry={"max_attempts": 1}).start_ready()
 
     ends = installation.judge()
     values = [letter.value for found in ends.dead_letters.values() for letter in found]
