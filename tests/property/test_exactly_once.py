@@ -100,7 +100,7 @@ faults = st.one_of(
         st.fixed_dictionaries(
             {},
             optional={
-                "max_delay_ms": st.integers(1, 60),
+                "max_delay_ms": st.integers(POLICY.immunity_ms, 60),
                 "roll_after_ms": st.one_of(st.none(), st.integers(1, 30)),
                 "retry_max_attempts": st.integers(1, 4),
             },

@@ -46,7 +46,7 @@ class Ends:
     def counts(self) -> Counter[str]:
         """How many ended in which way: `delivered`, or the outcome."""
         kinds = [str(o["outcome"]) for found in self.outcomes.values() for o in found]
-        return Counter({DELIVERED: sum(map(len, self.deliveries.values())), **Counter(kinds)})
+        return +Counter({DELIVERED: sum(map(len, self.deliveries.values())), **Counter(kinds)})
 
     @property
     def lateness_ms(self) -> list[int]:

@@ -15,6 +15,7 @@ from tests.support.asked import Rules
 from tests.support.conservation import await_ends, ends_so_far, ingress_records, judge
 from tests.support.ends import Ends
 from tests.support.ingress_witness import IngressWitness
+from tests.support.ingress_writer import IngressWriter
 from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, new_topic, write
 from tests.support.waiting import wait_for
@@ -130,6 +131,10 @@ class Installation:
     def send(self, records: Iterable[Outgoing]) -> None:
         """Write records into the ingress."""
         write(self.bootstrap, self.ingress, records)
+
+    def writer(self) -> IngressWriter:
+        """Writes records into the ingress one by one."""
+        return IngressWriter(self.bootstrap, self.ingress)
 
     def create_dead_letters(self, config: Mapping[str, str]) -> None:
         """Create the dead-letter topic before the proxy does, with a configuration of its own."""
