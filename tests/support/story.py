@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.support.asked import Rules
@@ -27,20 +28,38 @@ class Story:
         self.ends = Ends()
         self._told: list[Outgoing] = []
 
-    def tell(
+    def tell(self, name: str, **asked: bytes | str) -> None:
+        """A record that asks for these `timer-` headers; written by the next `send`."""
+        self.ask(name, asked)
+
+    def ask(
         self,
         name: str,
-        *more: tuple[str, bytes | None],
+        asked: Mapping[str, bytes | str],
+        *,
         key: bytes | None = b"key",
         partition: int = 0,
-        **asked: bytes | str,
     ) -> None:
-        """A record that asks for these `timer-` headers; written by the next `send`."""
+        """The same, into any partition and under any key."""
+        self.tell_record(self.record(name, asked, key=key, partition=partition))
+
+    def tell_record(self, record: Outgoing) -> None:
+        """Any record at all."""
+        self._told.append(record)
+
+    def record(
+        self,
+        name: str,
+        asked: Mapping[str, bytes | str],
+        *,
+        key: bytes | None = b"key",
+        partition: int = 0,
+    ) -> Outgoing:
+        """A record of that name, not to be written yet."""
         texts = {n: v.encode() if isinstance(v, str) else v for n, v in asked.items()}
         headers: Headers = [(f"timer-{n.replace('_', '-')}", raw) for n, raw in texts.items()]
         value = f"{name} and its value".encode()
-        record = Outgoing(key, value, [*headers, *more, (NAME, name.encode())], partition)
-        self._told.append(record)
+        return Outgoing(key, value, [*headers, (NAME, name.encode())], partition)
 
     def send(self) -> None:
         """Write what was told, in one go."""
