@@ -61,8 +61,12 @@ class IngressWitness:
         self._leaving.set()
         self._thread.join()
         for place in self._places:
-            self.start[place.partition] = self._consumer.get_watermark_offsets(place)[0]
+            self.start[place.partition] = self.log_start(place.partition)
         self._consumer.close()
+
+    def log_start(self, partition: int = 0) -> int:
+        """The first offset that the partition still has."""
+        return self._consumer.get_watermark_offsets(self._places[partition])[0]
 
     def of(self, ident: bytes) -> list[Incoming]:
         """The records seen so far that have this id or cancel it, in their order."""
