@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-RETENTION_MS = 3_000
-ROLL_AFTER_MS = RETENTION_MS // 2
-DELAY_MS = 5 * RETENTION_MS
+RETENTION_MS = 5_000
+ROLL_AFTER_MS = 1_000
+DELAY_MS = 3 * RETENTION_MS
 DELETES_SOON = {
     "log.retention.check.interval.ms": "300",
     "log.initial.task.delay.ms": "300",
@@ -95,16 +96,19 @@ def _tell(story: Story, topic: str) -> None:
 def test_record_outlives_its_retention_many_times_and_can_be_taken_back_at_any_moment(
     installation: Installation,
 ) -> None:
-    """Rolled again and again while the broker deletes what was written; killed in between."""
-    story, topic = Story(installation, Rules()), installation.target()
+    """Rolled again and again while the broker deletes what was written; then the proxy is killed
+    and its disk lost: what the broker still has is enough."""
+    story = Story(installation, Rules(), roll_after=f"{ROLL_AFTER_MS}ms")
+    topic = installation.target()
     story.proxy.start_ready()
     with installation.witness() as witness:
         _tell(story, topic)
         with installation.writer() as writer:
             writer.write_at(timed for race in _races() for timed in race.timed(topic))
-        story.proxy.kill()
-        story.proxy.start_ready()
         _await_deletion(witness, b"taken back")
+        story.proxy.kill()
+        shutil.rmtree(story.proxy.data_dir)
+        story.proxy.start_ready()
         story.tell("cancel", cancel="taken back")
         story.end(witness=witness)
     for name in ("plain", "named", "half"):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 import uuid
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.support.records import Incoming, incoming
+from tests.support.waiting import wait_for
 
 POLL_S = 0.05
 AT_ONCE = 1_000
+ASK_TIMEOUT_S = 10
 
 
 class IngressWitness:
@@ -36,7 +40,9 @@ class IngressWitness:
                 "fetch.wait.max.ms": 20,
             }
         )
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._leaving = threading.Event()
+        self._read_to: dict[int, int] = {}
         self._missed: list[KafkaError] = []
         self._thread = threading.Thread(target=self._read, name="witness", daemon=True)
 
@@ -66,7 +72,26 @@ class IngressWitness:
 
     def log_start(self, partition: int = 0) -> int:
         """The first offset that the partition still has."""
-        return self._consumer.get_watermark_offsets(self._places[partition])[0]
+        return self._offset(partition, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def count(self) -> int:
+        """How many records have been committed by now, whatever has become of them since."""
+        for number in range(len(self._places)):
+            end = self._offset(number, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            wait_for(partial(self._has_read, number, end), ASK_TIMEOUT_S, "the witness to read")
+        return len(self.records)
+
+    def _has_read(self, partition: int, end: int) -> bool:
+        return self._read_to.get(partition, 0) >= end
+
+    def _offset(self, partition: int, spec: OffsetSpec) -> int:
+        place = TopicPartition(self._places[partition].topic, partition)
+        (answer,) = self._admin.list_offsets(
+            {place: spec},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ASK_TIMEOUT_S,
+        ).values()
+        return int(answer.result().offset)
 
     def of(self, ident: bytes) -> list[Incoming]:
         """The records seen so far that have this id or cancel it, in their order."""
@@ -90,6 +115,7 @@ class IngressWitness:
                     ended.discard(partition)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(partition)
+                    self._read_to[partition] = message.offset() or 0
                 elif not error.retriable():
                     self._missed.append(error)
                     return

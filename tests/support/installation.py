@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ class Installation:
         `rules`: settings of the proxies that differ from the defaults. `witness`: of an ingress
         whose retention deletes records.
         """
-        seen = (lambda: len(witness.records)) if witness else (lambda: ingress_records(self))
+        seen = witness.count if witness else partial(ingress_records, self)
         await_ends(self, seen, timeout_s)
         for proxy in self.proxies.values():
             if proxy.is_running:
