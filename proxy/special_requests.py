@@ -121,15 +121,20 @@ class SpecialRequests:
 
     def _where(self, asked: Asked, timestamp_ms: int) -> tuple[str, int]:
         """The target and the due."""
-        delay_ms = 0
+        delay_ms: int | None = 0
         if RETRY_GROUP in asked or ATTEMPT in asked:
             target, delay_ms = self._retry(asked)
         else:
             target = _kept(self._names.target(asked))
-        return target, _kept(self._times.due_ms(asked, timestamp_ms, delay_ms))
+        if delay_ms is None and HOP_FROM not in asked:
+            asked = {}
+        return target, _kept(self._times.due_ms(asked, timestamp_ms, delay_ms or 0))
 
-    def _retry(self, asked: Asked) -> tuple[str, int]:
-        """Where a failed consumer's record goes, and after which delay (RocketMQ: 3 + times)."""
+    def _retry(self, asked: Asked) -> tuple[str, int | None]:
+        """Where a failed consumer's record goes, and after which delay (RocketMQ: 3 + times).
+
+        None: at once, whatever time it asks for, since it has failed too often.
+        """
         raw = asked.get(RETRY_GROUP)
         if not raw:
             why = f"{RETRY_GROUP} is {shown(raw)}: it must name the consumer group"
@@ -138,7 +143,7 @@ class SpecialRequests:
         group = raw.decode("utf-8", "replace")
         retry = self._policy.retry_of(group)
         if attempt >= retry.max_attempts:
-            return _kept(self._names.derived(self._policy.dlq_prefix + group, raw)), 0
+            return _kept(self._names.derived(self._policy.dlq_prefix + group, raw)), None
         delay_ms = retry.delays_ms[min(attempt, len(retry.delays_ms) - 1)]
         if asked.get(TOPIC) is not None:
             return _kept(self._names.target(asked)), delay_ms

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from storage.store import Entry
 
 Offsets = npt.NDArray[np.int64]
-FIRST_SHIFT = 10
-MAX_CHUNKS = 65_536
+FIRST_SHIFT = 0
+MAX_CHUNKS = 8_192
 
 _offset_of = itemgetter(1)
 _target_of = itemgetter(2)
@@ -25,8 +25,9 @@ def offsets_of(entries: Sequence[Entry]) -> Offsets:
 class ChunkCounts:
     """Pending entries per chunk of 2**shift offsets.
 
-    Chunks start at 1,024 offsets and double whenever more than 65,536 would be needed, so memory
-    stays under 1 MB however far apart the pending offsets lie."""
+    Chunks start at one offset and double whenever more than 8,192 would be needed. So memory is
+    small however far apart the pending offsets lie, and the floor is exact where few records come:
+    there a chunk too much would be older than the ingress keeps them."""
 
     def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Offsets | None = None):
         self.shift = shift

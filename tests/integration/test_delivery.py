@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tests.support.conservation import Ends
+from tests.support.ends import Ends
 from tests.support.installation import Installation
 from tests.support.records import Headers, Incoming, Outgoing
 

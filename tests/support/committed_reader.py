@@ -44,9 +44,9 @@ class CommittedReader:
             }
         )
 
-    def read(self, topics: Sequence[str]) -> Iterator[Placed]:
-        """Every record up to the present end of every partition."""
-        for message in self._messages(topics, 0, time.monotonic() + READ_TIMEOUT_S):
+    def read(self, topics: Sequence[str], at_least: int = 0) -> Iterator[Placed]:
+        """Every record up to the present end of every partition, waiting for so many."""
+        for message in self._messages(topics, at_least, time.monotonic() + READ_TIMEOUT_S):
             yield Placed(message.topic() or "", incoming(message))
 
     def count(self, topics: Sequence[str], at_least: int = 0, deadline: float = 0.0) -> int:

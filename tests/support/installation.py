@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.conservation import Ends, await_ends, ends_so_far, judge
+from tests.support.asked import Rules
+from tests.support.conservation import await_ends, ends_so_far, ingress_records, judge
+from tests.support.ends import Ends
+from tests.support.ingress_witness import IngressWitness
+from tests.support.ingress_writer import IngressWriter
 from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, new_topic, write
 from tests.support.waiting import wait_for
@@ -29,13 +34,20 @@ class Installation:
     The ingress topic exists before the first proxy starts, so that records may wait for it.
     """
 
-    def __init__(self, bootstrap: str, folder: Path, partitions: int = 2) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        partitions: int = 2,
+        ingress_config: Mapping[str, str] | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self.name = f"t{uuid.uuid4().hex[:8]}"
         self.targets: list[str] = []
+        self.check_topics: list[str] = []
         self.proxies: dict[str, ProxyProcess] = {}
         self._folder, self._partitions = folder, partitions
-        self._create(self.ingress, partitions, BROKER_STAMPED)
+        self._create(self.ingress, partitions, {**BROKER_STAMPED, **(ingress_config or {})})
 
     @property
     def ingress(self) -> str:
@@ -101,9 +113,29 @@ class Installation:
         self.targets.append(topic)
         return topic
 
+    def named_target(self, name: str, partitions: int = 1) -> str:
+        """A target topic with a name of the caller's choice, such as `retry.<group>`."""
+        self._create(name, partitions, BROKER_STAMPED)
+        self.targets.append(name)
+        return name
+
+    def check_topic(self) -> str:
+        """A topic where producers are asked about their half messages."""
+        topic = new_topic(self.bootstrap, f"{self.name}.checks", 1, BROKER_STAMPED)
+        self.check_topics.append(topic)
+        return topic
+
+    def witness(self) -> IngressWitness:
+        """Keeps what the ingress holds while retention deletes it, for `judge`."""
+        return IngressWitness(self.bootstrap, self.ingress, self._partitions)
+
     def send(self, records: Iterable[Outgoing]) -> None:
         """Write records into the ingress."""
         write(self.bootstrap, self.ingress, records)
+
+    def writer(self) -> IngressWriter:
+        """Writes records into the ingress one by one."""
+        return IngressWriter(self.bootstrap, self.ingress)
 
     def create_dead_letters(self, config: Mapping[str, str]) -> None:
         """Create the dead-letter topic before the proxy does, with a configuration of its own."""
@@ -115,15 +147,27 @@ class Installation:
 
     def await_ends(self, records: int, timeout_s: float = 60) -> None:
         """Return when at least so many ingress records have ended, one way or the other."""
-        await_ends(self, records, timeout_s)
+        await_ends(self, lambda: records, timeout_s)
 
-    def judge(self, timeout_s: float = 60) -> Ends:
-        """Wait for the end of every ingress record, stop the proxies, and judge the topics."""
-        await_ends(self, None, timeout_s)
+    def judge(
+        self,
+        timeout_s: float = 60,
+        rules: Rules | None = None,
+        witness: IngressWitness | None = None,
+    ) -> Ends:
+        """Wait for the end of every ingress record, stop the proxies, and judge the topics.
+
+        `rules`: settings of the proxies that differ from the defaults. `witness`: of an ingress
+        whose retention deletes records.
+        """
+        seen = witness.count if witness else partial(ingress_records, self)
+        await_ends(self, seen, timeout_s)
         for proxy in self.proxies.values():
             if proxy.is_running:
                 assert proxy.stop() == 0, proxy.log_tail()
-        return judge(self)
+        if witness:
+            witness.close()
+        return judge(self, rules or Rules(), witness.records if witness else {})
 
     def close(self) -> None:
         """Kill what runs; show every log, for pytest to print when the test has failed."""

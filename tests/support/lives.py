@@ -1,4 +1,4 @@
-"""The model: what may become of each record that shares its id with others, from log order alone.
+"""The model: what may become of each record, and of all that share its id, from log order alone.
 
 A *life* is a record a producer wrote, with all that the proxy rewrote it as. Of the operations on
 its id that follow it in the log, the first that can end it is the only one that may have done so;
@@ -25,11 +25,12 @@ AT_INGEST = {
     "retry-bad",
     "transaction-bad",
     "hop-bad",
+    "partition-bad",
 }
+NOBODYS = {"hop-bad", "id-bad"}
+"""With these a record goes on from nothing, whatever it says."""
 GOES_ON = {"rolled", "requeued"}
-TAKEN_BACK = {"cancelled", "replaced"}
-"""In mid-hop the newest of several operations says which of the two it was."""
-DELIVERED, DEAD = "delivered", "dead-lettered"
+DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
 
 
 class Asking(Protocol):
@@ -40,12 +41,18 @@ class Asking(Protocol):
 
 @dataclass(slots=True)
 class Life:
-    """One record of a producer; `members` are the origins under which it went on."""
+    """One record of a producer; `members` are the origins under which it went on.
+
+    `is_named_late`: what superseded it came while it was rewritten, so that the last such names the
+    end.
+    """
 
     ident: bytes | None
     is_half: bool
     members: list[str] = field(default_factory=list)
     ended_by: str | None = None
+    superseded_by: str | None = None
+    is_named_late: bool = False
 
 
 @dataclass(slots=True)
@@ -55,16 +62,17 @@ class Lives:
     origin: str
     ends: Mapping[str, tuple[str, str]]
     wrong: list[str] = field(default_factory=list)
+    _lives: list[Life] = field(default_factory=list)
     _of_entry: dict[int, Life] = field(default_factory=dict)
     _of_id: dict[bytes, Life] = field(default_factory=dict)
+    _last_how: dict[bytes, str] = field(default_factory=dict)
     _cancels: list[tuple[str, Life | None]] = field(default_factory=list)
 
     def replay(self, offset: int, record: Asking) -> None:
         """Take the next record of the log."""
         place = f"{self.origin}{offset}"
-        what, detail = self.ends.get(place, ("", ""))
         hop_from = record.header("timer-hop-from")
-        if what == DEAD and detail.split(":")[0] in AT_INGEST and hop_from is None:
+        if self._is_refused(place, is_hop=hop_from is not None):
             return
         cancel, decision = record.header("timer-cancel"), record.header("timer-transaction")
         if cancel is not None:
@@ -72,23 +80,46 @@ class Lives:
         elif decision not in (None, b"prepare"):
             self._decided(record, decision or b"", offset, place)
         elif hop_from is not None:
-            self._of_entry[offset] = self._of_entry[int(hop_from)]
-            self._of_entry[offset].members.append(place)
+            self._go_on(int(hop_from), offset, place)
         else:
             self._begin(record.header("timer-id"), decision == b"prepare", offset, place)
+
+    def all(self) -> list[Life]:
+        """Every life, by its first record."""
+        return self._lives
+
+    def _is_refused(self, place: str, *, is_hop: bool) -> bool:
+        """Whether the record ended as it was read, without a look at what it asks for."""
+        what, detail = self.ends.get(place, ("", ""))
+        code = detail.split(":")[0]
+        if what != DEAD or (is_hop and code not in NOBODYS):
+            return False
+        return code in AT_INGEST and not (code == "partition-bad" and "has partitions" in detail)
+
+    def _go_on(self, hop_from: int, offset: int, place: str) -> None:
+        life = self._of_entry.pop(hop_from, None)
+        if life is None or self._said(life.members[-1]) not in GOES_ON:
+            self.wrong.append(f"{place} goes on from {self.origin}{hop_from}, which does not go on")
+            return
+        self._of_entry[offset] = life
+        life.members.append(place)
+        if life.ended_by is not None and life.ident is not None:
+            life.ended_by, life.is_named_late = self._last_how[life.ident], True
 
     def _begin(self, ident: bytes | None, is_half: bool, offset: int, place: str) -> None:
         if ident is not None:
             self._superseded(ident, "replaced", place)
         begun = self._of_entry[offset] = Life(ident, is_half, [place])
+        self._lives.append(begun)
         if ident is not None:
             self._of_id[ident] = begun
 
     def _superseded(self, ident: bytes, how: str, by: str) -> None:
         """A cancel or a newer record: it ends the life, unless that had fired before."""
         life = self._of_id.pop(ident, None)
+        self._last_how[ident] = how
         if life is not None:
-            life.ended_by = how
+            life.ended_by, life.superseded_by = how, by
         if how == "cancelled":
             self._cancels.append((by, life))
 
@@ -108,46 +139,49 @@ class Lives:
         del self._of_id[ident]
 
     def _check_said(self, place: str, expected: str) -> None:
-        said = self.ends.get(place, ("nothing", ""))[0]
-        if said != expected:
+        said = self._said(place)
+        if said not in (expected, NOTHING):
             self.wrong.append(f"{place} says {said}, it should say {expected}")
 
     def judge(self) -> Iterator[str]:
         """What contradicts the log; called after its last record."""
         yield from self.wrong
-        for life in {id(life): life for life in self._of_entry.values()}.values():
+        for life in self._lives:
             yield from self._wrong_life(life)
         for place, named in self._cancels:
             yield from self._wrong_cancel(place, named)
 
     def _wrong_cancel(self, place: str, life: Life | None) -> Iterator[str]:
-        final = None if life is None else self._final(life)
-        said = self.ends.get(place, ("nothing", ""))[0]
-        is_in_hop = life is not None and len(life.members) > 1
-        is_ended = final == "cancelled" or (final in TAKEN_BACK and is_in_hop)
-        may_say = {"applied"} if is_ended else {"missed"}
+        final = None if life is None else self._said(life.members[-1])
+        said = self._said(place)
+        has_ended_it = final == "cancelled" or (life is not None and life.is_named_late)
+        may_say = {"applied"} if has_ended_it else {"missed"}
         if life is not None and self._was_requeued(life):
             may_say.add("missed")
-        if said not in may_say:
+        if said not in may_say | {NOTHING}:
             yield f"{place} says {said}, the record it names ended as {final}"
 
     def _wrong_life(self, life: Life) -> Iterator[str]:
         for member in life.members[:-1]:
-            if self.ends.get(member, ("nothing", ""))[0] not in GOES_ON:
+            if self._said(member) not in GOES_ON:
                 yield f"{member} ended as {self.ends.get(member)}, yet goes on"
-        final = self._final(life)
-        may_be = {life.ended_by} if life.ended_by else set()
-        if life.ended_by not in ("rolled-back", "expired") and not life.is_half:
-            may_be |= {DELIVERED, DEAD}
-        if life.ended_by in TAKEN_BACK and len(life.members) > 1:
-            may_be |= TAKEN_BACK
-        if life.is_half and life.ended_by is None:
-            may_be = {"nothing"}
-        if final not in may_be:
-            yield f"{life.members} ended as {final}, possible are {may_be}"
+        final = self._said(life.members[-1])
+        if final not in _possible(life):
+            yield f"{life.members} ended as {final}, possible are {_possible(life)}"
 
-    def _final(self, life: Life) -> str:
-        return self.ends.get(life.members[-1], ("nothing", ""))[0]
+    def _said(self, place: str) -> str:
+        return self.ends.get(place, (NOTHING, ""))[0]
 
     def _was_requeued(self, life: Life) -> bool:
-        return any(self.ends.get(member, ("", ""))[0] == "requeued" for member in life.members)
+        return any(self._said(member) == "requeued" for member in life.members)
+
+
+def _possible(life: Life) -> set[str]:
+    """How a life may end of which the log tells so much."""
+    may_be = {life.ended_by} if life.ended_by else set()
+    if life.is_half and life.ended_by is None:
+        return {NOTHING}
+    was_undone = life.ended_by in ("rolled-back", "expired")
+    if life.is_half or life.is_named_late or was_undone:
+        return may_be
+    return may_be | {DELIVERED, DEAD}

@@ -61,6 +61,12 @@ def broker_answers(bootstrap: str) -> bool:
         return False
 
 
+def has_topic(bootstrap: str, name: str) -> bool:
+    """Whether the topic exists."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return name in admin.list_topics(timeout=WRITE_TIMEOUT_S).topics
+
+
 def new_topic(
     bootstrap: str,
     about: str = "topic",

@@ -25,10 +25,13 @@ from proxy.targets import Targets
 from proxy.topics import TopicFacts
 from storage.register import Register
 from storage.store import Store
+from tests.support.committed_reader import Placed
+from tests.support.ends import Ends
 from tests.support.executors import AtOnce
 from tests.support.manual_clock import ManualTime
 from tests.support.memory_register import MemoryRegister
 from tests.support.memory_store import MemoryStore
+from tests.support.records import Incoming
 from tests.support.stand_in import (
     INGRESS,
     Record,
@@ -179,6 +182,24 @@ class World:
         ]
         said = [json.loads(record.value() or b"") for record in self.kafka.read(OUTCOMES)]
         return delivered + [(o["origin"], o["outcome"], o["detail"]) for o in said]
+
+    def told(self, check_topics: tuple[str, ...] = ()) -> Ends:
+        """What the topics tell, in the form that the judge reads."""
+        ends = Ends({placed.place: placed.record for placed in self._placed(INGRESS)})
+        for topic in self.kafka.topics:
+            (ends.checks.extend if topic in check_topics else ends.add_targets)(self._placed(topic))
+        ends.add_outcomes(placed.record for placed in self._placed(OUTCOMES))
+        ends.add_dead_letters(placed.record for placed in self._placed(DEAD_LETTERS))
+        return ends
+
+    def _placed(self, topic: str) -> list[Placed]:
+        return [
+            Placed(
+                topic,
+                Incoming(r.partition(), r.offset(), r.key(), r.value(), r.headers_, r.timestamp_ms),
+            )
+            for r in self.kafka.read(topic)
+        ]
 
     def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
         puts_stubs = self.bodies == "kafka"

@@ -1,0 +1,111 @@
+"""What an ingress record asks for, worked out anew from its headers: the judge's own reading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.support.records import Headers, Incoming
+
+UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+LENGTH = re.compile(rb"(\d+)(ms|s|m|h|d|)")
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+def length_ms(raw: bytes) -> int | None:
+    """A length of time in the plain forms (`500ms`, `5m`); None for all others."""
+    found = LENGTH.fullmatch(raw)
+    return None if found is None else int(found[1]) * UNITS_MS[found[2].decode()]
+
+
+def levels_ms(text: str) -> tuple[int, ...]:
+    """A level table in the plain forms."""
+    return tuple(length_ms(part.encode()) or 0 for part in text.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that have a say in it; `delays_ms` and `attempts` by consumer group."""
+
+    levels_ms: tuple[int, ...] = levels_ms(DEFAULT_LEVELS)
+    first_level: int = 3
+    max_attempts: int = 16
+    delays_ms: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    immunity_ms: int = 6_000
+    check_interval_ms: int = 30_000
+    max_checks: int = 15
+
+    def retry_delay_ms(self, group: str, attempt: int) -> int:
+        """RocketMQ's rule: level 3 + n, or the group's own delays; the last for all beyond."""
+        own = self.delays_ms.get(group) or self.levels_ms[self.first_level - 1 :]
+        return own[min(attempt, len(own) - 1)]
+
+    def is_exhausted(self, group: str, attempt: int) -> bool:
+        """Whether a record that has failed so often is to be tried no more."""
+        return attempt >= self.attempts.get(group, self.max_attempts)
+
+    def check_ms(self, prepare: Incoming, check: int) -> int:
+        """When a half message is asked about for the `check`-th time."""
+        immunity = prepare.header("timer-check-immunity")
+        immunity_ms = self.immunity_ms if immunity is None else length_ms(immunity) or 0
+        return prepare.timestamp_ms + immunity_ms + (check - 1) * self.check_interval_ms
+
+
+def is_control(record: Incoming) -> bool:
+    """Whether the record only says what becomes of another one."""
+    said = record.header("timer-transaction")
+    return record.header("timer-cancel") is not None or said not in (None, b"prepare")
+
+
+def asked_ident(record: Incoming) -> bytes | None:
+    """The id that the record has, or means."""
+    cancelled = record.header("timer-cancel")
+    return record.header("timer-id") if cancelled is None else cancelled
+
+
+def asked_ms(record: Incoming, rules: Rules) -> int | None:
+    """When the record is due; None where it says so in a form that is not judged here."""
+    group, attempt = _failed(record)
+    if group is not None and rules.is_exhausted(group, attempt):
+        return record.timestamp_ms
+    instant, delay = record.header("timer-deliver-at"), record.header("timer-delay")
+    if instant is not None:
+        return int(instant) if instant.isdigit() else None
+    if delay is not None:
+        delay_ms = length_ms(delay)
+        return None if delay_ms is None else record.timestamp_ms + delay_ms
+    return record.timestamp_ms + _level_ms(record, rules, group, attempt)
+
+
+def _level_ms(record: Incoming, rules: Rules, group: str | None, attempt: int) -> int:
+    level = record.header("timer-level")
+    if level is not None:
+        return rules.levels_ms[min(int(level), len(rules.levels_ms)) - 1] if int(level) else 0
+    return 0 if group is None else rules.retry_delay_ms(group, attempt)
+
+
+def asked_topic(record: Incoming, rules: Rules) -> str:
+    """Where the record is to be delivered."""
+    group, attempt = _failed(record)
+    if group is not None and rules.is_exhausted(group, attempt):
+        return f"dlq.{group}"
+    named = record.header("timer-topic")
+    return f"retry.{group}" if named is None else named.decode()
+
+
+def asked_key(record: Incoming) -> bytes | None:
+    """The key at the target."""
+    named = [value for name, value in record.headers if name == "timer-key"]
+    return named[-1] if named else record.key
+
+
+def users(headers: Headers) -> Headers:
+    """The headers that are nobody's business but the user's."""
+    return [header for header in headers if not header[0].startswith("timer-")]
+
+
+def _failed(record: Incoming) -> tuple[str | None, int]:
+    group = record.header("timer-retry-group")
+    return None if group is None else group.decode(), int(record.header("timer-attempt") or b"0")

@@ -1,0 +1,62 @@
+"""The judge of check-backs: each question comes once, in its time, about a message there is."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from tests.support.asked import Rules, asked_key, users
+from tests.support.committed_reader import Placed
+from tests.support.ends import Ends
+from tests.support.records import Incoming
+
+Question = tuple[str, bytes | None, bytes | None, bytes | None, str]
+"""(topic, id, key, value, the user's headers)."""
+
+SAID = ["timer-transaction", "timer-id", "timer-check"]
+
+
+def wrong_check_backs(ends: Ends, rules: Rules) -> Iterator[str]:
+    """What is wrong with the questions that producers were asked."""
+    halves: dict[Question, list[tuple[str, Incoming]]] = defaultdict(list)
+    for place, record in ends.ingress.items():
+        if record.header("timer-transaction") == b"prepare":
+            topic = (record.header("timer-check-topic") or b"").decode()
+            halves[_question(topic, record, asked_key(record))].append((place, record))
+    asked: Counter[tuple[Question, int]] = Counter()
+    for placed in ends.checks:
+        check = int(placed.record.header("timer-check") or b"0")
+        question = _question(placed.topic, placed.record, placed.record.key)
+        asked[question, check] += 1
+        yield from _wrong(placed, check, [half for _, half in halves[question]], rules)
+    for (question, check), times in asked.items():
+        if times > len(halves[question]):
+            yield f"check {check} of {[place for place, _ in halves[question]]} came {times} times"
+    yield from _expired_early(ends, rules)
+
+
+def _wrong(placed: Placed, check: int, halves: list[Incoming], rules: Rules) -> Iterator[str]:
+    said = [name for name, _ in placed.record.headers if name.startswith("timer-")]
+    if said != SAID or placed.record.header("timer-transaction") != b"check":
+        yield f"{placed.place} says {said}: a check-back says {SAID}"
+    if not halves:
+        yield f"{placed.place} asks about a half message that nobody prepared"
+    elif not 1 <= check <= rules.max_checks:
+        yield f"{placed.place} is check {check} of {rules.max_checks}"
+    elif placed.record.timestamp_ms < min(rules.check_ms(half, check) for half in halves):
+        yield f"{placed.place} asks too early for check {check}"
+
+
+def _expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
+    for origin, letters in ends.dead_letters.items():
+        sent = ends.ingress.get(origin)
+        for letter in letters:
+            if sent is None or letter.header("timer-error") != b"transaction-expired":
+                continue
+            expires_ms = rules.check_ms(sent, rules.max_checks + 1)
+            if letter.timestamp_ms < expires_ms:
+                yield f"{origin} expired {expires_ms - letter.timestamp_ms} ms early"
+
+
+def _question(topic: str, record: Incoming, key: bytes | None) -> Question:
+    return topic, record.header("timer-id"), key, record.value, repr(users(record.headers))

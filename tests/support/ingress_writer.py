@@ -1,0 +1,63 @@
+"""Writes records into an ingress one by one, each at its own moment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.support.records import Outgoing
+
+FLUSH_TIMEOUT_S = 60
+
+
+class IngressWriter:
+    """Sends without waiting; when it is left, the broker has everything, in the order written."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._refused: list[KafkaError] = []
+        settings = {"enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
+
+    def write(self, record: Outgoing) -> None:
+        """Hand the record over to the client."""
+        self._producer.produce(
+            self._topic,
+            record.value,
+            record.key,
+            record.partition,
+            headers=list(record.headers),
+            on_delivery=self._note,
+        )
+        self._producer.poll(0)
+
+    def write_at(self, timed: Iterable[tuple[int, Outgoing]]) -> None:
+        """Write each record at its epoch ms, or at once when that has passed."""
+        for at_ms, record in sorted(timed, key=lambda row: row[0]):
+            wait_ms = at_ms - time.time_ns() // 1_000_000
+            if wait_ms > 0:
+                self._producer.poll(0)
+                time.sleep(wait_ms / 1_000)
+            self.write(record)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        left = self._producer.flush(FLUSH_TIMEOUT_S)
+        if kind is None:
+            assert not left, f"{left} records did not reach {self._topic}"
+            assert not self._refused, f"records refused: {self._refused[0]}"
+
+    def _note(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._refused.append(error)
