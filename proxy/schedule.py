@@ -106,6 +106,11 @@ class Shard:
         return min(self.next_offset, self.position.next_offset)
 
     @property
+    def ending(self) -> int:
+        """How many records end with the next transaction, since they were due when ingested."""
+        return len(self._admission.ends)
+
+    @property
     def undecided(self) -> int:
         """How many half messages are undecided."""
         return len(self._undecided)

@@ -32,11 +32,13 @@ from proxy.message import Message
 from proxy.metrics import Metrics
 from proxy.orphans import OrphanWatch, visit_group
 from proxy.own_naming import NamedByProxy
+from proxy.pauses import Pauses, pauses_config
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy_of import policy_of
 from proxy.policy_topic import PolicyTopic
 from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
+from proxy.release_control import release_control, release_rate
 from proxy.reporting import Reporter
 from proxy.settings import Settings
 from proxy.status import StatusBoard
@@ -70,6 +72,13 @@ class Session:
         policy = policy_of(settings, retention_ms(names.ingress, admin))
         digest = self._policies.ensure(policy)
         self._reporter = Reporter(names.ingress, clock, metrics, board)
+        self._release = release_control(settings.release)
+        self._pauses = Pauses(
+            Consumer(pauses_config(common_config(settings), settings.group_id)),
+            names.settings,
+            settings.group_id,
+            self._reporter.beat,
+        )
         self._publisher = Publisher(
             Producer(producer_config(settings, worker)),
             Targets(admin, NamedByProxy(admin, names).create),
@@ -78,6 +87,7 @@ class Session:
             self._reporter.beat,
             CommitThread(),
             policy.retry_of(""),
+            self._release,
             is_compressing=is_compressing(settings),
         )
         self._metrics = metrics
@@ -118,11 +128,19 @@ class Session:
             settings.release.transaction_records, settings.release.transaction_interval_ms
         )
         self._pipeline = Pipeline(
-            self._ingress, self._publisher, clock, limits, metrics, self._note_first_commit
+            self._ingress,
+            self._publisher,
+            clock,
+            limits,
+            metrics,
+            self._note_first_commit,
+            release_rate(settings.release),
         )
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until stopped; then finish: hand over what is owned and leave the group."""
+        self._pauses.load()
+        self._release.pause(self._pauses.patterns)
         self._ingress.join(self)
         next_report = next_weighing = 0.0
         while not is_stopping():
@@ -132,6 +150,7 @@ class Session:
             now = time.monotonic()
             if now >= next_report:
                 next_report = now + REPORT_EVERY_S
+                self._follow_pauses()
                 self._reporter.report(self._pipeline, self._ingress)
                 self._orphans.look()
                 self._lookup.rest()
@@ -140,6 +159,7 @@ class Session:
                 self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))
         self._ingress.close()
         self._lookup.close()
+        self._pauses.close()
 
     def abandon(self) -> None:
         """Leave after an error: no transaction is attempted any more.
@@ -150,6 +170,7 @@ class Session:
         self._pipeline.abandon()
         self._ingress.close()
         self._lookup.close()
+        self._pauses.close()
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned partitions: recover their shards (ingress.Owner)."""
@@ -170,6 +191,11 @@ class Session:
         """
         self._pipeline.release(partitions, publish=False)
         self._is_lost = True
+
+    def _follow_pauses(self) -> None:
+        if self._pauses.look():
+            self._release.pause(self._pauses.patterns)
+            log.info("paused targets", patterns=sorted(self._pauses.patterns))
 
     def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
         if not self._local.has_stubs(partition):

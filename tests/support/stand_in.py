@@ -201,7 +201,9 @@ class StandInConsumer:
         return self._kafka_batch.pop(0) if self._kafka_batch else None
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
-        return self._kafka_batch
+        """The rest of what `poll` began with, or, when it may take time, what comes next."""
+        first = self.poll(timeout) if timeout else None
+        return self._kafka_batch if first is None else [first, *self._kafka_batch]
 
     def _rebalance(self, callback: str, partition: int) -> None:
         """A partition goes and comes back at once."""
