@@ -1,9 +1,11 @@
 """Caps, pauses and rules for the overdue in a whole proxy on the stand-in Kafka."""
 
 import pytest
+from confluent_kafka import KafkaError
 
 from proxy.pipeline import LONGEST_WAIT_MS
 from proxy.release_control import SAVED_MS, OverdueRule, RateCap, ReleaseControl
+from tests.support.stand_in import kafka_error
 from tests.support.world import DEAD_LETTERS, World
 
 MINUTE_MS = 60_000
@@ -135,3 +137,30 @@ def test_an_overdue_record_ends_as_its_target_wants_it(action: str, end: str) ->
     world.settle()
     assert outcomes(world) == sorted(["delivered", end])
     assert len(world.kafka.read(DEAD_LETTERS)) == (action == "dead-letter")
+
+
+def test_a_transaction_made_again_gives_nobody_a_second_place_in_line() -> None:
+    world = a_world(ReleaseControl({"orders": 40}))
+    send(world, "orders", count=100)
+    world.settle()
+    world.time.pass_ms(1_000)
+    aborted = kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True)
+    world.kafka.commit_faults.append(("before", aborted))
+    world.turn(2)
+    assert len(world.delivered("orders")) == 10
+    pass_by(world, 2_300)
+    assert len(world.delivered("orders")) == 100
+
+
+def test_a_downtime_does_not_let_out_at_once_those_whose_places_have_passed_meanwhile() -> None:
+    world = a_world(ReleaseControl({"orders": 40}))
+    send(world, "orders", count=300)
+    world.settle()
+    world.time.pass_ms(1_000)
+    world.turn(2)
+    before = len(world.delivered("orders"))
+    world.time.pass_ms(10_000)
+    world.turn(2)
+    assert len(world.delivered("orders")) - before == 2 * 10
+    pass_by(world, 7_000)
+    assert len(world.delivered("orders")) == 300
