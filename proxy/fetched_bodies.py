@@ -96,6 +96,10 @@ class FetchedBodies:
         """See `Store.pending_by_target`."""
         return self._inner.pending_by_target()
 
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """See `Store.pending_by_time`."""
+        return self._inner.pending_by_time(edges_ms)
+
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """See `Store.maintain`."""
         return self._inner.maintain(next_offset, budget_entries)
