@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.header_text import remember, shown, text_of
-from proxy.headers import DELAY, DELIVER_AT, LEVEL
+from proxy.headers import DELAY, DELIVER_AT, HOP_FROM, LEVEL
 from proxy.policy import Policy
 from proxy.rejection import Rejection
 from proxy.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
@@ -41,6 +41,7 @@ class DueTimes:
             not isinstance(due_ms, Rejection)
             and due_ms - timestamp_ms > self._policy.max_delay_ms
             and timestamp_ms >= 0
+            and HOP_FROM not in asked  # it was accepted when its first origin was read
         ):
             return self._too_long(due_ms - timestamp_ms)
         return due_ms

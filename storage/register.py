@@ -16,7 +16,7 @@ class Named(NamedTuple):
     latest: offset of the last record or cancel a producer wrote with it, NOTHING if none is known.
     (fires_ms, offset): key of the entry that it names; `offset` is NOTHING where it names none.
     origin: offset of the ingress record which that entry delivers, due_ms: when that is due.
-    kind: bits that mean something to the caller alone.
+    kind: 32 bits that mean something to the caller alone.
     """
 
     latest: int
@@ -34,7 +34,8 @@ class Named(NamedTuple):
 
 
 class Register(Protocol):
-    """The ids of one shard. `at` is the ingress offset of what caused a change: it never falls.
+    """The ids of one shard. `at` is the ingress offset of what caused a change: it never falls,
+    and never lies below a `settled_offset` given before.
 
     An id is useless, and may be forgotten, once `latest` and `offset` lie below the floor and the
     key is at or below the watermark (or there is none).
@@ -54,7 +55,9 @@ class Register(Protocol):
         ...
 
     def bury(self, at: int, key: Key, target: str) -> None:
-        """The pending entry with this key was taken back at `at`: it will not fire."""
+        """The pending entry with this key was taken back at `at`: it will not fire.
+
+        Once for each key; one that is at or below the watermark is ignored."""
         ...
 
     def buried(self, after: Key, upto: Key) -> set[Key]:
@@ -66,11 +69,15 @@ class Register(Protocol):
         ...
 
     def link(self, at: int, low: int, high: int) -> None:
-        """Whoever reads `high` again must have read `low`: no floor may lie in (low, high]."""
+        """Whoever reads `high` again must have read `low`: no floor may lie in (low, high].
+
+        `low` is not below the committed floor."""
         ...
 
     def lowered(self, floor: int) -> int:
-        """The highest floor at or below `floor` that no link forbids; links below are forgotten."""
+        """The highest floor at or below `floor` that no link forbids.
+
+        Links below the committed floor, which `maintain` is told, are forgotten."""
         ...
 
     def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
@@ -85,7 +92,10 @@ class Register(Protocol):
         """Do one bounded piece of work; True when more waits.
 
         `covered` never exceeds `settled_offset`, which is the lower of the committed next offset
-        and of what the store covers. Raises StorageFull (kept, tried again) or StoreDamaged."""
+        and of what the store covers; while changes are done again after a restart, also of the
+        offset that comes next. `floor` is the committed one.
+
+        Raises StorageFull (kept, tried again) or StoreDamaged."""
         ...
 
     def flush(self, settled_offset: int, floor: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from storage.errors import StorageFull, StoreDamaged
 from storage.files import Files
 from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashing
+from storage.ids.idents import Hashing, padded
 from storage.ids.options import IdOptions
 from storage.ids.upkeep import Upkeep
 from storage.register import Key, Named
@@ -161,8 +161,10 @@ class DiskRegister:
         held.recent.last = self._at = at
 
     def _find_on_disk(self, left: list[bytes], found: dict[bytes, Named]) -> None:
-        hashes = self._hashing(left)
+        hashes = self._hashing(padded(left))
         for run in reversed(self._held.runs):
+            if not left:
+                return
             indices, known = run.find(hashes, left)
             if known:
                 found.update(zip(map(left.__getitem__, indices.tolist()), known, strict=True))

@@ -8,9 +8,6 @@ import numpy.typing as npt
 
 Column: TypeAlias = npt.NDArray[np.int64]
 Words: TypeAlias = npt.NDArray[np.uint64]
-Hashing: TypeAlias = Callable[[Sequence[bytes]], Words]
-"""Gives the hash of each id; equal ids have equal hashes, in every process and batch."""
-
 WORD_BYTES = 8
 HASH_NAME = "words-1"
 """Goes into the manifest: runs sorted by another hash cannot be read."""
@@ -30,6 +27,10 @@ class Idents(NamedTuple):
     words: Words
     starts: Column
     sizes: Column
+
+
+Hashing: TypeAlias = Callable[[Idents], Words]
+"""Gives the hash of each id; equal ids have equal hashes, in every process and batch."""
 
 
 def words_of(sizes: Column) -> Column:
@@ -53,15 +54,15 @@ def padded(ids: Sequence[bytes]) -> Idents:
     return Idents(words, np.cumsum(counts) - counts, sizes)
 
 
-def hashes_of(ids: Sequence[bytes]) -> Words:
+def hashes_of(idents: Idents) -> Words:
     """A 64-bit hash of each id, spread evenly in its highest bits.
 
     Each word is mixed with its place, the words are added, the sum is mixed (the finaliser is that
     of SplitMix64). It guards against accidents, not against ids chosen to collide: those cost time,
     never correctness."""
-    if not ids:
+    words, starts, sizes = idents
+    if not starts.size:
         return np.zeros(0, np.uint64)
-    words, starts, sizes = padded(ids)
     places = np.arange(words.size) - np.repeat(starts, words_of(sizes))
     mixed = words * (_SALT + places.astype(np.uint64) * _STEP)
     mixed ^= mixed >> np.uint64(32)

@@ -8,12 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.files import Files
-from storage.ids.idents import Column, Idents, Words, gathered, same, words_of
+from storage.ids.idents import WORD_BYTES, Column, Idents, Words, gathered, same, words_of
 from storage.ids.layout import Buried, Contents, Facts, Room, is_useless, joined, taken
 from storage.ids.run import Run
 from storage.ids.writer import RunWriter
 from storage.records import Rows
 from storage.register import Key
+
+STEP_BYTES = 2 * 1024 * 1024
+"""Bytes of ids copied in one step, unless one id alone is larger."""
 
 
 class Ended(NamedTuple):
@@ -40,18 +43,19 @@ class Merge:
         self._sources = sources
         self._older = older
         self._ended = ended
-        self._most_rows = most_rows
+        self._room = Room(
+            ids=sum(source.hashes.size for source in sources),
+            words=sum(source.words.size for source in sources),
+            buried=sum(source.buried.offsets.size for source in sources),
+        )
+        mean_bytes = 1 + self._room.words * WORD_BYTES // max(1, self._room.ids)
+        self._most_rows = max(1, min(most_rows, STEP_BYTES // mean_bytes))
         self._names = _Names(sources)
         self._writer: RunWriter | None = None
 
     def steps(self, folder: Path, number: int, files: Files) -> Iterator[None]:
         """Do it. `facts` then says what was written, None if nothing is left to write."""
-        room = Room(
-            ids=sum(source.hashes.size for source in self._sources),
-            words=sum(source.words.size for source in self._sources),
-            buried=sum(source.buried.offsets.size for source in self._sources),
-        )
-        writer = self._writer = RunWriter(folder, number, room, files)
+        writer = self._writer = RunWriter(folder, number, self._room, files)
         for starts, ends in self._id_slices():
             self._write_ids(writer, starts, ends)
             yield

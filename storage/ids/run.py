@@ -92,12 +92,13 @@ class Run:
         return texts(gathered(self.contents.words, starts, sizes))
 
     def useless_rows(self, floor: int, ended: Key) -> int:
-        """About how many of its ids may be forgotten, judged by a sample."""
+        """About how many of its ids (judged by a sample) and buried keys may be forgotten."""
         if self._sample is None:
             step = max(1, self.contents.rows.size // SAMPLE_ROWS)
             self._sample = self.contents.rows[::step].copy()
         useless = int(np.count_nonzero(is_useless(self._sample, floor, ended)))
-        return useless * int(self.contents.rows.size) // max(1, self._sample.size)
+        ids = useless * int(self.contents.rows.size) // max(1, self._sample.size)
+        return ids + self.contents.buried.upto(ended)
 
     def check(self) -> Iterator[int]:
         """Hold the whole file against its CRCs; yields bytes read. Raises StoreDamaged."""

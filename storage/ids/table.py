@@ -36,7 +36,7 @@ class Table:
         every_id, every_named = iter(self.ids), iter(self.ids.values())
         while ids := list(islice(every_id, most_rows)):
             idents = padded(ids)
-            hashes.append(hashing(ids))
+            hashes.append(hashing(idents))
             rows.append(_rows(list(islice(every_named, most_rows)), numbers))
             rows[-1]["word"], rows[-1]["size"] = idents.starts + at, idents.sizes
             words.append(idents.words)

@@ -40,11 +40,14 @@ class Upkeep:
         self._writing: Steps | None = None
         self._merging: Steps | None = None
         self._is_tidy = False
+        self._judged_floor = 0
 
     def step(self) -> bool:
         """Do one step of writing and one of merging; True when more waits."""
         self._begin_writing(at_once=False)
         self._step_writing()
+        if self._held.floor - self._judged_floor >= self._options.recent_offsets:
+            self._is_tidy = False
         if self._merging is None and not self._is_tidy:
             self._begin_merging()
         steps, self._merging = self._merging, None
@@ -53,10 +56,10 @@ class Upkeep:
 
     def write_all(self) -> None:
         """Write every table that is settled, and cover what can be; merges wait."""
+        self._finish_writing()
         for _ in self._held.tables:
             self._begin_writing(at_once=True)
-            while self._writing is not None:
-                self._step_writing()
+            self._finish_writing()
         if self._held.coverable > self._held.covered:
             self._replace_manifest(self._held.runs, self._held.written_links)
 
@@ -66,6 +69,10 @@ class Upkeep:
             if steps is not None:
                 steps.close()
         self._writing = self._merging = None
+
+    def _finish_writing(self) -> None:
+        while self._writing is not None:
+            self._step_writing()
 
     def _step_writing(self) -> None:
         steps, self._writing = self._writing, None
@@ -78,8 +85,8 @@ class Upkeep:
         if held.frozen is None and (at_once or self._is_full() or self._is_behind()):
             self._close_recent()
         frozen = held.frozen
-        is_settled = frozen is not None and frozen.last < held.settled
-        if frozen is not None and is_settled and len(held.runs) < self._options.most_runs:
+        has_room = at_once or len(held.runs) < self._options.most_runs
+        if frozen is not None and frozen.last < held.settled and has_room:
             self._writing = self._write_table(frozen)
 
     def _close_recent(self) -> None:
@@ -118,9 +125,10 @@ class Upkeep:
     def _begin_merging(self) -> None:
         """Choose runs to merge; tidy when there are none."""
         held = self._held
+        self._judged_floor = held.floor
         sizes = [run.size for run in held.runs]
         useless = [run.useless_rows(held.floor, held.ended) for run in held.runs]
-        count = runs_to_merge(sizes)
+        count = runs_to_merge(sizes, self._options.merged_runs, self._options.most_runs)
         if is_mostly_useless(useless, sizes, self._options.table_entries):
             count = len(sizes)
         if count:

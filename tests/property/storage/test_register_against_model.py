@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from storage.errors import StorageFull
 from storage.ids.disk_register import DiskRegister
-from storage.ids.idents import Hashing, Words, hashes_of
+from storage.ids.idents import Hashing, Words, hashes_of, padded
 from storage.ids.links import Links
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
@@ -38,8 +38,8 @@ IDS = st.one_of(
 TARGETS = st.sampled_from(["orders", "mail", "", "ünïcode"])
 HASHINGS: list[Hashing] = [
     hashes_of,
-    lambda ids: np.full(len(ids), 2**63 + 5, np.uint64),
-    lambda ids: hashes_of(ids) & np.uint64(3 << 62),
+    lambda idents: np.full(idents.sizes.size, 2**63 + 5, np.uint64),
+    lambda idents: hashes_of(idents) & np.uint64(3 << 62),
 ]
 
 
@@ -67,7 +67,8 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         table_entries=st.integers(1, 12),
         step_entries=st.integers(1, 9),
         recent_offsets=st.integers(1, 40),
-        most_runs=st.sampled_from([10, 64]),
+        merged_runs=st.sampled_from([2, 3, 8]),
+        most_runs=st.sampled_from([8, 64]),
     )
     def begin(
         self,
@@ -75,6 +76,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         table_entries: int,
         step_entries: int,
         recent_offsets: int,
+        merged_runs: int,
         most_runs: int,
     ) -> None:
         self.hashing = hashing
@@ -83,6 +85,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
             recent_offsets=recent_offsets,
             write_entries=step_entries,
             merge_entries=step_entries,
+            merged_runs=merged_runs,
             most_runs=most_runs,
         )
         self.register = self.open()
@@ -132,6 +135,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         at = self.at
         named = Named(at)
         known = self.model.find([ident]).get(ident)
+        from_offset = max(self.floor, at - low)
         key = (self.ended[0] + fires_ms, at) if known is None or known.offset < 0 else known.key
         if key in self.buried:
             return
@@ -141,7 +145,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
             0,
             lambda register: register.put(at, ident, named),
             lambda register: register.bury(at, key, topic),
-            lambda register: register.link(at, at - low, at),
+            lambda register: register.link(at, from_offset, at),
         )
 
     def put(self, gap: int, ident: bytes, named: Named) -> None:
@@ -153,7 +157,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
     def commit(self, later_ms: int, kept_offsets: int) -> None:
         self.committed = self.next_at
         self.ended = max(self.ended, (self.ended[0] + later_ms, self.next_at))
-        self.floor = max(self.floor, self.committed - kept_offsets)
+        self.floor = max(self.floor, self.register.lowered(self.committed - kept_offsets))
         self.register.advance(*self.ended)
         self.model.advance(*self.ended)
 
@@ -254,7 +258,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
 
 
 RegisterAgainstModel.TestCase.settings = settings(
-    max_examples=150,
+    max_examples=100,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -282,7 +286,7 @@ def test_joined_links_forbid_the_same_floors(
 )
 def test_an_id_has_one_hash_in_every_batch(ids: list[bytes], others: list[bytes]) -> None:
     """The hash of an id depends on its bytes alone, not on what it is hashed with."""
-    together: Words = hashes_of([*ids, *others])
-    alone: Sequence[int] = [int(hashes_of([ident])[0]) for ident in ids]
+    together: Words = hashes_of(padded([*ids, *others]))
+    alone: Sequence[int] = [int(hashes_of(padded([ident]))[0]) for ident in ids]
     assert together[: len(ids)].tolist() == alone
     assert len(set(alone)) == len(set(ids))
