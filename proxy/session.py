@@ -15,6 +15,7 @@ import structlog
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from proxy.admin.questions import Desk
 from proxy.clock import Clock
 from proxy.commit_thread import CommitThread
 from proxy.fetched_bodies import FetchedBodies
@@ -63,7 +64,13 @@ class Session:
     """
 
     def __init__(
-        self, settings: Settings, worker: int, clock: Clock, metrics: Metrics, board: StatusBoard
+        self,
+        settings: Settings,
+        worker: int,
+        clock: Clock,
+        metrics: Metrics,
+        board: StatusBoard,
+        desk: Desk,
     ) -> None:
         names = settings.topics
         admin = AdminClient(common_config(settings))
@@ -90,7 +97,7 @@ class Session:
             self._release,
             is_compressing=is_compressing(settings),
         )
-        self._metrics = metrics
+        self._metrics, self._desk = metrics, desk
         self._is_lost = False
         self._puts_stubs = settings.bodies == "kafka"
         self._local = LocalState(
@@ -145,13 +152,14 @@ class Session:
         next_report = next_weighing = 0.0
         while not is_stopping():
             self._pipeline.turn()
+            self._desk.answer_one(lambda: self._pipeline.shards)
             if self._is_lost:
                 raise SessionLost("the group has given this member's partitions away")
             now = time.monotonic()
             if now >= next_report:
                 next_report = now + REPORT_EVERY_S
                 self._follow_pauses()
-                self._reporter.report(self._pipeline, self._ingress)
+                self._reporter.report(self._pipeline, self._ingress, self._release.paused)
                 self._orphans.look()
                 self._lookup.rest()
             if now >= next_weighing:
