@@ -7,9 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Annotated, Any, Final, Protocol, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from proxy.admin.control import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
@@ -24,12 +24,12 @@ from proxy.times import parse_delay_ms
 from proxy.whereabouts import Found
 
 LONGEST_ID_BYTES: Final = 256
-LONGEST_WAIT_MS: Final = 30_000
+WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 NOTICED_WITHIN_S: Final = 5.0
 LOOK_EVERY_S: Final = 0.05
-SPANS: Final = ("0s", "1m", "10m", "1h", "6h", "1d", "7d")
+SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
+SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 MOST_SPANS: Final = 50
-LONGEST_SPAN_MS: Final = 36_525 * 86_400_000
 TARGETS_SHOWN: Final = 1_000
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -50,12 +50,17 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _whole(value: object) -> object:
+    """JSON's 2.0 is a whole number too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class CancelBody(_Body):
     """Body of a cancellation."""
 
     id: str = Field(min_length=1, max_length=LONGEST_ID_BYTES)
-    partition: int | None = Field(None, ge=0, lt=2**31)
-    key: str | None = Field(None, max_length=4096)
+    partition: Annotated[int | None, BeforeValidator(_whole)] = Field(None, ge=0, lt=2**31)
+    key: str | None = Field(None, max_length=1024)
 
 
 class LevelBody(_Body):
@@ -93,7 +98,7 @@ class Calls:
 
     def pending_by_time(self, request: Request) -> Reply:
         """About how many pend until when."""
-        spans = _spans(request.query("within").get("within"))
+        spans = _spans(request.query("within").get("within", SPANS))
         now_ms = wall_clock_ms()
         edges_ms = [now_ms + span_ms for _, span_ms in spans]
         answers = self._workers.ask(PendingByTime(tuple(edges_ms)))
@@ -145,10 +150,10 @@ class Calls:
 
     def cancel(self, request: Request) -> Reply:
         """Write a cancel, and wait for what becomes of it as long as is wanted."""
-        wait_ms = _wait_ms(request.query("wait").get("wait"))
+        wait_s = _wait_s(request.query("wait").get("wait", "0s"))
         body = _read(CancelBody, request.json())
         key = None if body.key is None else body.key.encode()
-        said = self._control.cancel(_ident(body.id), key, body.partition, wait_ms / 1000)
+        said = self._control.cancel(_ident(body.id), key, body.partition, wait_s)
         reply = {"id": body.id, "origin": said.origin, "outcome": said.outcome}
         return as_json(202 if said.outcome is None else 200, {**reply, "detail": said.detail})
 
@@ -239,26 +244,18 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _duration_ms(text: str, longest_ms: int) -> int:
-    try:
-        length_ms = parse_delay_ms(text)
-    except ValueError as error:
-        raise bad_request(f"{error}.") from None
-    if length_ms > longest_ms:
-        raise bad_request(f"{text} is too long; at most {longest_ms} ms.")
-    return length_ms
+def _wait_s(text: str) -> int:
+    if WAIT.fullmatch(text) is None:
+        raise bad_request("`wait` is a number of seconds from 0s to 30s.")
+    return int(text[:-1])
 
 
-def _wait_ms(text: str | None) -> int:
-    return 0 if text is None else _duration_ms(text, LONGEST_WAIT_MS)
-
-
-def _spans(text: str | None) -> list[tuple[str, int]]:
+def _spans(text: str) -> list[tuple[str, int]]:
     """The lengths of time asked for, short to long, each under its name."""
-    names = list(SPANS) if text is None else text.split(",")
-    if len(names) > MOST_SPANS:
-        raise bad_request(f"At most {MOST_SPANS} lengths of time.")
-    spans = {name: _duration_ms(name, LONGEST_SPAN_MS) for name in names}
+    names = text.split(",")
+    if len(names) > MOST_SPANS or not all(map(SPAN.fullmatch, names)):
+        raise bad_request(f"`within` is up to {MOST_SPANS} lengths of time like 30s,5m,2h,7d.")
+    spans = {name: parse_delay_ms(name) for name in names}
     return sorted(spans.items(), key=lambda span: span[1])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
-MOST_BODY_BYTES = 16_384
+MOST_BODY_BYTES = 65_536
 JSON_TYPE = "application/json"
 MOST_FIELDS = 20
 

@@ -161,7 +161,10 @@ class _Handler(BaseHTTPRequestHandler):
         if int(said) > MOST_BODY_BYTES:
             self._throw_away(int(said))
             raise Problem(413, "too-large", f"A body has at most {MOST_BODY_BYTES} bytes.")
-        return self.rfile.read(int(said))
+        body = self.rfile.read(int(said))
+        if len(body) < int(said):
+            raise bad_request("The body is shorter than its Content-Length.")
+        return body
 
     def _throw_away(self, size_bytes: int) -> None:
         """Take a little of what is too large, so that the client gets to read the refusal."""
