@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -85,10 +86,14 @@ class LocalState:
                 log.info("waiting for a shard's folder", why=str(locked))
                 time.sleep(0.2)
 
-    def open_register(self, partition: int, at: Position) -> Register:
-        """What is kept of the ids of a shard that has been opened."""
+    def open_register(self, partition: int, at: Position, covered: int) -> Register:
+        """What is kept of the ids of a shard that has been opened; `covered` is its store's.
+
+        One that covers more is started anew: what the store has lost, RocksDB its memory, could not
+        be judged again by ids that are ahead of it.
+        """
         folder = self._folder(partition) / IDS
-        register = open_register(folder, _committed(at))
+        register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:
             log.warning(
                 "what is known of ids put aside; it is rebuilt from the broker",

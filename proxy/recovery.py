@@ -62,7 +62,7 @@ class Recovery:
     `open_store(partition, position)` opens the local state against the broker's position;
     `has_local_state(partition)` tells whether this machine ever kept any;
     `with_bodies(partition, store, judge)` makes whole what the store keeps as stubs;
-    `open_register(partition, position)` opens what is kept of ids, behind the store.
+    `open_register(partition, position, covered)` opens what is kept of ids, behind the store.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Recovery:
         open_store: Callable[[int, Position], Store],
         has_local_state: Callable[[int], bool],
         with_bodies: Callable[[int, Store, Judge], Store],
-        open_register: Callable[[int, Position], Register],
+        open_register: Callable[[int, Position, int], Register],
         read_back: ReadBack,
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
@@ -98,7 +98,7 @@ class Recovery:
         partition = committed.partition
         position = self._position(committed, log_range)
         store = self._open_store(partition, position)
-        register = self._open_register(partition, position)
+        register = self._open_register(partition, position, store.covered)
         covered = min(store.covered, register.covered)
         read_from = min(position.next_offset, max(position.floor, covered))
         if log_range.start > read_from:

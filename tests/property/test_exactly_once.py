@@ -25,7 +25,7 @@ from tests.support.world import World
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
 StoreOpener = Callable[[int, Position], Store]
-RegisterOpener = Callable[[int, Position], Register]
+RegisterOpener = Callable[[int, Position, int], Register]
 POLICY = Policy(
     levels_ms=(5, 10, 40),
     max_delay_ms=60,

@@ -24,11 +24,11 @@ TINY_IDS = IdOptions(
 )
 
 
-def register_in(data_dir: Path) -> Callable[[int, Position], Register]:
+def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
     """Opens what is kept of partitions' ids below `data_dir`, behind their stores."""
 
-    def open_partition(partition: int, at: Position) -> Register:
-        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+    def open_partition(partition: int, at: Position, covered: int) -> Register:
+        committed = Committed(at.watermark_ms, at.cursor, at.floor, covered)
         return open_register(data_dir / str(partition) / "ids", committed, TINY_IDS)
 
     return open_partition

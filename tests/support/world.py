@@ -79,7 +79,7 @@ class World:
         limit: int = 10_000,
         targets: tuple[str, ...] = ("orders",),
         commits: Executor | None = None,
-        open_register: Callable[[int, Position], Register] | None = None,
+        open_register: Callable[[int, Position, int], Register] | None = None,
     ) -> None:
         self.time = ManualTime()
         self.kafka = StandInKafka(partitions, lambda: self.time.wall_now_ms)
@@ -93,7 +93,7 @@ class World:
         self.bodies = "local"
         self._holds_stubs = False
         self._open_store = open_store or (lambda _p, _at: MemoryStore())
-        self._open_register = open_register or (lambda _p, _at: MemoryRegister())
+        self._open_register = open_register or (lambda _p, _at, _covered: MemoryRegister())
         self._limits = Limits(limit, 0)
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._pipeline: Pipeline | None = None
