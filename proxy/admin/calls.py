@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from proxy.admin.control import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.questions import FindId, FindRecord, PendingByTime
+from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.logs import Level
@@ -152,8 +152,11 @@ class Calls:
         """Write a cancel, and wait for what becomes of it as long as is wanted."""
         wait_s = _wait_s(request.query("wait").get("wait", "0s"))
         body = _read(CancelBody, request.json())
-        key = None if body.key is None else body.key.encode()
-        said = self._control.cancel(_ident(body.id), key, body.partition, wait_s)
+        ident, key = _ident(body.id), None if body.key is None else body.key.encode()
+        partition = body.partition
+        if partition is None and key is None:
+            partition = self._partition_of(ident)
+        said = self._control.cancel(ident, key, partition, wait_s)
         reply = {"id": body.id, "origin": said.origin, "outcome": said.outcome}
         return as_json(202 if said.outcome is None else 200, {**reply, "detail": said.detail})
 
@@ -185,6 +188,18 @@ class Calls:
         self._level = _read(LevelBody, request.json()).level
         self._workers.set_level(self._level)
         return as_json(200, {"level": self._level})
+
+    def _partition_of(self, ident: bytes) -> int | None:
+        """Where it waits; None where it does not, as far as the workers here know."""
+        try:
+            answers = self._workers.ask(FindId(ident))
+        except NoAnswer:
+            return None
+        origins = [cast(Found, one).origin for answer in answers for one in answer]
+        if len(origins) > 1:
+            detail = f"Several records wait with this id, from {origins}: name the partition."
+            raise Problem(409, "ambiguous", detail)
+        return int(origins[0].split("/")[1]) if origins else None
 
     def _refuse_unread(self, topic: str, partition: int, offset: int) -> None:
         next_offsets = {

@@ -20,7 +20,8 @@ from proxy.whereabouts import Found
 from tests.support.stand_in import Record
 
 INGRESS = "timer.ingress"
-KNOWN_ID = b"known"
+TWICE = b"twice"
+KNOWN = {b"known", TWICE}
 LOCAL = {"host": "127.0.0.1:9464"}
 
 
@@ -41,7 +42,7 @@ class MadeUpWorkers:
                 return [[1] * (len(edges_ms) + 1), [2] * (len(edges_ms) + 1)]
             case FindId(ident):
                 found = Found(f"{INGRESS}/1/7", ident, "pending", "orders", 5, 6)
-                return [[], [found] if ident == KNOWN_ID else []]
+                return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
             case FindRecord():
                 return [[Found(f"{INGRESS}/0/{question.offset()}", None, "ended")], []]
 

@@ -100,6 +100,28 @@ def test_a_cancel_that_is_waited_for_says_what_became_of_it() -> None:
     assert made.control.cancels == [(b"a", b"k", None)]
 
 
+def test_a_cancel_goes_to_where_its_id_is_known_to_wait() -> None:
+    made = MadeUpApi()
+    made.ask("/cancellations", "POST", {"id": "known"})
+    made.ask("/cancellations", "POST", {"id": "known", "key": "k"})
+    made.ask("/cancellations", "POST", {"id": "unknown"})
+    made.workers.refusal = NoAnswer()
+    made.ask("/cancellations", "POST", {"id": "known"})
+    assert made.control.cancels == [
+        (b"known", None, 1),
+        (b"known", b"k", None),
+        (b"unknown", None, None),
+        (b"known", None, None),
+    ]
+
+
+def test_a_cancel_of_an_id_that_waits_in_several_partitions_needs_to_name_one() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/cancellations", "POST", {"id": "twice"})
+    assert (code, said["error"]) == (409, "ambiguous")
+    assert made.ask("/cancellations", "POST", {"id": "twice", "partition": 1})[0] == 202
+
+
 def test_what_the_broker_refuses_is_said_as_it_is() -> None:
     made = MadeUpApi()
     made.control.refusal = Problem(503, "broker", "The broker is away.")
