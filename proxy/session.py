@@ -80,12 +80,7 @@ class Session:
         digest = self._policies.ensure(policy)
         self._reporter = Reporter(names.ingress, clock, metrics, board)
         self._release = release_control(settings.release)
-        self._pauses = Pauses(
-            Consumer(pauses_config(common_config(settings), settings.group_id)),
-            names.settings,
-            settings.group_id,
-            self._reporter.beat,
-        )
+        self._pauses = _pauses(settings, self._reporter.beat)
         self._publisher = Publisher(
             Producer(producer_config(settings, worker)),
             Targets(admin, NamedByProxy(admin, names).create),
@@ -124,13 +119,7 @@ class Session:
         )
         consumer = Consumer(consumer_config(settings, worker))
         self._ingress = Ingress(consumer, names.ingress)
-        self._orphans = OrphanWatch(
-            admin,
-            settings.group_id,
-            {(names.ingress, number) for number in range(self._topic.partitions)},
-            f"{settings.instance_name}-{worker}",
-            partial(visit_group, common_config(settings), settings.group_id, names.ingress),
-        )
+        self._orphans = _orphan_watch(settings, worker, admin, self._topic.partitions)
         limits = Limits(
             settings.release.transaction_records, settings.release.transaction_interval_ms
         )
@@ -216,3 +205,22 @@ class Session:
 
     def _note_first_commit(self, partition: int) -> None:
         self._policies.mark_served(self._topic, partition)
+
+
+def _pauses(settings: Settings, beat: Callable[[], None]) -> Pauses:
+    group_id = settings.group_id
+    consumer = Consumer(pauses_config(common_config(settings), group_id))
+    return Pauses(consumer, settings.topics.settings, group_id, beat)
+
+
+def _orphan_watch(
+    settings: Settings, worker: int, admin: AdminClient, partitions: int
+) -> OrphanWatch:
+    group_id, ingress = settings.group_id, settings.topics.ingress
+    return OrphanWatch(
+        admin,
+        group_id,
+        {(ingress, number) for number in range(partitions)},
+        f"{settings.instance_name}-{worker}",
+        partial(visit_group, common_config(settings), group_id, ingress),
+    )
