@@ -179,12 +179,10 @@ class Shard:
         pending: list[Entry] = []
         notes: list[Note] = []
         passed = 0
-        if self.state is State.READY:
-            self._identities.catching_up = False
-            if room > 0 and now_ms >= mark[0]:
-                pending, events, passed, upto = self._due(now_ms, room)
-                mark = max(mark, upto)
-                notes = [note for event in events if (note := note_of(self.origin, event))]
+        if self.state is State.READY and room > 0 and now_ms >= mark[0]:
+            pending, events, passed, upto = self._due(now_ms, room)
+            mark = max(mark, upto)
+            notes = [note for event in events if (note := note_of(self.origin, event))]
         deliveries = [*ends.deliveries, *pending] if ends.deliveries else pending
         position = replace(
             self.position,

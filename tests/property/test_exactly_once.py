@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaError
@@ -71,7 +72,7 @@ requests = st.one_of(
     ),
 )
 sends = st.tuples(
-    st.just("send"),
+    st.sampled_from(["send", "send", "send meanwhile"]),
     requests,
     st.sampled_from([*TARGETS, "nowhere"]),
     st.integers(0, PARTITIONS - 1),
@@ -94,9 +95,9 @@ moves = st.one_of(
     st.tuples(st.just("pass"), st.integers(0, 4)),
     st.tuples(st.just("pass"), st.integers(0, 30)),
 )
-steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=15, max_size=80)
+steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=40, max_size=120)
 steps_with_bodies = st.lists(
-    st.one_of(sends, sends, moves, moves, faults, bodies), min_size=15, max_size=80
+    st.one_of(sends, sends, moves, moves, faults, bodies), min_size=40, max_size=120
 )
 
 FAULTS = {
@@ -109,9 +110,9 @@ FAULTS = {
 def perform(world: World, step: tuple[object, ...]) -> None:
     """Let one thing happen to the world."""
     match step:
-        case ("send", dict() as request, str() as target, int() as partition):
-            value = f"{partition}/{world.kafka.end(partition)}".encode()
-            world.send({"timer-topic": target, **request}, value=value, partition=partition)
+        case ("send" | "send meanwhile" as when, dict() as request, str() as target, int() as p):
+            send = partial(_send, world, request, target, p)
+            send() if when == "send" else world.kafka.meanwhile.append(send)
         case ("turn", int() as times):
             world.turn(times)
         case ("pass", int() as elapsed_ms):
@@ -131,6 +132,11 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("policy", dict() as changes):
             world.crash()
             world.policy = replace(world.policy, **changes)
+
+
+def _send(world: World, request: dict[str, str], target: str, partition: int) -> None:
+    value = f"{partition}/{world.kafka.end(partition)}".encode()
+    world.send({"timer-topic": target, **request}, value=value, partition=partition)
 
 
 def check_never_early(world: World) -> None:

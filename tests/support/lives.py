@@ -27,6 +27,8 @@ AT_INGEST = {
     "hop-bad",
 }
 GOES_ON = {"rolled", "requeued"}
+TAKEN_BACK = {"cancelled", "replaced"}
+"""In mid-hop the newest of several operations says which of the two it was."""
 DELIVERED, DEAD = "delivered", "dead-lettered"
 
 
@@ -121,7 +123,9 @@ class Lives:
     def _wrong_cancel(self, place: str, life: Life | None) -> Iterator[str]:
         final = None if life is None else self._final(life)
         said = self.ends.get(place, ("nothing", ""))[0]
-        may_say = {"applied"} if final == "cancelled" else {"missed"}
+        is_in_hop = life is not None and len(life.members) > 1
+        is_ended = final == "cancelled" or (final in TAKEN_BACK and is_in_hop)
+        may_say = {"applied"} if is_ended else {"missed"}
         if life is not None and self._was_requeued(life):
             may_say.add("missed")
         if said not in may_say:
@@ -135,6 +139,8 @@ class Lives:
         may_be = {life.ended_by} if life.ended_by else set()
         if life.ended_by not in ("rolled-back", "expired") and not life.is_half:
             may_be |= {DELIVERED, DEAD}
+        if life.ended_by in TAKEN_BACK and len(life.members) > 1:
+            may_be |= TAKEN_BACK
         if life.is_half and life.ended_by is None:
             may_be = {"nothing"}
         if final not in may_be:

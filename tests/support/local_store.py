@@ -20,7 +20,7 @@ TINY = Options(
 
 
 TINY_IDS = IdOptions(
-    table_entries=4, recent_offsets=6, write_entries=2, merge_entries=3, most_runs=4
+    table_entries=4, recent_offsets=6, write_entries=2, merge_entries=3, most_runs=4, merged_runs=2
 )
 
 

@@ -74,7 +74,8 @@ class StandInKafka:
 
     `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
     wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values.
-    `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls.
+    `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
+    happens while the next transaction commits, just before it does.
     """
 
     partitions: int = 2
@@ -86,6 +87,7 @@ class StandInKafka:
     max_bytes: dict[str, int] = field(default_factory=dict)
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
     rebalances: list[tuple[str, int]] = field(default_factory=list)
+    meanwhile: list[Callable[[], object]] = field(default_factory=list)
 
     def append(
         self,
@@ -161,6 +163,8 @@ class StandInProducer:
         self._offsets = offsets
 
     def commit_transaction(self, timeout: float) -> None:
+        while self._kafka.meanwhile:
+            self._kafka.meanwhile.pop(0)()
         when, fault = self._kafka.commit_faults.pop(0) if self._kafka.commit_faults else ("", None)
         if when != "before":
             for sent in self._sent:
