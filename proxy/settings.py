@@ -132,7 +132,9 @@ class TopicSettings(Section):
     create: bool = True
     partitions: int = Field(4, ge=1, le=10_000)
 
-    _names = field_validator("ingress", "dead_letters", "outcomes", "settings")(_check_topic)
+    _names = field_validator(
+        "ingress", "dead_letters", "outcomes", "settings", "retry_prefix", "dlq_prefix"
+    )(_check_topic)
 
     @property
     def own(self) -> tuple[str, ...]:
