@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from proxy.body import GONE, body_bytes, is_stub, packer, stub
-from proxy.entries import MARK, opened
+from proxy.entries import MARK, Purpose, opened
 from proxy.fates import Fate, entry_of
 from proxy.message import Message
 from storage.store import Due, Entry, Store
@@ -52,7 +52,7 @@ class FetchedBodies:
         self._puts_stubs, self._now_s = puts_stubs, now_s
         self._held: dict[int, Entry] = {}
         self._held_bytes = 0
-        self._gone = packer()((GONE, None, None, []))
+        self._pack = packer()
 
     @property
     def covered(self) -> int:
@@ -96,6 +96,10 @@ class FetchedBodies:
         """See `Store.pending_by_target`."""
         return self._inner.pending_by_target()
 
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """See `Store.pending_by_time`."""
+        return self._inner.pending_by_time(edges_ms)
+
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """See `Store.maintain`."""
         return self._inner.maintain(next_offset, budget_entries)
@@ -133,11 +137,18 @@ class FetchedBodies:
 
     def _made_whole(self, entry: Entry, record: Message | None) -> Entry:
         if record is None:
-            return (*entry[:3], self._gone)
+            return self._without_record(entry)
         again = entry_of(self._judge(record))
         assert again is not None, entry
         assert again[:3] == entry[:3], (entry, again[:3])
         return again
+
+    def _without_record(self, entry: Entry) -> Entry:
+        """What it asked for is gone with it: of the times there is only when it fires."""
+        fires_ms, offset, target, _stub = entry
+        purpose = Purpose(fires_ms, offset, fires_ms) if target[0] == MARK else None
+        headers = [purpose.header()] if purpose else []
+        return fires_ms, offset, target, self._pack((GONE, None, None, list(headers)))
 
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
         """The entries up to the first whose body is still missing."""

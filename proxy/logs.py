@@ -14,6 +14,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 LogFormat = Literal["auto", "console", "json"]
+Level = Literal["debug", "info", "warning", "error"]
 
 
 def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
@@ -26,6 +27,12 @@ def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) ->
         logger_factory=structlog.PrintLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
+
+
+def change_level(level: Level) -> None:
+    """From now on this process logs from `level` on; from any thread."""
+    lowest = logging.getLevelName(level.upper())
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
 
 
 def _for_people(*, colors: bool) -> list[Processor]:

@@ -22,6 +22,7 @@ from proxy.ingress import Fetched
 from proxy.metrics import Metrics
 from proxy.outgoing import Batch, Opened
 from proxy.publisher import GroupMoved, Publishing
+from proxy.release_control import RateCap, Unlimited
 from proxy.schedule import Plan, Shard, State
 from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull
@@ -91,7 +92,8 @@ class Pipeline:
     """Moves records of the shards it owns from the ingress to their targets.
 
     `shards` changes only between turns or inside `fetch`, when partitions come and go.
-    `first_commit` is called once per shard, after its first transaction.
+    `first_commit` is called once per shard, after its first transaction. `cap` bounds how many
+    records end a second.
     """
 
     def __init__(
@@ -102,11 +104,12 @@ class Pipeline:
         limits: Limits,
         metrics: Metrics,
         first_commit: Callable[[int], None],
+        cap: RateCap | Unlimited,
     ) -> None:
         self.shards: dict[int, Shard] = {}
         self._ingress, self._publisher = ingress, publisher
         self._clock, self._limits, self._metrics = clock, limits, metrics
-        self._first_commit = first_commit
+        self._first_commit, self._cap = first_commit, cap
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._paused: set[int] = set()
@@ -175,11 +178,14 @@ class Pipeline:
         self.release(list(self.shards), publish=False)
 
     def _ingest(self, fetched: Fetched, now_ms: int) -> None:
-        room = self._limits.transaction_records
+        free = self._free(now_ms)
         for partition, shard in self.shards.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
+                held = shard.ending
+                room = min(self._limits.transaction_records, held + max(0, free))
                 shard.ingest(records, now_ms, room)
+                free -= shard.ending - held
                 self._hold_back(partition, shard)
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
@@ -204,15 +210,24 @@ class Pipeline:
     def _plans(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, no shard always the first to be served."""
         room = self._transaction_room()
+        free = self._free(now_ms)
         plans: dict[int, Plan] = {}
         numbers = list(self.shards)
         first = self._turns % len(numbers) if numbers else 0
         for partition in numbers[first:] + numbers[:first]:
             shard = self.shards[partition]
             if shard.state is not State.REPLAYING:
-                plans[partition] = plan = shard.plan(now_ms, room)
+                limit = min(room, shard.ending + max(0, free))
+                plans[partition] = plan = shard.plan(now_ms, limit)
                 room = max(0, room - plan.records)
+                free -= plan.records - shard.ending
         return plans
+
+    def _free(self, now_ms: int) -> int:
+        """How many more may end than the shards hold that end with their next transactions."""
+        if self._cap.wait_ms(now_ms):
+            return 0
+        return self._cap.room(now_ms) - sum(shard.ending for shard in self.shards.values())
 
     def _transaction_room(self) -> int:
         return min(self._limits.transaction_records, self._room)
@@ -261,6 +276,7 @@ class Pipeline:
         next(publishing)
         self._under_way = _UnderWay(plans, publishing, started_s)
         records = sum(plan.records for plan in plans.values())
+        self._cap.take(records, now_ms)
         self._pace_ms = _pace_ms(records, self._transaction_room())
         self._room = max(FIRST_RECORDS, 2 * records)
         self._committed_at_ms = now_ms
@@ -296,9 +312,12 @@ class Pipeline:
 
     def _wait_ms(self) -> int:
         """How long the next fetch may wait for a first record."""
-        if self._busy or any(shard.waiting for shard in self.shards.values()):
-            return 1
         now_ms = self._clock.now_ms()
+        cap_ms = min(self._cap.wait_ms(now_ms), LONGEST_WAIT_MS)
+        if self._busy:
+            return 1
+        if cap_ms or any(shard.waiting for shard in self.shards.values()):
+            return max(1, cap_ms)
         until_ms = now_ms + LONGEST_WAIT_MS
         for shard in self.shards.values():
             if shard.state is State.READY:

@@ -21,6 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from proxy import pauses
 from proxy.errors import BrokerRefused, StartOverRefused
 from proxy.policy import Policy
 from proxy.topics import TopicFacts
@@ -114,6 +115,8 @@ class PolicyTopic:
     def _read(self, key: str, value: bytes) -> None:
         if key.startswith(SERVED + "/"):
             self._served[key] = str(json.loads(value)["topic_id"])
+            return
+        if key.startswith(pauses.PREFIX):
             return
         policy = Policy.from_json(value)
         if policy.digest == key:

@@ -23,6 +23,7 @@ from proxy.entries import target_of
 from proxy.lessons import Lessons
 from proxy.outgoing import Batch, Opened
 from proxy.policy import RetryGroup
+from proxy.release_control import ReleaseControl
 from proxy.sending import Sending
 from proxy.settling import Settling
 from proxy.targets import NONE, Targets
@@ -84,7 +85,7 @@ class Publisher:
 
     `beat` is called while waiting for the broker, so that waiting is not taken for hanging.
     `commits` is where commits are waited for, one at a time. `retry` says when what could not be
-    published is tried again.
+    published is tried again, `release` what is held back though it could be.
     """
 
     def __init__(
@@ -96,11 +97,12 @@ class Publisher:
         beat: Callable[[], None],
         commits: Executor,
         retry: RetryGroup,
+        release: ReleaseControl,
         *,
         is_compressing: bool = False,
     ) -> None:
         self._producer = producer
-        self._targets, self._retry = targets, retry
+        self._targets, self._retry, self._release = targets, retry, release
         self._beat, self._commits = beat, commits
         self._sending = Sending(
             producer,
@@ -129,7 +131,9 @@ class Publisher:
         the broker.
         """
         lessons = Lessons()
-        settling = Settling(self._targets, self._sending, lessons, self._retry, now_ms)
+        settling = Settling(
+            self._targets, self._sending, lessons, self._retry, self._release, now_ms
+        )
         started, attempt, fruitless = time.monotonic(), 0, 0
         while fruitless < FRUITLESS_ATTEMPTS and time.monotonic() - started < GIVE_UP_AFTER_S:
             topics = {entry[2] for batch in batches for entry in batch.deliveries}
@@ -137,7 +141,10 @@ class Publisher:
             self._targets.learn_rules(lessons.narrow)
             try:
                 is_careful = attempt > 0 or not topics.isdisjoint(self._targets.rules)
-                done = self._attempt(batches, topics, settling, lessons, is_careful=is_careful)
+                needs_a_look = is_careful or self._needs_a_look(topics, batches, now_ms)
+                done = self._attempt(
+                    batches, settling if needs_a_look else None, lessons, is_careful=is_careful
+                )
                 self._called_at_s = time.monotonic()
                 committing = self._commits.submit(self._commit, list(offsets), group_metadata)
                 yield
@@ -177,12 +184,12 @@ class Publisher:
         )
         return learnt
 
-    def _needs_a_look(self, topics: Iterable[str], batches: Iterable[Batch]) -> bool:
+    def _needs_a_look(self, topics: Iterable[str], batches: Sequence[Batch], now_ms: int) -> bool:
         """Whether a record is more than a delivery by key to a topic known to take it."""
         known = self._targets.partitions
         if any(known.get(topic, NONE) == NONE for topic in topics):
             return True
-        return any(
+        return self._release.concerns(topics, batches, now_ms) or any(
             bool(batch.notes) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
             for batch in batches
         )
@@ -190,16 +197,18 @@ class Publisher:
     def _attempt(
         self,
         batches: Sequence[Batch],
-        topics: Iterable[str],
-        settling: Settling,
+        settling: Settling | None,
         lessons: Lessons,
         *,
         is_careful: bool,
     ) -> Sequence[Batch | Opened]:
-        """Begin a transaction and produce the batches; gives them as they were produced."""
+        """Begin a transaction and produce the batches; gives them as they were produced.
+
+        With `settling` each record is looked into first.
+        """
         self._producer.begin_transaction()
         try:
-            if not is_careful and not self._needs_a_look(topics, batches):
+            if settling is None:
                 self._sending.send(batches)
                 return batches
             settled = [settling.settle(batch) for batch in batches]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from proxy.clock import Clock
 from proxy.ingress import Ingress
@@ -27,10 +28,9 @@ class Reporter:
 
     def beat(self) -> None:
         """The loop lives, though it waits for the broker."""
-        old = self._status
-        self._show(Status(old.shards, time.monotonic(), old.assigned, old.pending_by_target))
+        self._show(replace(self._status, heartbeat_monotonic=time.monotonic()))
 
-    def report(self, pipeline: Pipeline, ingress: Ingress) -> None:
+    def report(self, pipeline: Pipeline, ingress: Ingress, paused: frozenset[str]) -> None:
         """Take a snapshot of everything."""
         now_ms = self._clock.now_ms()
         by_target: dict[str, int] = {}
@@ -41,7 +41,7 @@ class Reporter:
             self._shard_status(partition, shard, ingress.newest(partition), now_ms)
             for partition, shard in sorted(pipeline.shards.items())
         )
-        self._show(Status(shards, time.monotonic(), self._is_assigned, by_target))
+        self._show(Status(shards, time.monotonic(), self._is_assigned, by_target, paused))
         self._gauges(pipeline, now_ms)
 
     def _show(self, status: Status) -> None:
@@ -60,6 +60,7 @@ class Reporter:
             pending=shard.pending(),
             behind=behind,
             behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
+            undecided=shard.undecided,
         )
 
     def _state(self, shard: Shard) -> ShardState:

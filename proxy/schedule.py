@@ -15,14 +15,14 @@ from typing import Final
 from proxy.admission import Admission, Turn
 from proxy.checkpoint import LAST_OFFSET, Position
 from proxy.entries import target_of
-from proxy.fates import Prepare
+from proxy.fates import Fate, Prepare
 from proxy.half_records import note_of
 from proxy.halves import Event, Undecided
 from proxy.identities import HALF, Identities
 from proxy.judges import Judges
 from proxy.message import DeadLetter, Message
 from proxy.outgoing import Ends, Note, Outcome
-from storage.register import Key, Register
+from storage.register import Key, Named, Register
 from storage.store import Entry, Store
 
 JUDGED_AT_ONCE: Final = 512
@@ -87,7 +87,7 @@ class Shard:
         self.waiting: list[Message] = []
         self.waits_for_clock = False
         self.read_ms = 0
-        self._register = register
+        self._register, self._judges = register, judges
         self._stored_below = store.covered
         self._undecided = Undecided(read_halves, position.mark)
         self._undecided.load((n.offset, ident) for ident, n in register.of_kind(HALF))
@@ -106,6 +106,11 @@ class Shard:
         return min(self.next_offset, self.position.next_offset)
 
     @property
+    def ending(self) -> int:
+        """How many records end with the next transaction, since they were due when ingested."""
+        return len(self._admission.ends)
+
+    @property
     def undecided(self) -> int:
         """How many half messages are undecided."""
         return len(self._undecided)
@@ -122,6 +127,19 @@ class Shard:
             name = target_of(target)
             counts[name] = counts.get(name, 0) + count - buried[target]
         return {target: count for target, count in counts.items() if count}
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """About how many of them until when, as `Store.pending_by_time`; those taken back count
+        until their time has come."""
+        return self.store.pending_by_time(edges_ms)
+
+    def named(self, ident: bytes) -> Named | None:
+        """What is known of an id."""
+        return self._register.find([ident]).get(ident)
+
+    def judged(self, message: Message) -> Fate:
+        """The fate of a record of this partition, the same as when it was ingested."""
+        return self._judges.judge(message)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""

@@ -15,6 +15,7 @@ import structlog
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from proxy.admin.questions import Desk
 from proxy.clock import Clock
 from proxy.commit_thread import CommitThread
 from proxy.fetched_bodies import FetchedBodies
@@ -32,11 +33,13 @@ from proxy.message import Message
 from proxy.metrics import Metrics
 from proxy.orphans import OrphanWatch, visit_group
 from proxy.own_naming import NamedByProxy
+from proxy.pauses import Pauses, pauses_config
 from proxy.pipeline import Limits, Pipeline
 from proxy.policy_of import policy_of, refuse_outrun
 from proxy.policy_topic import PolicyTopic
 from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
+from proxy.release_control import release_control, release_rate
 from proxy.reporting import Reporter
 from proxy.settings import Settings
 from proxy.status import StatusBoard
@@ -53,6 +56,13 @@ WEIGH_EVERY_S: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
+def _retention_ms(settings: Settings, admin: AdminClient) -> int | None:
+    """How long the ingress keeps records. Raises SettingsError when that is too short."""
+    kept_ms = retention_ms(settings.topics.ingress, admin)
+    refuse_outrun(settings, kept_ms)
+    return kept_ms
+
+
 class Session:
     """Joins the group and turns the pipeline until told to stop, or until an error ends it.
 
@@ -61,17 +71,23 @@ class Session:
     """
 
     def __init__(
-        self, settings: Settings, worker: int, clock: Clock, metrics: Metrics, board: StatusBoard
+        self,
+        settings: Settings,
+        worker: int,
+        clock: Clock,
+        metrics: Metrics,
+        board: StatusBoard,
+        desk: Desk,
     ) -> None:
         names = settings.topics
         admin = AdminClient(common_config(settings))
         self._topic = describe_topic(names.ingress, admin)
         self._policies = PolicyTopic(common_config(settings), names.settings, settings.group_id)
-        kept_ms = retention_ms(names.ingress, admin)
-        refuse_outrun(settings, kept_ms)
-        policy = policy_of(settings, kept_ms)
+        policy = policy_of(settings, _retention_ms(settings, admin))
         digest = self._policies.ensure(policy)
         self._reporter = Reporter(names.ingress, clock, metrics, board)
+        self._release = release_control(settings.release)
+        self._pauses = _pauses(settings, self._reporter.beat)
         self._publisher = Publisher(
             Producer(producer_config(settings, worker)),
             Targets(admin, NamedByProxy(admin, names).create),
@@ -80,9 +96,10 @@ class Session:
             self._reporter.beat,
             CommitThread(),
             policy.retry_of(""),
+            self._release,
             is_compressing=is_compressing(settings),
         )
-        self._metrics = metrics
+        self._metrics, self._desk = metrics, desk
         self._is_lost = False
         self._puts_stubs = settings.bodies == "kafka"
         self._local = LocalState(
@@ -107,34 +124,37 @@ class Session:
             self._local.open_register,
             self._read_halves,
         )
-        consumer = Consumer(consumer_config(settings, worker))
-        self._ingress = Ingress(consumer, names.ingress)
-        self._orphans = OrphanWatch(
-            admin,
-            settings.group_id,
-            {(names.ingress, number) for number in range(self._topic.partitions)},
-            f"{settings.instance_name}-{worker}",
-            partial(visit_group, common_config(settings), settings.group_id, names.ingress),
-        )
+        self._ingress = Ingress(Consumer(consumer_config(settings, worker)), names.ingress)
+        self._orphans = _orphan_watch(settings, worker, admin, self._topic.partitions)
         limits = Limits(
             settings.release.transaction_records, settings.release.transaction_interval_ms
         )
         self._pipeline = Pipeline(
-            self._ingress, self._publisher, clock, limits, metrics, self._note_first_commit
+            self._ingress,
+            self._publisher,
+            clock,
+            limits,
+            metrics,
+            self._note_first_commit,
+            release_rate(settings.release),
         )
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
         """Turn until stopped; then finish: hand over what is owned and leave the group."""
+        self._pauses.load()
+        self._release.pause(self._pauses.patterns)
         self._ingress.join(self)
         next_report = next_weighing = 0.0
         while not is_stopping():
             self._pipeline.turn()
+            self._desk.answer_one(lambda: self._pipeline.shards)
             if self._is_lost:
                 raise SessionLost("the group has given this member's partitions away")
             now = time.monotonic()
             if now >= next_report:
                 next_report = now + REPORT_EVERY_S
-                self._reporter.report(self._pipeline, self._ingress)
+                self._follow_pauses()
+                self._reporter.report(self._pipeline, self._ingress, self._release.paused)
                 self._orphans.look()
                 self._lookup.rest()
             if now >= next_weighing:
@@ -142,6 +162,7 @@ class Session:
                 self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))
         self._ingress.close()
         self._lookup.close()
+        self._pauses.close()
 
     def abandon(self) -> None:
         """Leave after an error: no transaction is attempted any more.
@@ -152,6 +173,7 @@ class Session:
         self._pipeline.abandon()
         self._ingress.close()
         self._lookup.close()
+        self._pauses.close()
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned partitions: recover their shards (ingress.Owner)."""
@@ -173,6 +195,11 @@ class Session:
         self._pipeline.release(partitions, publish=False)
         self._is_lost = True
 
+    def _follow_pauses(self) -> None:
+        if self._pauses.look():
+            self._release.pause(self._pauses.patterns)
+            log.info("paused targets", patterns=sorted(self._pauses.patterns))
+
     def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
         if not self._local.has_stubs(partition):
             return store
@@ -184,3 +211,22 @@ class Session:
 
     def _note_first_commit(self, partition: int) -> None:
         self._policies.mark_served(self._topic, partition)
+
+
+def _pauses(settings: Settings, beat: Callable[[], None]) -> Pauses:
+    group_id = settings.group_id
+    consumer = Consumer(pauses_config(common_config(settings), group_id))
+    return Pauses(consumer, settings.topics.settings, group_id, beat)
+
+
+def _orphan_watch(
+    settings: Settings, worker: int, admin: AdminClient, partitions: int
+) -> OrphanWatch:
+    group_id, ingress = settings.group_id, settings.topics.ingress
+    return OrphanWatch(
+        admin,
+        group_id,
+        {(ingress, number) for number in range(partitions)},
+        f"{settings.instance_name}-{worker}",
+        partial(visit_group, common_config(settings), group_id, ingress),
+    )

@@ -33,6 +33,7 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "localhost:9092"
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LONGEST_DELAY_MS = 36_525 * 86_400_000
+MOST_PER_SECOND = 1_000_000
 TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 OWNED_BY_THE_PROXY: dict[str, str] = {
     "group.id": "use the setting `group_id`",
@@ -74,15 +75,6 @@ def _split_commas(value: object) -> object:
 
 def _levels_ms(value: object) -> object:
     return parse_levels(value) if isinstance(value, str) else value
-
-
-def _refuse_unless(built: object, why: str) -> AfterValidator:
-    def check(value: T) -> T:
-        if value != built:
-            raise ValueError(why)
-        return value
-
-    return AfterValidator(check)
 
 
 def _check_topic(name: str) -> str:
@@ -200,12 +192,22 @@ class TransactionSettings(Section):
     max_checks: int = Field(15, ge=1, le=1000)
 
 
-class ReleaseSettings(Section):
-    """How much one Kafka transaction carries, and how often mere progress is committed."""
+class OverdueSettings(Section):
+    """What becomes of records for `targets` (a shell pattern) that fire later than allowed."""
 
-    max_per_second: Annotated[
-        int | None, _refuse_unless(None, "a cap on the rate is not built yet; leave it null")
-    ] = None
+    targets: str = Field(min_length=1)
+    older_than_ms: DurationMs = Field(alias="older_than")
+    action: Literal["deliver", "dead-letter", "drop"]
+
+
+class ReleaseSettings(Section):
+    """How fast records are let go, and how much one Kafka transaction carries."""
+
+    max_per_second: int | None = Field(None, ge=1, le=MOST_PER_SECOND)
+    per_target: dict[str, Annotated[int, Field(ge=1, le=MOST_PER_SECOND)]] = Field(
+        default_factory=dict, max_length=1000
+    )
+    overdue: tuple[OverdueSettings, ...] = Field((), max_length=1000)
     transaction_records: int = Field(10_000, ge=1, le=1_000_000)
     transaction_interval_ms: int = Field(50, ge=0, le=10_000)
 

@@ -29,7 +29,12 @@ from proxy.settings import Settings
 ENV_PREFIX = "DELAY_PROXY_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 DEFAULT_FILE = Path(__file__).with_name("default.yaml")
-FREE_SECTIONS = (("kafka",), ("retry", "groups"))
+FREE_SECTIONS = (
+    ("kafka",),
+    ("retry", "groups"),
+    ("release", "per_target"),
+    ("recovery", "accept_loss_below"),
+)
 _OF_KUBERNETES = re.compile(
     r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
 )

@@ -16,9 +16,10 @@ from proxy.headers import HOP_ATTEMPT
 from proxy.hops import failures
 from proxy.lessons import Lessons, Place
 from proxy.message import DeadLetter, dead_entry
-from proxy.outgoing import Batch, Hop, Note, Opened
+from proxy.outgoing import Batch, Hop, Note, Opened, Outcome
 from proxy.policy import RetryGroup
 from proxy.rejection import Rejection
+from proxy.release_control import ReleaseControl, Verdict
 from proxy.sending import Sending, stamped
 from proxy.targets import NONE, Targets
 
@@ -37,10 +38,13 @@ class Settling:
         sending: Sending,
         lessons: Lessons,
         retry: RetryGroup,
+        release: ReleaseControl,
         now_ms: int,
     ) -> None:
         self._targets, self._sending, self._lessons = targets, sending, lessons
         self._retry, self._now_ms = retry, now_ms
+        self._release = release
+        self._judged: dict[Place, Verdict] = {}
         self._hopped: dict[Place, Rejection | None] = {}
 
     def settle(self, batch: Batch) -> Opened:
@@ -48,6 +52,7 @@ class Settling:
         kept: list[Delivery] = []
         hops: list[Hop] = []
         dead: list[DeadLetter] = []
+        outcomes = list(batch.outcomes)
         for delivery in map(opened, batch.deliveries):
             end = self._end(batch.origin, delivery)
             if end is None:
@@ -56,12 +61,14 @@ class Settling:
                 hops.append(end)
                 place = batch.origin, delivery.offset
                 self._hopped.setdefault(place, self._lessons.refused.get(place))
+            elif isinstance(end, Outcome):
+                outcomes.append(end)
             else:
                 dead.append(dead_entry(delivery, end))
         notes = [note for note in batch.notes if self._can_be_told(batch.origin, note)]
-        return Opened(batch.origin, kept, [*batch.dead_letters, *dead], batch.outcomes, notes, hops)
+        return Opened(batch.origin, kept, [*batch.dead_letters, *dead], outcomes, notes, hops)
 
-    def _end(self, origin: str, delivery: Delivery) -> Hop | Rejection | None:
+    def _end(self, origin: str, delivery: Delivery) -> Verdict:
         """Why this is not to be delivered now, and what is to become of it; else None."""
         place = origin, delivery.offset
         refused = self._lessons.refused.get(place)
@@ -70,6 +77,10 @@ class Settling:
             return refused if has_hop_failed else self._failed(delivery, refused)
         if delivery.fires_ms < delivery.wanted_ms:
             return Hop(delivery, "rolled")
+        if place not in self._judged:
+            self._judged[place] = self._release.judge(delivery, self._now_ms)
+        if (verdict := self._judged[place]) is not None:
+            return verdict
         if not delivery.partition < self._targets.partitions.get(delivery.target, NONE):
             return self._failed(
                 delivery, self._targets.why_not(delivery.target, delivery.partition)

@@ -18,7 +18,8 @@ class ShardStatus:
     """One ingress partition as this worker sees it.
 
     `next_offset` is O, `watermark_ms` T and `floor` F of DESIGN 5. `behind` counts the ingress
-    records not read yet, `behind_ms` is the age of the last one read while `behind` is above 0.
+    records not read yet, `behind_ms` is the age of the last one read while `behind` is above 0,
+    `undecided` counts half messages.
     """
 
     topic: str
@@ -30,6 +31,7 @@ class ShardStatus:
     pending: int
     behind: int
     behind_ms: int = 0
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,14 @@ class Status:
 
     `pending_by_target` counts over all its shards; nobody changes the mapping once it is here.
     `assigned` becomes true with the group's first answer, an empty one included: a worker that
-    has joined and got no partition is idle, not unready.
+    has joined and got no partition is idle, not unready. `paused`: patterns of targets.
     """
 
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
     pending_by_target: Mapping[str, int] = field(default_factory=dict)
+    paused: frozenset[str] = frozenset()
 
 
 class StatusBoard:

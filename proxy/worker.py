@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
 
 import structlog
 from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry
 
-from proxy.admin import AdminServer
+from proxy.admin import AdminApi, AdminServer
+from proxy.admin.calls import Calls
+from proxy.admin.control import Control
+from proxy.admin.questions import Desk
+from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.clock import Clock
 from proxy.errors import ClientUnusable, InstanceConflict
 from proxy.local_state import held_data_dir
@@ -21,7 +25,7 @@ from proxy.metrics import Metrics
 from proxy.publisher import ClientStuck, SessionLost
 from proxy.session import Session
 from proxy.settings import Settings
-from proxy.status import StatusBoard
+from proxy.status import Status, StatusBoard
 from proxy.stop_signals import stop_signals
 from proxy.topics import ensure_topics
 from proxy.worker_processes import WorkerProcesses
@@ -57,6 +61,7 @@ def run_worker(
     is_stopping: Callable[[], bool],
     metrics: Metrics,
     board: StatusBoard,
+    desk: Desk,
 ) -> None:
     """Sessions one after the other until told to stop."""
     sys.setswitchinterval(SWITCH_S)
@@ -66,7 +71,7 @@ def run_worker(
     while not is_stopping():
         started = time.monotonic()
         try:
-            _one_session(settings, worker, clock, metrics, board, is_stopping)
+            _one_session(settings, worker, clock, metrics, board, desk, is_stopping)
         except (SessionLost, KafkaException, StorageError) as lost:
             losses = 1 if time.monotonic() - started > STEADY_AFTER_S else losses + 1
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
@@ -80,20 +85,34 @@ def run_worker(
 
 def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     board = StatusBoard(time.monotonic())
-    metrics = Metrics(board.read)
-    with closing(AdminServer(settings.admin, metrics.registry, lambda: [board.read()])) as admin:
+    metrics, desk = Metrics(board.read), Desk()
+    with _admin(settings, metrics.registry, lambda: [board.read()], ThisWorker(desk)) as admin:
         _say_started(settings, admin)
-        run_worker(settings, 0, is_stopping, metrics, board)
+        run_worker(settings, 0, is_stopping, metrics, board, desk)
     return 0
 
 
 def _run_processes(settings: Settings, is_stopping: Callable[[], bool]) -> int:
-    shown = WorkerSnapshots()
+    shown, workers = WorkerSnapshots(), ChildWorkers()
     registry = CollectorRegistry()
     registry.register(shown)
-    with closing(AdminServer(settings.admin, registry, shown.statuses)) as admin:
+    with _admin(settings, registry, shown.statuses, workers) as admin:
         _say_started(settings, admin)
-        return WorkerProcesses(settings, run_worker, shown).run(is_stopping)
+        return WorkerProcesses(settings, run_worker, shown, workers).run(is_stopping)
+
+
+@contextmanager
+def _admin(
+    settings: Settings,
+    registry: CollectorRegistry,
+    read_statuses: Callable[[], Sequence[Status]],
+    workers: Workers,
+) -> Iterator[AdminServer]:
+    control = Control(settings)
+    calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, control)
+    api = AdminApi(settings.admin, calls)
+    with closing(AdminServer(settings.admin, registry, read_statuses, api)) as server:
+        yield server
 
 
 def _say_started(settings: Settings, admin: AdminServer) -> None:
@@ -111,9 +130,10 @@ def _one_session(
     clock: Clock,
     metrics: Metrics,
     board: StatusBoard,
+    desk: Desk,
     is_stopping: Callable[[], bool],
 ) -> None:
-    session = Session(settings, worker, clock, metrics, board)
+    session = Session(settings, worker, clock, metrics, board, desk)
     try:
         session.run(is_stopping)
     except BaseException:

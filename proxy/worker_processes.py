@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
+from proxy.admin.questions import Desk
+from proxy.admin.workers import ChildWorkers, QuestionPost
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 from proxy.metrics import Metrics
@@ -31,14 +33,21 @@ ORPHANED: Final = 70
 
 log = structlog.get_logger(__name__)
 
-RunWorker = Callable[[Settings, int, Callable[[], bool], Metrics, StatusBoard], None]
+RunWorker = Callable[[Settings, int, Callable[[], bool], Metrics, StatusBoard, Desk], None]
 
 
 class WorkerProcesses:
     """The children of one `run`, by worker number."""
 
-    def __init__(self, settings: Settings, run_worker: RunWorker, shown: WorkerSnapshots) -> None:
-        self._settings, self._run_worker, self._shown = settings, run_worker, shown
+    def __init__(
+        self,
+        settings: Settings,
+        run_worker: RunWorker,
+        shown: WorkerSnapshots,
+        workers: ChildWorkers,
+    ) -> None:
+        self._settings, self._run_worker = settings, run_worker
+        self._shown, self._workers = shown, workers
         self._spawn = multiprocessing.get_context("spawn")
         self._children: dict[int, SpawnProcess] = {}
 
@@ -55,15 +64,18 @@ class WorkerProcesses:
 
     def _start(self, worker: int) -> None:
         ours, theirs = self._spawn.Pipe(duplex=False)
+        asking, asked = self._spawn.Pipe()
         child = self._spawn.Process(
             target=_child,
-            args=(self._settings, worker, theirs, self._run_worker),
+            args=(self._settings, worker, theirs, asked, self._run_worker),
             name=f"worker-{worker}",
         )
         child.start()
         theirs.close()
+        asked.close()
         self._children[worker] = child
         self._shown.add(str(worker), ours)
+        self._workers.add(str(worker), asking)
 
     def _mend(self) -> int:
         """Start what has died anew; the exit code of a worker that has refused to go on."""
@@ -93,6 +105,7 @@ def _child(
     settings: Settings,
     worker: int,
     connection: Connection[Snapshot, None],
+    asked: Connection[Any, Any],
     run_worker: RunWorker,
 ) -> None:
     """One worker process; ends with the exit code of the error that a person must act on."""
@@ -100,11 +113,12 @@ def _child(
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
     board = StatusBoard(time.monotonic())
-    metrics = Metrics(board.read)
+    metrics, desk = Metrics(board.read), Desk()
+    QuestionPost(asked, desk)
     sender = SnapshotSender(connection, metrics.registry, board.read)
     try:
         with stop_signals() as is_stopping:
-            run_worker(settings, worker, is_stopping, metrics, board)
+            run_worker(settings, worker, is_stopping, metrics, board, desk)
     except ProxyError as error:
         log.error("worker refuses to go on", why=str(error))
         raise SystemExit(error.exit_code) from None

@@ -8,6 +8,7 @@ import numpy as np
 from storage.columns import ColumnMaker, Columns
 from storage.recent import Recent
 from storage.records import Column
+from storage.spread import Spread
 from storage.store import Entry
 
 NONE_MS = 2**63 - 1
@@ -51,6 +52,12 @@ class Arrivals(Recent):
             parts.append(self._columns.made_of(entries))
             yield len(entries)
         return self._columns.joined(parts)
+
+    def spread_into(self, spread: Spread) -> None:
+        """See `Recent.spread_into`."""
+        super().spread_into(spread)
+        for columns in (*self._sorted, *self._fresh):
+            spread.add(columns.dues_ms)
 
     def _keep_far(self, entries: list[Entry]) -> None:
         columns = self._columns.made_of(entries)

@@ -2,7 +2,7 @@
 whole once it is committed, and what ends before that never touches the disk."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +16,7 @@ from storage.ledger import Ledger
 from storage.options import Options
 from storage.recent import Recent
 from storage.shard_files import DAMAGED
+from storage.spread import Pieces, Spread
 from storage.store import Due, Entry
 from storage.tally import floor_of, pending_of, targets_of
 from storage.wheel_store import OpenReport
@@ -70,6 +71,7 @@ class BackedStore:
         self._ended_rows = 0
         self._guard = _Guard(folder)
         with self._guard:
+            self._pieces = Pieces(backing.pieces())
             self._front = Front(backing, ledger)
 
     @property
@@ -131,6 +133,15 @@ class BackedStore:
     def pending_by_target(self) -> dict[str, int]:
         """See `Store.pending_by_target`."""
         return targets_of(self._ledger, self._tables())
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """See `Store.pending_by_time`. On disk only the dues of pieces of tables are known."""
+        spread = Spread(edges_ms)
+        for table in self._tables():
+            table.spread_into(spread)
+        on_disk = self._pieces.spread(edges_ms, self._ledger.watermark_ms)
+        spread.join(on_disk, self._ledger.counts.total)
+        return spread.whole()
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """See `Store.maintain`. A full table is written in one go, whatever the budget."""
@@ -200,6 +211,7 @@ class BackedStore:
         self._backing.write(entries, checkpoint)
         self._ledger.counts = checkpoint.counts.copy()
         self._ledger.covered = checkpoint.covered
+        self._pieces.note_written(entries, self._ledger.watermark_ms)
         self._ended_rows = 0
         if table is not None:
             self._frozen = None

@@ -5,6 +5,7 @@ from itertools import compress
 from typing import NamedTuple, Protocol, TypeAlias
 
 from storage.checkpoint import Checkpoint
+from storage.spread import Piece
 from storage.store import Entry
 
 Key: TypeAlias = tuple[int, int]
@@ -52,6 +53,10 @@ class Backing(Protocol):
     def read(self, after: Key, until_ms: int, most_rows: int, most_bytes: int) -> Rows:
         """Rows beyond `after` and due by `until_ms`: at least one where there is one, and about
         as many as the limits allow. Raises StoreDamaged."""
+        ...
+
+    def pieces(self) -> list[Piece]:
+        """About when the rows are due; asked once, when the backing has been opened."""
         ...
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:

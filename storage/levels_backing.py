@@ -14,6 +14,7 @@ from storage.errors import StoreDamaged
 from storage.files import Files
 from storage.levels_fifo import FILE_BYTES, Fifo, Row, Stream, frame, framed
 from storage.shard_files import CHECKPOINT
+from storage.spread import Piece
 from storage.store import Entry
 
 LEVELS = "levels"
@@ -82,6 +83,18 @@ class LevelsBacking:
             [row.body for row in found],
             merged.next_due_ms,
         )
+
+    def pieces(self) -> list[Piece]:
+        """See `Backing.pieces`: by the length of each FIFO."""
+        if self.checkpoint is None:
+            return []
+        rows, first_ms = self.checkpoint.counts.total, max(0, self.checkpoint.watermark_ms)
+        size_bytes = sum(fifo.end - fifo.head for fifo in self._fifos)
+        return [
+            Piece(first_ms, fifo.tail[0], rows * (fifo.end - fifo.head) / size_bytes)
+            for fifo in self._fifos
+            if fifo.tail[0] >= first_ms
+        ]
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
         """See `Backing.write`: rows beyond the ends, then the checkpoint, then it counts."""

@@ -7,6 +7,7 @@ from operator import itemgetter
 import numpy as np
 
 from storage.counts import Counts
+from storage.spread import Spread
 from storage.store import Entry
 
 ENTRY_BYTES = 300
@@ -95,6 +96,12 @@ class Recent:
             self.counts.remove(ended)
         if not len(self):
             self.first_offset = None
+
+    def spread_into(self, spread: Spread) -> None:
+        """Count when the entries are due."""
+        by_due = self._by_due
+        dues_ms = np.fromiter(by_due, np.int64, len(by_due))
+        spread.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
 
     def dues_in_order(self) -> list[int]:
         """Every due millisecond with entries, ascending."""

@@ -23,6 +23,7 @@ from rocksdict import (
 from storage.backing import Key, Rows
 from storage.checkpoint import Checkpoint, parse_checkpoint
 from storage.errors import StoreDamaged
+from storage.spread import Piece
 from storage.store import Entry
 
 ROCKS = "rocksdb"
@@ -87,6 +88,28 @@ class RocksBacking:
             if key >= end or (is_enough and len(found) > 1):
                 break
         return _cut(found, end, most_rows, most_bytes)
+
+    def pieces(self) -> list[Piece]:
+        """See `Backing.pieces`: by the first and last key of each file. The last may be the
+        checkpoint's; then the file is taken to reach to the last row of all."""
+        last_ms = self._last_due_ms()
+        try:
+            files = self._db.live_files()
+        except Exception as error:  # noqa: BLE001 - see above
+            _explain(self._path, error)
+        pieces = []
+        for file in files:
+            start, end = file["start_key"], file["end_key"]
+            first_ms = last_ms if start == CHECKPOINT_KEY else _KEY.unpack(start)[0]
+            until_ms = last_ms if end == CHECKPOINT_KEY else _KEY.unpack(end)[0]
+            rows = max(0, file["num_entries"] - 2 * file["num_deletions"])
+            pieces.append(Piece(first_ms, max(first_ms, until_ms), rows))
+        return pieces
+
+    def _last_due_ms(self) -> int:
+        keys = self._db.keys(backwards=True, from_key=CHECKPOINT_KEY)
+        last = next((key for key in keys if key != CHECKPOINT_KEY), FIRST_KEY)
+        return int(_KEY.unpack(cast(bytes, last))[0])
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
         """See `Backing.write`."""

@@ -1,6 +1,6 @@
 """What a shard's schedule offers to the pipeline."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 Entry: TypeAlias = tuple[int, int, str, bytes]
@@ -52,6 +52,11 @@ class Store(Protocol):
 
     def pending_by_target(self) -> dict[str, int]:
         """How many entries pend for each target with any."""
+        ...
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """About how many pend that are due up to the first of the ascending edges, from there up to
+        the next, ..., and beyond the last. A matter of milliseconds, however many pend."""
         ...
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:

@@ -90,6 +90,15 @@ class TimerWheel:
         held: list[int] = places[(cells["count"] > 0) & (cells["time"] <= last)].tolist()
         return held
 
+    def begun_from(self, slot: int) -> tuple[Column, Column]:
+        """Lowest slot number and records of each chain that begins at slot number `slot` or
+        later; in order, but for chains that begin laps ahead."""
+        held = np.flatnonzero(self.cells["count"])
+        held = np.roll(held, -int(np.searchsorted(held, slot % self.slots)))
+        times, counts = self.cells["time"][held], self.cells["count"][held]
+        is_ahead = times >= slot
+        return times[is_ahead], counts[is_ahead].astype(np.int64)
+
     def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
         """The first slot number in [first, last] whose chain may hold records of it.
 

@@ -1,7 +1,7 @@
 """The default `Store`: memory for what is new, wheel, log and bodies for the rest."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -18,6 +18,7 @@ from storage.opened import Opened
 from storage.opener import SlotOpener
 from storage.reclaim import Settling
 from storage.shard_files import DAMAGED, ShardFiles
+from storage.spread import Piece, Spread
 from storage.store import Due, Entry
 from storage.tally import floor_of, pending_of, targets_of
 
@@ -141,6 +142,22 @@ class WheelStore:
     def pending_by_target(self) -> dict[str, int]:
         """See `Store.pending_by_target`."""
         return targets_of(self._ledger, self._tables())
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """See `Store.pending_by_time`. To the slot; records laps ahead count with their chain."""
+        spread, later = Spread(edges_ms), Spread(edges_ms)
+        precision_ms = self._shard.options.precision_ms
+        for table in self._tables():
+            table.spread_into(spread)
+        opened, begun_below = len(self._opened), self._opener.begun_below
+        first_ms = self._opened.next_due_ms()
+        if first_ms is not None:
+            last_ms = max(first_ms, begun_below * precision_ms)
+            spread.add_evenly([Piece(first_ms, last_ms, opened)])
+        slots, records = self._shard.wheel.begun_from(begun_below)
+        later.add(slots * precision_ms, records)
+        spread.join(later, max(0, self._ledger.counts.total - opened))
+        return spread.whole()
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """See `Store.maintain`."""

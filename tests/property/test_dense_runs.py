@@ -61,7 +61,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
         ("rebalance", chance.choice(["on_revoke", "on_lost"]), chance.randrange(2)),
         ("behind", chance.randrange(1, 9)),
         ("policy", {"max_delay_ms": chance.randrange(1, 60)}),
-        ("policy", {"roll_after_ms": chance.choice([None, 7, 25])}),
+        ("policy", {"roll_after_ms": chance.choice([None, 12, 25])}),
         ("bodies", chance.choice(["local", "kafka"])),
     ]
     return chance.choices(steps, [sends, 25, 18, crashes, 1, 2, 2, 3, 1, 1, 1])[0]

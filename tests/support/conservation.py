@@ -101,5 +101,6 @@ def _not_conserved(ends: Ends) -> Iterator[str]:
     for origin in {*ends.outcomes, *ends.dead_letters}:
         said = [o["outcome"] for o in ends.outcomes.get(origin, ())]
         buried = len(ends.dead_letters.get(origin, ()))
-        if sum(said.count(what) for what in BURIED) != buried:
+        # what `release.overdue` drops is expired, too, and leaves no dead letter
+        if not said.count("dead-lettered") <= buried <= sum(said.count(what) for what in BURIED):
             yield f"{origin}: outcomes {said}, {buried} dead letters"

@@ -11,7 +11,8 @@ from typing import Protocol
 from tests.support.committed_reader import CommittedReader, Placed
 from tests.support.records import Incoming
 
-DELIVERED = "delivered"
+DELIVERED, DEAD = "delivered", "dead-lettered"
+DROPPED = "(release.overdue)"
 Outcome = dict[str, object]
 
 
@@ -56,10 +57,15 @@ class Ends:
 
     @property
     def said(self) -> dict[str, tuple[str, str]]:
-        """How each record ended (`delivered` or the outcome), with its detail."""
+        """How each record ended (`delivered` or the outcome), with its detail.
+
+        What `release.overdue` drops counts as a dead letter: it was due and did not arrive.
+        """
         said = dict.fromkeys(self.deliveries, (DELIVERED, ""))
         for origin, found in self.outcomes.items():
-            said.update((origin, (str(o["outcome"]), str(o["detail"]))) for o in found)
+            for outcome in found:
+                what, detail = str(outcome["outcome"]), str(outcome["detail"])
+                said[origin] = (DEAD if DROPPED in detail else what), detail
         return said
 
     def add_targets(self, records: Iterable[Placed]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+
+from storage.spread import Spread
 from storage.store import Due, Entry
 
 
@@ -40,6 +43,11 @@ class MemoryStore:
 
     def pending_by_target(self) -> dict[str, int]:
         return dict(Counter(entry[2] for entry in self._entries))
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        spread = Spread(edges_ms)
+        spread.add(np.array([entry[0] for entry in self._entries], np.int64))
+        return spread.whole()
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         return False

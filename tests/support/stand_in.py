@@ -191,6 +191,7 @@ class StandInConsumer:
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
         self._callbacks: dict[str, Callable[..., None]] = {}
+        self._rest: list[Record] | None = None
 
     def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
         self._callbacks = callbacks
@@ -201,11 +202,17 @@ class StandInConsumer:
             self._callbacks["on_assign"](self, everything)
         elif self._kafka.rebalances:
             self._rebalance(*self._kafka.rebalances.pop(0))
-        self._kafka_batch = self._next_batch()
-        return self._kafka_batch.pop(0) if self._kafka_batch else None
+        self._rest = self._next_batch()
+        return self._rest.pop(0) if self._rest else None
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
-        return self._kafka_batch
+        """The rest of what the last `poll` has begun, or else what comes next."""
+        if self._rest is None:
+            first = self.poll(timeout)
+            begun = [] if first is None else [first]
+            return begun + self.consume(limit, timeout)
+        rest, self._rest = self._rest, None
+        return rest
 
     def _rebalance(self, callback: str, partition: int) -> None:
         """A partition goes and comes back at once."""

@@ -20,6 +20,7 @@ from proxy.pipeline import Limits, Pipeline
 from proxy.policy import Policy
 from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
+from proxy.release_control import RateCap, ReleaseControl, Unlimited
 from proxy.schedule import Shard
 from proxy.targets import Targets
 from proxy.topics import TopicFacts
@@ -100,6 +101,8 @@ class World:
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._pipeline: Pipeline | None = None
         self.metrics = Metrics()
+        self.release = ReleaseControl()
+        self.cap: RateCap | Unlimited = Unlimited()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -241,6 +244,7 @@ class World:
             lambda: None,
             self._commits,
             self.policy.retry_of("publish"),
+            self.release,
         )
         pipeline = Pipeline(
             ingress,
@@ -249,6 +253,7 @@ class World:
             self._limits,
             self.metrics,
             lambda partition: self.policies.mark_served(facts, partition),
+            self.cap,
         )
 
         class Owner:

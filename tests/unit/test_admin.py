@@ -10,7 +10,8 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from proxy.admin import HEARTBEAT_LIMIT_S, AdminPages, AdminServer
+from proxy.admin import AdminServer
+from proxy.admin.pages import HEARTBEAT_LIMIT_S, AdminPages
 from proxy.errors import PortTaken, SettingsError
 from proxy.settings import AdminSettings
 from proxy.status import ShardState, ShardStatus, Status
@@ -29,7 +30,7 @@ def a_status(*states: ShardState, silent_s: float = 0.0, assigned: bool = True) 
 
 def ask(path: str, statuses: Sequence[Status]) -> tuple[int, dict[str, object]]:
     pages = AdminPages(CollectorRegistry(), lambda: statuses, None, lambda: NOW)
-    code, _, body = pages.answer(path, "")
+    code, _, body, _ = pages.answer(path, "")
     return code, json.loads(body)
 
 

@@ -149,7 +149,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("bodies: broker", "must be 'local' or 'kafka'"),
         ("header_aliases: [cesuim]", "did you mean cesium?"),
         ("roll_after: never", "is not a delay"),
-        ("release: {max_per_second: 5}", "not built yet"),
+        ("release: {max_per_second: 0}", "greater than or equal to 1"),
         ("retry: {groups: {g: {policy: custom}}}", "`delays` belong to `policy: custom`"),
         ("max_delay: soon", "'soon' is not a delay"),
         ("max_delay: 0", "greater than 0"),
@@ -202,3 +202,21 @@ def test_a_file_that_is_not_text_is_said(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(path)
+
+
+def test_keys_that_an_operator_names_are_taken_as_they_are(load: Load) -> None:
+    settings = load(
+        "recovery: {accept_loss_below: {0: 1200}}\n"
+        'release: {per_target: {"orders-*": 500, "*": 5000}}\n'
+    )
+    assert settings.recovery.accept_loss_below == {0: 1200}
+    assert list(settings.release.per_target.items()) == [("orders-*", 500), ("*", 5000)]
+
+
+def test_rules_for_the_overdue_are_read_from_a_file_and_from_a_variable(load: Load) -> None:
+    text = "release: {overdue: [{targets: 'alerts-*', older_than: 10m, action: drop}]}"
+    (rule,) = load(text).release.overdue
+    assert (rule.targets, rule.older_than_ms, rule.action) == ("alerts-*", 600_000, "drop")
+    written = '[{"targets": "a", "older_than": "1m", "action": "deliver"}]'
+    (rule,) = load("", DELAY_PROXY_RELEASE__OVERDUE=written).release.overdue
+    assert (rule.targets, rule.older_than_ms, rule.action) == ("a", 60_000, "deliver")

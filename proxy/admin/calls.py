@@ -1,0 +1,286 @@
+"""What each call of the API does."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from proxy.admin.control import Cancelled
+from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
+from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime
+from proxy.admin.workers import Workers
+from proxy.clock import wall_clock_ms
+from proxy.logs import Level
+from proxy.message import Message
+from proxy.pauses import PATTERN
+from proxy.status import Status
+from proxy.times import parse_delay_ms
+from proxy.whereabouts import Found
+
+LONGEST_ID_BYTES: Final = 256
+WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
+NOTICED_WITHIN_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.05
+SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
+SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
+MOST_SPANS: Final = 50
+TARGETS_SHOWN: Final = 1_000
+PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+class ControlPort(Protocol):
+    """What the calls ask of `proxy.admin.control.Control`."""
+
+    def cancel(
+        self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
+    ) -> Cancelled: ...
+    def pause(self, pattern: str, now_ms: int) -> None: ...
+    def resume(self, pattern: str) -> None: ...
+    def read(self, partition: int, offset: int) -> Message | None: ...
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _whole(value: object) -> object:
+    """JSON's 2.0 is a whole number too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class CancelBody(_Body):
+    """Body of a cancellation."""
+
+    id: str = Field(min_length=1, max_length=LONGEST_ID_BYTES)
+    partition: Annotated[int | None, BeforeValidator(_whole)] = Field(None, ge=0, lt=2**31)
+    key: str | None = Field(None, max_length=1024)
+
+
+class LevelBody(_Body):
+    """Body that names a log level."""
+
+    level: Level
+
+
+class Calls:
+    """`ingress`: the topic. `level`: what the process logs from. All calls raise Problem."""
+
+    def __init__(
+        self,
+        ingress: str,
+        level: Level,
+        read_statuses: Callable[[], Sequence[Status]],
+        workers: Workers,
+        control: ControlPort,
+    ) -> None:
+        self._ingress, self._level = ingress, level
+        self._read_statuses, self._workers, self._control = read_statuses, workers, control
+
+    def pending(self, request: Request) -> Reply:
+        """How many records pend, by target."""
+        request.query()
+        counts: Counter[str] = Counter()
+        for status in self._read_statuses():
+            counts.update(status.pending_by_target)
+        shown = dict(counts.most_common(TARGETS_SHOWN))
+        total = counts.total()
+        return as_json(
+            200,
+            {"pending": total, "by_target": shown, "others": total - sum(shown.values())},
+        )
+
+    def pending_by_time(self, request: Request) -> Reply:
+        """About how many pend until when."""
+        spans = _spans(request.query("within").get("within", SPANS))
+        now_ms = wall_clock_ms()
+        edges_ms = [now_ms + span_ms for _, span_ms in spans]
+        answers = self._workers.ask(PendingByTime(tuple(edges_ms)))
+        sums = [sum(cast(tuple[int, ...], counts)) for counts in zip(*answers, strict=True)]
+        counts = sums or [0] * (len(edges_ms) + 1)
+        names: list[str | None] = [name for name, _ in spans]
+        buckets = [
+            {"within": name, "until": edge_ms, "pending": count}
+            for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
+        ]
+        return as_json(200, {"now": now_ms, "buckets": buckets})
+
+    def half_messages(self, request: Request) -> Reply:
+        """How many half messages are undecided."""
+        request.query()
+        shards = [shard for status in self._read_statuses() for shard in status.shards]
+        by_partition = {str(shard.partition): shard.undecided for shard in shards}
+        return as_json(200, {"undecided": sum(by_partition.values()), "by_partition": by_partition})
+
+    def records(self, request: Request) -> Reply:
+        """What waits with an id."""
+        ident = request.query("id").get("id")
+        if ident is None:
+            raise bad_request("Name the `id` in the query.")
+        answers = self._workers.ask(FindId(_ident(ident)))
+        found = [cast(Found, one) for answer in answers for one in answer]
+        if not found:
+            detail = "Nothing that this process serves waits with this id."
+            raise Problem(404, "not-found", detail)
+        return as_json(200, {"records": [_shown(one) for one in found]})
+
+    def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
+        """What has become of an ingress record."""
+        request.query()
+        if not (PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)):
+            raise bad_request("An origin reads topic/partition/offset.")
+        place = int(partition), int(offset)
+        self._refuse_unread(topic, *place)
+        record = self._control.read(*place)
+        if record is None:
+            detail = "The ingress has no record there any more; its targets and outcomes may."
+            raise Problem(404, "not-found", detail)
+        content = (record.key(), record.value(), record.headers())
+        answers = self._workers.ask(FindRecord(place, content, record.timestamp()))
+        found = [cast(Found, one) for answer in answers for one in answer]
+        if not found:
+            raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
+        return as_json(200, _shown(found[0]))
+
+    def cancel(self, request: Request) -> Reply:
+        """Write a cancel, and wait for what becomes of it as long as is wanted."""
+        wait_s = _wait_s(request.query("wait").get("wait", "0s"))
+        body = _read(CancelBody, request.json())
+        ident, key = _ident(body.id), None if body.key is None else body.key.encode()
+        partition = body.partition
+        if partition is None and key is None:
+            partition = self._partition_of(ident)
+        said = self._control.cancel(ident, key, partition, wait_s)
+        reply = {"id": body.id, "origin": said.origin, "outcome": said.outcome}
+        return as_json(202 if said.outcome is None else 200, {**reply, "detail": said.detail})
+
+    def pauses(self, request: Request) -> Reply:
+        """Which patterns of targets are paused, as each worker here knows."""
+        request.query()
+        return as_json(200, {"paused": sorted(self._paused())})
+
+    def pause(self, request: Request, pattern: str) -> Reply:
+        """Pause the targets of a pattern."""
+        request.query()
+        self._control.pause(_pattern(pattern), wall_clock_ms())
+        return self._noticed(pattern, is_paused=True)
+
+    def resume(self, request: Request, pattern: str) -> Reply:
+        """Let them go again."""
+        request.query()
+        self._control.resume(_pattern(pattern))
+        return self._noticed(pattern, is_paused=False)
+
+    def log_level(self, request: Request) -> Reply:
+        """From which level on the process logs."""
+        request.query()
+        return as_json(200, {"level": self._level})
+
+    def set_log_level(self, request: Request) -> Reply:
+        """Change it, for all workers of this process, until it ends."""
+        request.query()
+        self._level = _read(LevelBody, request.json()).level
+        self._workers.set_level(self._level)
+        return as_json(200, {"level": self._level})
+
+    def _partition_of(self, ident: bytes) -> int | None:
+        """Where it waits; None where it does not, as far as the workers here know."""
+        try:
+            answers = self._workers.ask(FindId(ident))
+        except NoAnswer:
+            return None
+        origins = [cast(Found, one).origin for answer in answers for one in answer]
+        if len(origins) > 1:
+            detail = f"Several records wait with this id, from {origins}: name the partition."
+            raise Problem(409, "ambiguous", detail)
+        return int(origins[0].split("/")[1]) if origins else None
+
+    def _refuse_unread(self, topic: str, partition: int, offset: int) -> None:
+        next_offsets = {
+            shard.partition: shard.next_offset
+            for status in self._read_statuses()
+            for shard in status.shards
+        }
+        if topic != self._ingress or partition not in next_offsets:
+            detail = f"This process serves of {self._ingress} the partitions {[*next_offsets]}."
+            raise Problem(404, "not-served-here", detail)
+        if offset >= next_offsets[partition]:
+            detail = f"Partition {partition} is read up to offset {next_offsets[partition]}."
+            raise Problem(404, "not-read-yet", detail)
+
+    def _paused(self) -> set[str]:
+        return {pattern for status in self._read_statuses() for pattern in status.paused}
+
+    def _noticed(self, pattern: str, *, is_paused: bool) -> Reply:
+        """200 once every worker of this process goes by it, 202 where one does not in time."""
+        patience = threading.Event()
+        until_s = time.monotonic() + NOTICED_WITHIN_S
+        while not (is_known := self._all_know(pattern, is_paused=is_paused)):
+            if time.monotonic() > until_s:
+                break
+            patience.wait(LOOK_EVERY_S)
+        said = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
+        return as_json(200 if is_known else 202, said)
+
+    def _all_know(self, pattern: str, *, is_paused: bool) -> bool:
+        return all((pattern in status.paused) is is_paused for status in self._read_statuses())
+
+
+B = TypeVar("B", bound=_Body)
+
+
+def _read(kind: type[B], body: bytes) -> B:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "The body"
+        raise bad_request(f"{where}: {first['msg']}.") from None
+
+
+def _ident(text: str) -> bytes:
+    ident = text.encode("utf-8", "replace")
+    if not 1 <= len(ident) <= LONGEST_ID_BYTES:
+        raise bad_request(f"An id has 1 to {LONGEST_ID_BYTES} bytes of UTF-8.")
+    return ident
+
+
+def _pattern(text: str) -> str:
+    if PATTERN.fullmatch(text) is None:
+        raise bad_request(
+            "A pattern of targets has 1 to 249 of the characters a-z A-Z 0-9 . _ - * ? [ ] !"
+        )
+    return text
+
+
+def _wait_s(text: str) -> int:
+    if WAIT.fullmatch(text) is None:
+        raise bad_request("`wait` is a number of seconds from 0s to 30s.")
+    return int(text[:-1])
+
+
+def _spans(text: str) -> list[tuple[str, int]]:
+    """The lengths of time asked for, short to long, each under its name."""
+    names = text.split(",")
+    if len(names) > MOST_SPANS or not all(map(SPAN.fullmatch, names)):
+        raise bad_request(f"`within` is up to {MOST_SPANS} lengths of time like 30s,5m,2h,7d.")
+    spans = {name: parse_delay_ms(name) for name in names}
+    return sorted(spans.items(), key=lambda span: span[1])
+
+
+def _shown(found: Found) -> Mapping[str, Any]:
+    ident = None if found.ident is None else found.ident.decode("utf-8", "backslashreplace")
+    return {
+        "origin": found.origin,
+        "id": ident,
+        "state": found.state,
+        "target": found.target,
+        "due": found.due_ms,
+        "fires": found.fires_ms,
+    }

@@ -1,0 +1,186 @@
+"""What the API writes to the broker, and reads back: cancels, pauses, single ingress records."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final, NamedTuple, cast
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from proxy.admin.exchange import Problem
+from proxy.headers import CANCEL
+from proxy.ingress_lookup import IngressLookup
+from proxy.kafka_config import common_config, lookup_config
+from proxy.message import Message as Record
+from proxy.pauses import key_of
+from proxy.settings import Settings
+
+WRITE_WITHIN_S: Final = 8.0
+READ_WITHIN_S: Final = 5.0
+POLL_S: Final = 0.1
+READ_THROUGH: Final = 1
+NO_SUCH_PARTITION: Final = frozenset(
+    {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
+)
+
+
+class Cancelled(NamedTuple):
+    """A cancel that was written. outcome, detail: what became of it, None where that is not
+    known yet."""
+
+    origin: str
+    outcome: str | None = None
+    detail: str | None = None
+
+
+class Control:
+    """One per process, made before the broker is needed. Calls may come from any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._names = settings, settings.topics
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._until_s = 0.0
+        self._lookup = IngressLookup(
+            lambda: Consumer(lookup_config(settings)), self._names.ingress, self._keep_to_time
+        )
+
+    def cancel(
+        self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
+    ) -> Cancelled:
+        """Write a cancel to the partition given, else to that of the key, else to that of the id
+        as a key; wait up to `wait_s` for what becomes of it. Raises Problem."""
+        key = ident if key is None else key
+        at = -1 if partition is None else partition
+        if not wait_s:
+            return Cancelled(self._write(self._names.ingress, key, b"", at, ident))
+        with closing(self._consumer()) as outcomes:
+            _go_to_end(outcomes, self._names.outcomes)
+            origin = self._write(self._names.ingress, key, b"", at, ident)
+            return _await_outcome(outcomes, origin, time.monotonic() + wait_s)
+
+    def pause(self, pattern: str, now_ms: int) -> None:
+        """Have all workers of the group hold back what is for these targets. Raises Problem."""
+        said = json.dumps({"paused_at": now_ms}).encode()
+        self._write(self._names.settings, self._key(pattern), said)
+
+    def resume(self, pattern: str) -> None:
+        """Have them let it go again. Raises Problem."""
+        self._write(self._names.settings, self._key(pattern), None)
+
+    def read(self, partition: int, offset: int) -> Record | None:
+        """A committed ingress record; None where the ingress has it no more. Raises Problem."""
+        with self._lock:
+            self._until_s = time.monotonic() + READ_WITHIN_S
+            try:
+                return self._lookup.read(partition, [offset], READ_THROUGH).get(offset)
+            except KafkaException as error:
+                raise _broker_says(error.args[0]) from None
+            finally:
+                self._lookup.close()
+
+    def _keep_to_time(self) -> None:
+        if time.monotonic() > self._until_s:
+            detail = "The broker has not given the record in time; is it written at all?"
+            raise Problem(503, "broker", detail)
+
+    def _key(self, pattern: str) -> bytes:
+        return key_of(self._settings.group_id, pattern).encode()
+
+    def _write(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        partition: int = -1,
+        cancels: bytes | None = None,
+    ) -> str:
+        """Write one record; its origin."""
+        reports: list[tuple[KafkaError | None, Message]] = []
+        headers = [] if cancels is None else [(CANCEL, cancels)]
+        producer = self._open()
+        try:
+            producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                on_delivery=_into(reports),
+                headers=cast(Any, headers),
+            )
+        except KafkaException as raised:
+            raise _broker_says(raised.args[0]) from None
+        except BufferError:
+            raise Problem(503, "busy", "Too much waits to be written; try again.") from None
+        until_s = time.monotonic() + WRITE_WITHIN_S
+        while not reports and time.monotonic() < until_s:
+            producer.poll(POLL_S)
+        if not reports:
+            detail = "The broker has not confirmed the record in time: it may be written later."
+            raise Problem(503, "broker", detail)
+        error, message = reports[0]
+        if error is not None:
+            raise _broker_says(error)
+        return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+    def _open(self) -> Producer:
+        with self._lock:
+            if self._producer is None:
+                self._producer = Producer(
+                    {
+                        **common_config(self._settings),
+                        "enable.idempotence": True,
+                        "partitioner": "murmur2_random",
+                        "linger.ms": 0,
+                        "message.timeout.ms": int(WRITE_WITHIN_S * 1000),
+                    }
+                )
+            return self._producer
+
+    def _consumer(self) -> Consumer:
+        return Consumer({**lookup_config(self._settings), "auto.offset.reset": "latest"})
+
+
+def _into(
+    reports: list[tuple[KafkaError | None, Message]],
+) -> Callable[[KafkaError | None, Message], None]:
+    return lambda error, message: reports.append((error, message))
+
+
+def _go_to_end(consumer: Consumer, topic: str) -> None:
+    """Read on from what is there now; wait until the ends are known."""
+    try:
+        partitions = consumer.list_topics(topic, READ_WITHIN_S).topics[topic].partitions
+        places = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
+        for place in places:
+            place.offset = consumer.get_watermark_offsets(place, READ_WITHIN_S)[1]
+        consumer.assign(places)
+    except KafkaException as error:
+        raise _broker_says(error.args[0]) from None
+
+
+def _await_outcome(consumer: Consumer, origin: str, until_s: float) -> Cancelled:
+    while time.monotonic() < until_s:
+        message = consumer.poll(POLL_S)
+        if message is not None and message.error() is None and message.key() == origin.encode():
+            said = json.loads(message.value() or b"{}")
+            return Cancelled(origin, said.get("outcome"), said.get("detail"))
+    return Cancelled(origin)
+
+
+def _broker_says(error: KafkaError) -> Problem:
+    if error.code() in NO_SUCH_PARTITION:
+        return Problem(404, "no-such-partition", f"The broker knows no such place: {error.str()}.")
+    return Problem(503, "broker", f"The broker does not do it: {error.str()}.")

@@ -1,0 +1,135 @@
+"""What the API asks of the workers, and the desk at which a worker's loop answers between turns."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from typing import Final, NamedTuple, TypeAlias
+
+import structlog
+
+from proxy.body import Headers
+from proxy.schedule import Shard
+from proxy.whereabouts import Found, find_id, find_record
+from storage.errors import StorageError
+
+MOST_WAITING: Final = 16
+
+log = structlog.get_logger(__name__)
+
+
+class PendingByTime(NamedTuple):
+    """About how many records pend, between these epoch ms: a list of counts."""
+
+    edges_ms: tuple[int, ...]
+
+
+class FindId(NamedTuple):
+    """What waits with this id, in any partition of the worker: a list of `Found`."""
+
+    ident: bytes
+
+
+class FindRecord(NamedTuple):
+    """What has become of this ingress record: a list of one `Found`, or of none if the partition
+    is another worker's. Serves as `proxy.message.Message`."""
+
+    at: tuple[int, int]
+    content: tuple[bytes | None, bytes | None, Headers | None]
+    stamp: tuple[int, int]
+
+    def partition(self) -> int:
+        """See `Message`."""
+        return self.at[0]
+
+    def offset(self) -> int:
+        """See `Message`."""
+        return self.at[1]
+
+    def key(self) -> bytes | None:
+        """See `Message`."""
+        return self.content[0]
+
+    def value(self) -> bytes | None:
+        """See `Message`."""
+        return self.content[1]
+
+    def headers(self) -> Headers | None:
+        """See `Message`."""
+        return self.content[2]
+
+    def timestamp(self) -> tuple[int, int]:
+        """See `Message`."""
+        return self.stamp
+
+    def error(self) -> None:
+        """See `Message`."""
+
+
+Question: TypeAlias = PendingByTime | FindId | FindRecord
+Answer: TypeAlias = list[int] | list[Found]
+
+
+class NoAnswer(Exception):
+    """A worker has not answered in time: it is starting, recovering, or waits for the broker."""
+
+
+class TooMany(Exception):
+    """So many questions wait already that this one is not taken."""
+
+
+def answer(question: Question, shards: Mapping[int, Shard]) -> Answer:
+    """The answer of a worker with these shards; a matter of milliseconds."""
+    match question:
+        case PendingByTime(edges_ms):
+            sums = [0] * (len(edges_ms) + 1)
+            for shard in shards.values():
+                counts = shard.pending_by_time(edges_ms)
+                sums = [total + count for total, count in zip(sums, counts, strict=True)]
+            return sums
+        case FindId(ident):
+            found = (find_id(shard, ident) for shard in shards.values())
+            return [one for one in found if one is not None]
+        case FindRecord():
+            shard_of = shards.get(question.partition())
+            return [] if shard_of is None else [find_record(shard_of, question)]
+
+
+class Desk:
+    """Questions wait here until the worker's loop has a moment."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[tuple[Question, Future[Answer]]] = queue.Queue(MOST_WAITING)
+
+    def ask(self, question: Question, timeout_s: float) -> Answer:
+        """From any thread but the loop's. Raises NoAnswer, TooMany."""
+        future: Future[Answer] = Future()
+        try:
+            self._waiting.put_nowait((question, future))
+        except queue.Full:
+            raise TooMany from None
+        try:
+            return future.result(timeout_s)
+        except NotInTime:
+            future.cancel()
+            raise NoAnswer from None
+
+    def answer_one(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
+        """Called by the loop between turns: answer the question that has waited longest.
+
+        Raises StorageError, which is for the session to mend.
+        """
+        while not self._waiting.empty():
+            question, future = self._waiting.get_nowait()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(answer(question, find_shards()))
+                except StorageError as damaged:
+                    future.set_exception(NoAnswer(str(damaged)))
+                    raise
+                except Exception as error:
+                    log.exception("a question of the admin API went wrong", question=question)
+                    future.set_exception(NoAnswer(str(error)))
+                return

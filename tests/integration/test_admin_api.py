@@ -1,0 +1,188 @@
+"""An operator at work on a real proxy: pauses, caps, look-ups, cancels."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.admin_client import api_address, call
+from tests.support.installation import Installation
+from tests.support.proxy_process import ProxyProcess
+from tests.support.records import Incoming, Outgoing, read_to_end
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WITHIN_S = 40
+PER_SECOND = 100
+
+
+def request(
+    target: str, delay: str, ident: str | None = None, key: bytes | None = None
+) -> Outgoing:
+    headers = [("timer-topic", target.encode()), ("timer-delay", delay.encode())]
+    if ident is not None:
+        headers.append(("timer-id", ident.encode()))
+        key = ident.encode()
+    return Outgoing(key, b"value", headers)
+
+
+def delivered(installation: Installation, target: str) -> list[Incoming]:
+    return read_to_end(installation.bootstrap, target)
+
+
+def run_example(proxy: ProxyProcess, name: str, *arguments: str) -> str:
+    """What an example prints."""
+    done = subprocess.run(
+        ["/bin/sh", str(EXAMPLES / name), *arguments],
+        env={**os.environ, "ADMIN": api_address(proxy)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_paused_target_holds_up_no_other_and_gets_all_once_resumed(
+    installation: Installation,
+) -> None:
+    held, free = installation.target("orders-eu"), installation.target("bills")
+    proxy = installation.proxy()
+    proxy.start_ready()
+    pattern = f"{installation.name}.orders-*"
+    assert call(proxy, "PUT", f"/pauses/{pattern}") == (
+        200,
+        {"pattern": pattern, "paused": True, "in_force": True},
+    )
+    installation.send([request(held, "500ms") for _ in range(40)])
+    installation.send([request(free, "500ms") for _ in range(40)])
+    wait_for(lambda: len(delivered(installation, free)) == 40, WITHIN_S, "the free target")
+    assert delivered(installation, held) == []
+    assert proxy.stop() == 0
+    proxy.start_ready()
+    assert call(proxy, "GET", "/pauses") == (200, {"paused": [pattern]})
+    wait_for(lambda: proxy.metric("delay_proxy_outcomes_total") > 0, WITHIN_S, "a second look")
+    assert delivered(installation, held) == []
+    assert "resumed" in run_example(proxy, "admin-pause.sh", "resume", pattern)
+    assert call(proxy, "GET", "/pauses") == (200, {"paused": []})
+    wait_for(lambda: len(delivered(installation, held)) == 40, WITHIN_S, "what was held back")
+    ends = installation.judge()
+    assert len(ends.deliveries) == 80
+
+
+def test_after_a_downtime_records_come_no_faster_than_the_cap(installation: Installation) -> None:
+    target = installation.target()
+    installation.send([request(target, "1ms", key=b"%d" % n) for n in range(4 * PER_SECOND)])
+    proxy = installation.proxy(release={"max_per_second": PER_SECOND})
+    proxy.start_ready()
+    wait_for(
+        lambda: len(delivered(installation, target)) == 4 * PER_SECOND, WITHIN_S, "all records"
+    )
+    stamps = sorted(record.timestamp_ms for record in delivered(installation, target))
+    for start_ms in stamps:
+        within = sum(start_ms <= stamp < start_ms + 1_000 for stamp in stamps)
+        assert within <= 1.5 * PER_SECOND, f"{within} within a second"
+    assert stamps[-1] - stamps[0] >= 2_500
+    installation.judge()
+
+
+def test_a_targets_rate_sends_what_exceeds_it_to_the_end_of_the_line(
+    installation: Installation,
+) -> None:
+    slow, fast = installation.target("slow"), installation.target("fast")
+    proxy = installation.proxy(release={"per_target": {slow: 20}})
+    proxy.start_ready()
+    installation.send([request(slow, "1s") for _ in range(60)])
+    installation.send([request(fast, "1s") for _ in range(60)])
+    wait_for(lambda: len(delivered(installation, fast)) == 60, WITHIN_S, "the fast target")
+    wait_for(lambda: len(delivered(installation, slow)) == 60, WITHIN_S, "the slow target")
+    slow_ms = [record.timestamp_ms for record in delivered(installation, slow)]
+    fast_ms = [record.timestamp_ms for record in delivered(installation, fast)]
+    assert max(slow_ms) - min(slow_ms) >= 2_000
+    assert max(fast_ms) < max(slow_ms) - 1_000
+    installation.judge()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_operator_finds_counts_and_cancels_what_waits(
+    installation: Installation, workers: int
+) -> None:
+    target = installation.target()
+    proxy = installation.proxy(workers=workers)
+    proxy.start_ready()
+    installation.send([request(target, "1h", f"id-{number}") for number in range(8)])
+    installation.send(
+        [
+            Outgoing(
+                b"half",
+                b"",
+                [
+                    ("timer-topic", target.encode()),
+                    ("timer-id", b"half"),
+                    ("timer-transaction", b"prepare"),
+                ],
+            )
+        ]
+    )
+    installation.await_ingested()
+    wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 8, WITHIN_S, "8 pending")
+    assert call(proxy, "GET", "/pending")[1]["by_target"] == {target: 8}
+    wait_for(lambda: call(proxy, "GET", "/half-messages")[1]["undecided"] == 1, WITHIN_S, "a half")
+    buckets = call(proxy, "GET", "/pending/by-time?within=1m,2h")[1]["buckets"]
+    assert [bucket["pending"] for bucket in buckets] == [0, 8, 0]
+    (record,) = call(proxy, "GET", "/records?id=id-3")[1]["records"]
+    assert (record["state"], record["target"], record["id"]) == ("pending", target, "id-3")
+    assert call(proxy, "GET", f"/records/{record['origin']}") == (200, record)
+    said = json.loads(run_example(proxy, "admin-cancel.sh", "id-3").splitlines()[-1])
+    assert said["outcome"] == "applied"
+    assert call(proxy, "GET", f"/records/{record['origin']}")[1]["state"] == "ended"
+    assert call(proxy, "GET", "/records?id=id-3")[0] == 404
+    assert call(proxy, "POST", "/cancellations?wait=30s", {"id": "id-3"})[1]["outcome"] == "missed"
+    assert call(proxy, "POST", "/cancellations", {"id": "x", "partition": 99})[0] == 404
+    assert call(proxy, "POST", "/cancellations", {"id": "id-4"})[0] == 202
+    wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 6, WITHIN_S, "6 pending")
+    assert f"{target}" in run_example(proxy, "admin-pending.sh")
+    ends_partition = int(record["origin"].split("/")[1])
+    assert call(proxy, "GET", f"/records/{installation.ingress}/{ends_partition}/999")[0] == 404
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_log_level_changes_in_every_worker(installation: Installation, workers: int) -> None:
+    target = installation.target()
+    proxy = installation.proxy(workers=workers)
+    proxy.start_ready()
+    assert call(proxy, "PUT", "/log-level", {"level": "error"}) == (200, {"level": "error"})
+    before = len(proxy.log)
+    installation.send([Outgoing(b"%d" % n, b"", [("timer-delay", b"1s")]) for n in range(20)])
+    installation.await_ends(20)
+    assert '"dead letters"' not in proxy.log[before:]
+    assert call(proxy, "PUT", "/log-level", {"level": "info"})[0] == 200
+    installation.send([Outgoing(b"%d" % n, b"", [("timer-delay", b"1s")]) for n in range(20)])
+    wait_for(lambda: proxy.log[before:].count('"dead letters"') >= workers, WITHIN_S, "log lines")
+    assert target not in proxy.log[before:]
+
+
+def test_the_loop_turns_on_while_it_is_asked_many_questions(installation: Installation) -> None:
+    target = installation.target()
+    proxy = installation.proxy()
+    proxy.start_ready()
+    installation.send([request(target, "3s", key=b"%d" % n) for n in range(200)])
+    asked, until_s = 0, time.monotonic() + 5
+    while time.monotonic() < until_s:
+        assert call(proxy, "GET", "/pending/by-time")[0] == 200
+        asked += 1
+    assert asked > 20
+    wait_for(lambda: len(delivered(installation, target)) == 200, WITHIN_S, "all records")
+    late_ms = [
+        record.timestamp_ms - int(record.header("timer-due") or b"0")
+        for record in delivered(installation, target)
+    ]
+    assert max(late_ms) < 2_000

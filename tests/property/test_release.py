@@ -1,0 +1,129 @@
+"""Whole runs with caps, pauses and rules for the overdue: nothing is lost, nothing comes early."""
+
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.release_control import OverdueRule, RateCap, ReleaseControl, Unlimited
+from tests.property.test_exactly_once import (
+    COMMITS,
+    PARTITIONS,
+    POLICY,
+    TARGETS,
+    check_conservation,
+    moves,
+    perform,
+    sends,
+)
+from tests.property.test_exactly_once import faults as all_faults
+from tests.support.stand_in import INGRESS
+from tests.support.world import World
+
+PER_TARGET = 8
+PER_SECOND = 40
+LONGEST_PAUSE_MS = 60_000
+pauses = st.tuples(st.just("pause"), st.sampled_from([(), ("orders",), ("*",), ("b*", "o*")]))
+overdue_rules = st.lists(
+    st.builds(
+        OverdueRule,
+        st.sampled_from(["orders", "*"]),
+        st.integers(1, 8_000),
+        st.sampled_from(["deliver", "dead-letter", "drop"]),
+    ),
+    max_size=2,
+)
+long_moves = st.tuples(st.just("pass"), st.integers(0, 7_000))
+steps = st.lists(
+    st.one_of(sends, sends, sends, moves, long_moves, pauses, all_faults), min_size=10, max_size=60
+)
+
+
+def has_ended(world: World) -> bool:
+    return len(world.ends()) == len(world.kafka.read(INGRESS))
+
+
+def let_everything_end(world: World) -> None:
+    """Lift every pause and let time pass until each record has ended."""
+    world.kafka.commit_faults.clear()
+    world.release.pause([])
+    for _ in range(400):
+        world.settle()
+        if has_ended(world):
+            return
+        world.time.pass_ms(LONGEST_PAUSE_MS // 60)
+    raise AssertionError("something never ends")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    steps,
+    st.integers(1, 6),
+    st.sampled_from(COMMITS),
+    st.booleans(),
+    st.booleans(),
+    overdue_rules,
+)
+def test_whatever_is_held_back_every_record_ends_once_and_never_early(
+    script: list[tuple[object, ...]],
+    limit: int,
+    commits: Executor | None,
+    is_capped: bool,
+    has_target_caps: bool,
+    overdue: list[OverdueRule],
+) -> None:
+    """Whatever is paused, capped or overdue, each record ends exactly once and none early."""
+    world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
+    world.policy = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000)
+    world.release = ReleaseControl({"orders": PER_TARGET} if has_target_caps else {}, overdue)
+    world.cap = RateCap(PER_SECOND) if is_capped else Unlimited()
+    try:
+        for step in script:
+            if step[0] == "pause":
+                world.release.pause(step[1])  # type: ignore[arg-type]
+            else:
+                perform(world, step)
+        let_everything_end(world)
+    finally:
+        world.crash()
+    check_conservation(world)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 30)), min_size=1, max_size=30),
+    st.integers(5, 200),
+    st.booleans(),
+)
+def test_a_cap_is_exceeded_over_no_stretch_of_time_by_what_really_ends(
+    arrivals: list[tuple[int, int]], per_second: int, is_per_target: bool
+) -> None:
+    """However many are due, between any two moments no more end than the cap's share of the time,
+    what may be saved, and, for a target, as much again for those with a place in line."""
+    world = World(PARTITIONS)
+    if is_per_target:
+        world.release = ReleaseControl({"*": per_second})
+    else:
+        world.cap = RateCap(per_second)
+    world.turn()
+    gone: list[tuple[int, int]] = []
+
+    def turn() -> None:
+        before = len(world.delivered())
+        world.turn()
+        gone.append((world.time.wall_now_ms, len(world.delivered()) - before))
+
+    for elapsed_ms, count in arrivals:
+        for number in range(count):
+            ask = {"timer-topic": "orders", "timer-delay": f"{number % 7 * 30}ms"}
+            world.send(dict(ask), partition=number % PARTITIONS)
+        for _ in range(elapsed_ms // 20 + 1):
+            world.time.pass_ms(20)
+            turn()
+    most = RateCap(per_second).most * (2 if is_per_target else 1)
+    for start, (from_ms, _) in enumerate(gone):
+        total = 0
+        for until_ms, count in gone[start:]:
+            total += count
+            assert total * 1000 <= per_second * (until_ms - from_ms) + most * 1000
