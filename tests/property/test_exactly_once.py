@@ -102,7 +102,7 @@ faults = st.one_of(
             {},
             optional={
                 "max_delay_ms": st.integers(POLICY.immunity_ms, 60),
-                "roll_after_ms": st.one_of(st.none(), st.integers(1, 30)),
+                "roll_after_ms": st.one_of(st.none(), st.integers(2 * POLICY.immunity_ms, 30)),
                 "retry_max_attempts": st.integers(1, 4),
             },
         ),

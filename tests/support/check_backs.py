@@ -48,14 +48,18 @@ def _wrong(placed: Placed, check: int, halves: list[Incoming], rules: Rules) -> 
 
 
 def _expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
-    for origin, letters in ends.dead_letters.items():
+    """By when the proxy asked for it in the ingress: the clock of who reads that may be behind."""
+    for place, request in ends.ingress.items():
+        if request.header("timer-transaction") != b"expire":
+            continue
+        partition = place.rpartition("/")[0]
+        origin = f"{partition}/{(request.header('timer-hop-from') or b'').decode()}"
         sent = ends.ingress.get(origin)
-        for letter in letters:
-            if sent is None or letter.header("timer-error") != b"transaction-expired":
-                continue
-            expires_ms = rules.check_ms(sent, rules.max_checks + 1)
-            if letter.timestamp_ms < expires_ms:
-                yield f"{origin} expired {expires_ms - letter.timestamp_ms} ms early"
+        if sent is None or sent.header("timer-transaction") != b"prepare":
+            continue
+        expires_ms = rules.check_ms(sent, rules.max_checks + 1)
+        if request.timestamp_ms < expires_ms:
+            yield f"{origin} expired {expires_ms - request.timestamp_ms} ms early"
 
 
 def _question(topic: str, record: Incoming, key: bytes | None) -> Question:
