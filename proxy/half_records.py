@@ -5,9 +5,8 @@ from __future__ import annotations
 from proxy.body import GONE, packer
 from proxy.entries import Purpose, marked, opened, with_purpose
 from proxy.halves import Event
-from proxy.headers import CHECK, HOP_FROM, ID, PREFIX, TRANSACTION
+from proxy.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.outgoing import Note
-from proxy.special_requests import EXPIRE
 from storage.register import Named
 from storage.store import Entry
 
@@ -25,7 +24,7 @@ def check_back(event: Event) -> Note | None:
     asked = opened((0, event.offset, *prepare.entry[2:]))
     headers = [header for header in asked.headers if header[0][:6] != PREFIX]
     headers += [
-        (TRANSACTION, b"check"),
+        (TRANSACTION, CHECK_BACK),
         (ID, event.ident),
         (CHECK, str(event.check).encode()),
     ]

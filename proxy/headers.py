@@ -19,6 +19,13 @@ CHECK_TOPIC: Final = "timer-check-topic"
 CHECK_IMMUNITY: Final = "timer-check-immunity"
 CHECK: Final = "timer-check"
 
+PREPARE: Final = b"prepare"
+COMMIT: Final = b"commit"
+ROLLBACK: Final = b"rollback"
+CHECK_BACK: Final = b"check"
+EXPIRE: Final = b"expire"
+"""Values of `timer-transaction`: the first three are a producer's, the others the proxy's own."""
+
 ORIGIN: Final = "timer-origin"
 DUE: Final = "timer-due"
 FIRST_ORIGIN: Final = "timer-first-origin"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.dead_letters.marks import SUFFIX as MARKS_SUFFIX
+from proxy.errors import SettingsError
 from proxy.policy import Policy, RetryGroup
 from proxy.settings import RetryGroupSettings, RetrySettings, Settings
 
@@ -38,9 +39,21 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
 
 def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
     """The age at which a waiting record is rewritten; None where none ever ages out."""
-    if settings.roll_after_ms is not None:
-        return settings.roll_after_ms
+    asked_ms = settings.roll_after_ms
+    if asked_ms is not None:
+        return asked_ms
     return None if retention_ms is None else max(1, retention_ms // ROLL_AT)
+
+
+def refuse_outrun(settings: Settings, retention_ms: int | None) -> None:
+    """Raises SettingsError when records would be gone before `roll_after` has come."""
+    asked_ms = settings.roll_after_ms
+    if asked_ms is not None and retention_ms is not None and asked_ms >= retention_ms:
+        raise SettingsError(
+            f"`roll_after` is {asked_ms} ms, but {settings.topics.ingress} keeps records for "
+            f"{retention_ms} ms (retention.ms): they would be gone before they are rewritten.",
+            "Set `roll_after: auto`, or raise the topic's retention.ms.",
+        )
 
 
 def _retry_group(

@@ -33,7 +33,7 @@ from proxy.metrics import Metrics
 from proxy.orphans import OrphanWatch, visit_group
 from proxy.own_naming import NamedByProxy
 from proxy.pipeline import Limits, Pipeline
-from proxy.policy_of import policy_of
+from proxy.policy_of import policy_of, refuse_outrun
 from proxy.policy_topic import PolicyTopic
 from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
@@ -67,7 +67,9 @@ class Session:
         admin = AdminClient(common_config(settings))
         self._topic = describe_topic(names.ingress, admin)
         self._policies = PolicyTopic(common_config(settings), names.settings, settings.group_id)
-        policy = policy_of(settings, retention_ms(names.ingress, admin))
+        kept_ms = retention_ms(names.ingress, admin)
+        refuse_outrun(settings, kept_ms)
+        policy = policy_of(settings, kept_ms)
         digest = self._policies.ensure(policy)
         self._reporter = Reporter(names.ingress, clock, metrics, board)
         self._publisher = Publisher(

@@ -18,6 +18,8 @@ from proxy.headers import (
     CANCEL,
     CHECK_IMMUNITY,
     CHECK_TOPIC,
+    COMMIT,
+    EXPIRE,
     FIRST_ORIGIN,
     HOP_FROM,
     HOP_NOT_BEFORE,
@@ -25,7 +27,9 @@ from proxy.headers import (
     INGRESS_KEY,
     KEY,
     PARTITION,
+    PREPARE,
     RETRY_GROUP,
+    ROLLBACK,
     TOPIC,
     TRANSACTION,
 )
@@ -38,10 +42,7 @@ BY_KEY: Final = -1
 """Partition of an entry that leaves the choice to the key."""
 LONGEST_ID_BYTES: Final = 256
 LONGEST_ATTEMPT_DIGITS: Final = 9
-EXPIRE: Final = b"expire"
-"""Written by the proxy alone, with the offset of the half message it ends."""
-PREPARE: Final = b"prepare"
-DECISIONS: Final = {b"commit", b"rollback", EXPIRE}
+DECISIONS: Final = {COMMIT, ROLLBACK, EXPIRE}
 
 T = TypeVar("T")
 
@@ -160,7 +161,7 @@ class SpecialRequests:
             known.due_ms,
             known.rolls,
             self._check_topic(asked),
-            max(asking.timestamp_ms, 0) + min(immunity_ms, policy.max_delay_ms),
+            max(asking.timestamp_ms, 0) + min(immunity_ms, _longest_immunity_ms(policy)),
             policy.check_interval_ms,
             policy.max_checks,
         )
@@ -176,6 +177,11 @@ def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
     if policy.roll_after_ms is None or timestamp_ms < 0:
         return wanted_ms
     return min(wanted_ms, timestamp_ms + policy.roll_after_ms)
+
+
+def _longest_immunity_ms(policy: Policy) -> int:
+    """An undecided half message is not rewritten: it must be decided before it ages out."""
+    return policy.max_delay_ms if policy.roll_after_ms is None else policy.roll_after_ms // 2
 
 
 def read_partition(raw: bytes | None) -> int | Rejection:

@@ -165,8 +165,8 @@ class Targets:
 def _body_gone(target: str) -> Rejection:
     return Rejection(
         "body-gone",
-        f"the record for {target} was deleted from the ingress before it was due: raise the "
-        "topic's retention.ms above max_delay, or set `bodies: local`",
+        f"the record for {target} was deleted from the ingress before it could be read back: raise "
+        "the topic's retention.ms, or set `bodies: local`",
     )
 
 

@@ -10,8 +10,10 @@ import typer
 
 from proxy.cli import (
     broker,
+    cancel,
     check,
     dead_letters,
+    decide,
     demo,
     dev,
     pending,
@@ -79,6 +81,9 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("send")(send.send)
+app.command("cancel")(cancel.cancel)
+app.command("commit")(decide.commit)
+app.command("rollback")(decide.rollback)
 app.command("watch")(watch.watch)
 app.command("pending")(pending.pending)
 app.command("broker")(broker.broker)

@@ -1,9 +1,8 @@
 """What the broker says: is it there, are the topics right, may the proxy do what it must."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
@@ -13,9 +12,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from proxy.cli.check_topics import TopicConfig, broker_config_findings, topic_findings
+from proxy.cli.broker_answers import Answer, Refused, describe
+from proxy.cli.check_retries import group_topic_findings, group_topics
+from proxy.cli.check_topics import broker_config_findings, topic_findings
 from proxy.cli.connection import Connection
 from proxy.cli.findings import Finding, advice, ok, stop
+from proxy.cli.topic_config import TopicConfig
 from proxy.settings import Settings
 
 NEEDED = {
@@ -59,8 +61,10 @@ def _cluster(cluster: DescribeClusterResult, settings: Settings) -> Iterator[Fin
 def _questions(
     admin: AdminClient, settings: Settings, cluster: DescribeClusterResult
 ) -> Iterator[Finding]:
-    described = _describe(admin, settings.topics.own)
-    present = [name for name, answer in described.items() if isinstance(answer, TopicDescription)]
+    described = describe(admin, [*settings.topics.own, *group_topics(settings)])
+    present = [
+        name for name in settings.topics.own if isinstance(described[name], TopicDescription)
+    ]
     configs = _configs(admin, present, str(cluster.nodes[0].id))
     for role in NEEDED:
         name = getattr(settings.topics, role)
@@ -75,38 +79,16 @@ def _questions(
             )
         },
     )
+    yield from group_topic_findings(settings, described)
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from _group(admin, settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    error: KafkaError
-
-
-Answer = TopicDescription | _Refused
-
-
-def _describe(admin: AdminClient, names: tuple[str, ...]) -> dict[str, Answer]:
-    answers = admin.describe_topics(
-        TopicCollection(list(names)),
-        include_authorized_operations=True,
-        request_timeout=Connection.limit_s,
-    )
-    described: dict[str, Answer] = {}
-    for name, answer in answers.items():
-        try:
-            described[name] = answer.result()
-        except KafkaException as error:
-            described[name] = _Refused(error.args[0])
-    return described
 
 
 def _topic(
     role: str, name: str, answer: Answer, configs: dict[str, dict[str, str]], settings: Settings
 ) -> Iterator[Finding]:
     subject = f"topic {name}"
-    if isinstance(answer, _Refused):
+    if isinstance(answer, Refused):
         yield _absent(subject, answer.error, settings)
         return
     allowed = set(answer.authorized_operations or [])

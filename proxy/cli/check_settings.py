@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from proxy.cli.check_retries import retry_settings_findings
 from proxy.cli.connection import Connection
 from proxy.cli.findings import Finding, advice, ok, stop, warn
 from proxy.cli.output import shown_duration
@@ -19,6 +20,8 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield _data_dir(settings.data_dir)
     yield _wheel(settings)
     yield from _workers(settings)
+    yield from retry_settings_findings(settings)
+    yield from _aliases(settings)
     yield from _admin(settings)
 
 
@@ -64,6 +67,18 @@ def _workers(settings: Settings) -> Iterator[Finding]:
             "workers",
             f"{settings.workers} workers, {settings.topics.partitions} ingress partitions",
             "Workers beyond the number of partitions stay idle: raise `topics: partitions`.",
+        )
+
+
+def _aliases(settings: Settings) -> Iterator[Finding]:
+    if settings.header_aliases:
+        named = ", ".join(settings.header_aliases)
+        yield ok("header_aliases", f"the headers of {named} are understood too")
+    if "etf1" in settings.header_aliases:
+        yield advice(
+            "header_aliases",
+            "with etf1, a record without value and without headers of ours cancels by its key",
+            "Producers that deliver null values must say so with `timer-topic`.",
         )
 
 

@@ -1,37 +1,19 @@
 """Judges the configuration of the proxy's topics and of the broker, as numbers and texts."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from proxy.cli.check_retention import retention_findings
 from proxy.cli.findings import Finding, advice, ok, stop, warn
 from proxy.cli.output import shown_duration
+from proxy.cli.topic_config import TopicConfig, number_in
 from proxy.settings import Settings
 
 STAMPS_BYTES = 1024
 WEEK_MINUTES = 7 * 24 * 60
 TRANSACTION_TIMEOUT_MS = 10_000
 METADATA_BYTES = 1024
-RETENTION_TOO_SHORT = {
-    "local": "A record due later than it is kept is lost if the local data is lost too, and "
-    "rewriting it in time is not built yet: raise retention.ms (-1 keeps all), "
-    "or lower `max_delay`.",
-    "kafka": "With `bodies: kafka` a record due later than it is kept is never delivered, and ends "
-    "as a dead letter (body-gone): raise retention.ms (-1 keeps all), lower `max_delay`, or set "
-    "`bodies: local`.",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """One topic: name, partitions, configuration as the broker words it (empty: not readable)."""
-
-    name: str
-    partitions: int
-    config: Mapping[str, str]
-
-    def number(self, key: str) -> int | None:
-        """The value of a key as a number; None where it is not known."""
-        return _number(self.config, key)
+HOP_BYTES = 512
+"""So much longer may the headers of a rewritten record be."""
 
 
 def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
@@ -39,7 +21,8 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
     if ingress := topics.get("ingress"):
         yield from _timestamps(ingress)
         yield from _cleanup(ingress)
-        yield from _retention(ingress, settings.max_delay_ms, settings.bodies)
+        yield from retention_findings(settings, ingress)
+        yield from _largest(ingress, settings)
         yield from _spread(ingress, settings.workers)
         if dead_letters := topics.get("dead_letters"):
             yield from _sizes(ingress, dead_letters)
@@ -54,7 +37,7 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
 
 def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
     """Findings about the broker's own configuration; none where it may not be read."""
-    longest_ms = _number(config, "transaction.max.timeout.ms")
+    longest_ms = number_in(config, "transaction.max.timeout.ms")
     timeout_ms = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
     if longest_ms is not None and longest_ms < timeout_ms:
         yield stop(
@@ -62,14 +45,14 @@ def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Ite
             f"transaction.max.timeout.ms is {longest_ms}, the proxy asks for {timeout_ms}",
             f"Raise it, or set `kafka: transaction.timeout.ms: {longest_ms}`.",
         )
-    metadata_bytes = _number(config, "offset.metadata.max.bytes")
+    metadata_bytes = number_in(config, "offset.metadata.max.bytes")
     if metadata_bytes is not None and metadata_bytes < METADATA_BYTES:
         yield stop(
             "broker",
             f"offset.metadata.max.bytes is {metadata_bytes}",
             f"Raise it to {METADATA_BYTES} at least: the watermark is kept there.",
         )
-    kept_minutes = _number(config, "offsets.retention.minutes")
+    kept_minutes = number_in(config, "offsets.retention.minutes")
     if kept_minutes is not None and kept_minutes < WEEK_MINUTES:
         yield warn(
             "broker",
@@ -101,31 +84,28 @@ def _cleanup(ingress: TopicConfig) -> Iterator[Finding]:
         )
 
 
-def _retention(ingress: TopicConfig, max_delay_ms: int, bodies: str) -> Iterator[Finding]:
-    subject = f"topic {ingress.name}"
-    kept_ms = ingress.number("retention.ms")
-    if kept_ms is not None and 0 <= kept_ms < max_delay_ms:
-        yield warn(
-            subject,
-            f"keeps records {shown_duration(kept_ms)} (retention.ms={kept_ms}); max_delay is "
-            f"{shown_duration(max_delay_ms)}",
-            RETENTION_TOO_SHORT[bodies],
-        )
-    kept_bytes = ingress.number("retention.bytes")
-    if kept_bytes is not None and kept_bytes >= 0:
-        yield warn(
-            subject,
-            f"keeps {kept_bytes} bytes a partition, however long records wait",
-            "Set retention.bytes=-1: let time alone decide.",
-        )
-
-
 def _spread(ingress: TopicConfig, workers: int) -> Iterator[Finding]:
     if workers > ingress.partitions:
         yield advice(
             f"topic {ingress.name}",
             f"has {ingress.partitions} partitions for {workers} workers",
             "Workers beyond the number of partitions stay idle.",
+        )
+
+
+def _largest(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
+    taken = ingress.number("max.message.bytes")
+    if taken is None:
+        return
+    subject = f"topic {ingress.name}"
+    yield ok(subject, f"takes {taken} bytes a record; one that is rewritten grows by {HOP_BYTES}")
+    sent = number_in(settings.kafka, "message.max.bytes")
+    if sent is not None and sent < taken + HOP_BYTES:
+        yield warn(
+            subject,
+            f"takes {taken} bytes a record, the proxy's own client sends {sent}",
+            "Take `message.max.bytes` out of `kafka`, or set it to "
+            f"{taken + STAMPS_BYTES} at least: a larger record could not be delivered.",
         )
 
 
@@ -138,8 +118,3 @@ def _sizes(ingress: TopicConfig, dead_letters: TopicConfig) -> Iterator[Finding]
             f"Set max.message.bytes={taken + STAMPS_BYTES} at least: a dead letter has more "
             "headers than its record, and one too large goes without its value.",
         )
-
-
-def _number(config: Mapping[str, str], key: str) -> int | None:
-    text = config.get(key, "")
-    return int(text) if text.lstrip("-").isdigit() else None

@@ -21,7 +21,7 @@ from proxy.cli.stopping import StopAsked, stop_raises
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import is_free, pick_free
 from proxy.logs import configure_logs
-from proxy.settings import Settings
+from proxy.settings import Settings, TopicSettings
 
 DEFAULT_PORT = 9092
 READY_LIMIT_S = 60.0
@@ -52,7 +52,7 @@ def _serve(settings: Settings, port: int, data_dir: Path) -> None:
         say("starting the proxy …")
         with proxy_process(settings, data_dir / "proxy", admin_port) as proxy:
             proxy.await_ready(READY_LIMIT_S)
-            say(invitation(command_name(), broker.port, admin_port))
+            say(invitation(command_name(), broker.port, admin_port, settings.topics))
             while broker.is_running and proxy.exit_code is None:
                 time.sleep(LOOK_EVERY_S)
             if broker.is_running:
@@ -101,8 +101,9 @@ def command_name() -> str:
     return str(called)
 
 
-def invitation(command: str, port: int, admin_port: int) -> str:
+def invitation(command: str, port: int, admin_port: int, topics: TopicSettings) -> str:
     """What to paste into other terminals."""
+    outcomes, dead_letters = topics.outcomes, topics.dead_letters
     where = "" if port == DEFAULT_PORT else f" --bootstrap 127.0.0.1:{port}"
     return f"""
 Kafka listens on 127.0.0.1:{port}, the proxy is ready. In a second terminal, watch a topic:
@@ -113,7 +114,14 @@ and in a third, send it something for later:
 
   {command} send --topic {TRIAL_TOPIC} --delay 10s --key k1 --value hello{where}
 
-Any Kafka client can do the same with two headers: see examples/.
+With an --id it can be taken back, or replaced by another with the same id:
+
+  {command} send --topic {TRIAL_TOPIC} --delay 60s --id o1 --value "too early"{where}
+  {command} cancel o1{where}
+
+What ended otherwise than by delivery, and why, is in two topics to watch: {outcomes} and
+{dead_letters}.
+Any Kafka client can do all of this with a few headers: see examples/.
 Metrics and probes: http://127.0.0.1:{admin_port}/   Ctrl-C stops both.
 """
 

@@ -7,6 +7,7 @@ import typer
 
 from proxy.settings import Settings
 from proxy.settings_sources import CONFIG_VARIABLE, load_settings
+from proxy.special_requests import LONGEST_ID_BYTES, is_ident
 
 Config = Annotated[
     Path | None,
@@ -17,6 +18,13 @@ Bootstrap = Annotated[
     typer.Option("--bootstrap", "-b", help="Broker, host:port; beats the settings."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+
+
+def checked_ident(text: str) -> str:
+    """The text of an id; raises a usage error for one that no record can have."""
+    if not is_ident(text.encode()):
+        raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
+    return text
 
 
 def settings_for_embedded(bootstrap: str) -> Settings:

@@ -1,25 +1,31 @@
 """`send`: one record to the ingress topic, from the shell."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from confluent_kafka import Message, Producer
 
-from proxy.cli.connection import Connection, client_config, explain, explained
-from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
+from proxy.body import Headers
+from proxy.cli.options import AsJson, Bootstrap, Config, checked_ident, settings_for
 from proxy.cli.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
-from proxy.errors import BrokerUnreachable
-from proxy.headers import DELAY, DELIVER_AT, LEVEL, TOPIC
-from proxy.settings import Settings
+from proxy.headers import (
+    ATTEMPT,
+    CHECK_TOPIC,
+    DELAY,
+    DELIVER_AT,
+    LEVEL,
+    RETRY_GROUP,
+    TOPIC,
+    TRANSACTION,
+)
 from proxy.times import parse_delay_ms, parse_instant_ms
-
-Headers = list[tuple[str, bytes]]
 
 
 def send(
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Where it should appear.")],
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Where it should appear.")
+    ] = None,
     delay: Annotated[
         str | None, typer.Option(help="How long from now: 500ms 30s 5m 2h 7d.")
     ] = None,
@@ -32,30 +38,82 @@ def send(
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", help="A header, name=value; repeatable.")
     ] = None,
+    ident: Annotated[
+        str | None,
+        typer.Option("--id", help="Name it, to replace or `cancel` it while it waits."),
+    ] = None,
+    retry_group: Annotated[
+        str | None,
+        typer.Option(help="It failed in this consumer group: to its retry topic, or --topic."),
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=0, help="How often it failed there before.")
+    ] = None,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="A half message: it waits for `commit` of its --id.")
+    ] = False,
+    check_topic: Annotated[
+        str | None, typer.Option(help="Where to ask about an undecided half message.")
+    ] = None,
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Send one record that appears in its topic later. Without a time it appears at once."""
-    headers = request_headers(topic, delay, deliver_at, level) + user_headers(header or [])
+    headers = [
+        *retry_headers(topic, retry_group, attempt),
+        *request_headers(topic, delay, deliver_at, level),
+        *half_headers(ident, check_topic, is_half=prepare),
+        *user_headers(header or []),
+    ]
+    _send(headers, ident, key, value, bootstrap, config, as_json=as_json, is_half=prepare)
+
+
+def _send(
+    headers: Headers,
+    ident: str | None,
+    key: str | None,
+    value: str | None,
+    bootstrap: Bootstrap,
+    config: Config,
+    *,
+    as_json: bool,
+    is_half: bool,
+) -> None:
+    from proxy.cli.ingress_record import IngressRecord, named, prospect_of
+    from proxy.cli.ingress_writer import origin_of, write_to_ingress
+
+    raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
+    record = IngressRecord(headers, raw_key, raw_value)
+    if ident is not None:
+        record = named(checked_ident(ident), headers, raw_key, raw_value)
     settings = settings_for(config, bootstrap)
-    report = send_one(settings, key, value, headers)
-    timestamp_ms = report.timestamp()[1]
-    due_ms = _due_ms(settings, timestamp_ms, delay, deliver_at, level)
-    origin = f"{report.topic()}/{report.partition()}/{report.offset()}"
+    report = write_to_ingress(settings, record)
+    prospect = prospect_of(record, settings, report.timestamp()[1])
     if as_json:
-        say_json({"origin": origin, "topic": topic, "due_ms": due_ms})
-        return
+        said = {"origin": origin_of(report), "topic": prospect.target, "due_ms": prospect.due_ms}
+        if prospect.rejection is not None:
+            said["error"] = prospect.rejection.code
+        say_json(said if ident is None else {**said, "id": ident})
+    elif prospect.rejection is not None:
+        why = f"{prospect.rejection.code}, {prospect.rejection.detail}"
+        say(f"sent as {origin_of(report)}; it will be a dead letter: {why}")
+    else:
+        when = _when(prospect.due_ms or 0)
+        waits = f", if it is committed: `commit {ident}`" if is_half else ""
+        say(f"sent as {origin_of(report)}; due in {prospect.target}: {when}{waits}")
+
+
+def _when(due_ms: int) -> str:
     wait_ms = due_ms - wall_clock_ms()
-    when = f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}" if wait_ms > 0 else "at once"
-    say(f"sent as {origin}; due in {topic}: {when}")
+    return f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}" if wait_ms > 0 else "at once"
 
 
 def request_headers(
-    topic: str, delay: str | None, deliver_at: str | None, level: int | None
+    topic: str | None, delay: str | None, deliver_at: str | None, level: int | None
 ) -> Headers:
-    """The headers that ask for the delivery. Raises a usage error when they contradict."""
-    asked = [
+    """The headers that say where and when. Raises a usage error when they contradict."""
+    asked: Headers = [
         (name, str(text).encode())
         for name, text in ((DELIVER_AT, deliver_at), (DELAY, delay), (LEVEL, level))
         if text is not None
@@ -69,59 +127,38 @@ def request_headers(
             parse_instant_ms(deliver_at)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    return [(TOPIC, topic.encode()), *asked]
+    return asked if topic is None else [(TOPIC, topic.encode()), *asked]
+
+
+def retry_headers(topic: str | None, group: str | None, attempt: int | None) -> Headers:
+    """The headers of a record that a consumer group gives back; none where there is no group."""
+    if group is None:
+        if attempt is not None:
+            raise typer.BadParameter("--attempt belongs to --retry-group: name the group")
+        if topic is None:
+            raise typer.BadParameter("say where: --topic, or --retry-group")
+        return []
+    return [(RETRY_GROUP, group.encode()), (ATTEMPT, str(attempt or 0).encode())]
+
+
+def half_headers(ident: str | None, check_topic: str | None, *, is_half: bool) -> Headers:
+    """The headers of a half message; none for a whole one."""
+    if not is_half:
+        if check_topic is not None:
+            raise typer.BadParameter("--check-topic belongs to --prepare")
+        return []
+    if ident is None:
+        raise typer.BadParameter("--prepare needs an --id, by which it is committed")
+    asked: Headers = [(TRANSACTION, b"prepare")]
+    return asked if check_topic is None else [*asked, (CHECK_TOPIC, check_topic.encode())]
 
 
 def user_headers(texts: Sequence[str]) -> Headers:
     """`name=value` each; raises a usage error for one without a name."""
-    headers = []
+    headers: Headers = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise typer.BadParameter(f"{text!r} is no header: write name=value")
         headers.append((name, value.encode()))
     return headers
-
-
-def send_one(settings: Settings, key: str | None, value: str | None, headers: Headers) -> Message:
-    """Produce to the ingress topic and wait for the broker's receipt.
-
-    Raises TopicUnknown, BrokerUnreachable or BrokerRefused.
-    """
-    ingress = settings.topics.ingress
-    Connection(settings).describe_topic(ingress)
-    with explained(settings):
-        producer = Producer(
-            client_config(settings, acks="all", enable_idempotence=True, linger_ms=0)
-        )
-    reports: list[tuple[Any, Message]] = []
-    producer.produce(
-        ingress,
-        key=key,
-        value=value,
-        headers=list(headers),
-        on_delivery=lambda error, message: reports.append((error, message)),
-    )
-    producer.flush(Connection.limit_s)
-    if not reports:
-        raise BrokerUnreachable(settings.bootstrap_servers, "it did not confirm the record")
-    error, message = reports[0]
-    if error is not None:
-        raise explain(error, settings)
-    return message
-
-
-def _due_ms(
-    settings: Settings,
-    timestamp_ms: int,
-    delay: str | None,
-    deliver_at: str | None,
-    level: int | None,
-) -> int:
-    if deliver_at is not None:
-        return parse_instant_ms(deliver_at)
-    if delay is not None:
-        return timestamp_ms + parse_delay_ms(delay)
-    if level:
-        return timestamp_ms + settings.levels_ms[min(level, len(settings.levels_ms)) - 1]
-    return timestamp_ms

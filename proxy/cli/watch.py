@@ -7,7 +7,14 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from proxy.cli.connection import (
     Connection,
@@ -17,11 +24,22 @@ from proxy.cli.connection import (
     headers_of,
 )
 from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.output import say, say_json, shown_bytes, shown_time
+from proxy.cli.outcome_records import read_outcome
+from proxy.cli.output import say, say_json
 from proxy.cli.stopping import StopAsked, stop_raises
+from proxy.cli.watch_line import watch_line
 from proxy.clock import wall_clock_ms
-from proxy.headers import DUE, ORIGIN
+from proxy.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ORIGIN
 from proxy.settings import Settings
+
+AGAIN_S = 0.1
+NOT_KNOWN_YET = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 def watch(
@@ -37,7 +55,7 @@ def watch(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print each record that arrives, with its lateness against the time it was due."""
+    """Print each record that arrives, and how late; of outcomes and dead letters, what and why."""
     settings = settings_for(config, bootstrap)
     with (
         suppress(StopAsked),
@@ -45,13 +63,18 @@ def watch(
         closing(open_consumer(settings, topic, from_beginning=from_beginning)) as consumer,
     ):
         if not as_json:
-            say(f"watching {topic}; the second column is how late a record is (Ctrl-C ends)")
-        for message in islice(_arrivals(consumer, settings, timeout_s), count):
+            is_ends = topic == settings.topics.outcomes
+            shown = "how an ingress record ended" if is_ends else "how late a record is"
+            say(f"watching {topic}; the second column is {shown} (Ctrl-C ends)")
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        for message in islice(arrivals(consumer, settings, end), count):
             arrival = describe_arrival(message, wall_clock_ms())
+            if topic == settings.topics.outcomes:
+                arrival["ended"] = read_outcome(message.value())
             if as_json:
                 say_json(arrival)
             else:
-                say(_line(arrival, message))
+                say(watch_line(arrival, message.key(), message.value()))
 
 
 def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Consumer:
@@ -71,9 +94,21 @@ def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Co
         for place in partitions:
             place.offset = OFFSET_BEGINNING
             if not from_beginning:
-                place.offset = consumer.get_watermark_offsets(place, Connection.limit_s)[1]
+                place.offset = _end_of(consumer, place)
         consumer.assign(partitions)
     return consumer
+
+
+def _end_of(consumer: Consumer, place: TopicPartition) -> int:
+    """The partition's end; of a topic just made the broker may not know the leader for a moment."""
+    deadline = time.monotonic() + Connection.limit_s
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, Connection.limit_s)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_KNOWN_YET or time.monotonic() > deadline:
+                raise
+            time.sleep(AGAIN_S)
 
 
 def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
@@ -91,12 +126,17 @@ def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
         "due_ms": due_ms,
         "arrived_ms": now_ms,
         "lateness_ms": None if due_ms is None else now_ms - due_ms,
+        "check": _number(headers.get(CHECK)),
+        "error": _text(headers.get(ERROR)),
+        "error_detail": _text(headers.get(ERROR_DETAIL)),
     }
 
 
-def _arrivals(consumer: Consumer, settings: Settings, timeout_s: float | None) -> Iterator[Message]:
-    end = None if timeout_s is None else time.monotonic() + timeout_s
-    while end is None or time.monotonic() < end:
+def arrivals(
+    consumer: Consumer, settings: Settings, end_monotonic: float | None
+) -> Iterator[Message]:
+    """Records as they come, until `end_monotonic` or for ever; raises what does not pass."""
+    while end_monotonic is None or time.monotonic() < end_monotonic:
         message = consumer.poll(0.2)
         if message is None:
             continue
@@ -105,15 +145,6 @@ def _arrivals(consumer: Consumer, settings: Settings, timeout_s: float | None) -
                 raise explain(error, settings)
             continue
         yield message
-
-
-def _line(arrival: dict[str, Any], message: Message) -> str:
-    lateness_ms = arrival["lateness_ms"]
-    late = "not delayed" if lateness_ms is None else f"{lateness_ms:+d} ms"
-    return (
-        f"{shown_time(arrival['arrived_ms'])}  {late:>11}  {message.partition()}/{message.offset()}"
-        f"  {shown_bytes(message.key())}  {shown_bytes(message.value())}"
-    )
 
 
 def _number(raw: bytes | None) -> int | None:

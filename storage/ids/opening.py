@@ -30,14 +30,17 @@ def open_register(
     The folder belongs to a shard that the caller has locked. The caller then does again, in order,
     every change caused by offsets in [register.covered, committed.next_offset). What is damaged or
     ahead of the broker is put aside (one stays) and an empty register, with `covered` 0, is given
-    instead. Raises StorageFull."""
+    instead; so it is when all that was covered lies below the floor: it is useless, and what came
+    between is not known. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         report, manifest, runs = OpenReport("new"), Manifest(), list[Run]()
         try:
             found = _trusted(folder, committed)
-            if found is not None:
+            if found is not None and found.covered < committed.floor:
+                files.remove(folder / MANIFEST)  # nothing below the floor is needed any more
+            elif found is not None:
                 manifest, runs = found, [Run(folder, facts) for facts in found.runs]
                 _survived_restart(manifest, runs)
                 report = OpenReport("reopened")

@@ -17,6 +17,7 @@ from tests.support.waiting import wait_for
 READY_LIMIT_S = 90.0
 STOP_LIMIT_S = 60.0
 DEMO_LIMIT_S = 180.0
+PATIENT = ("--wait", "40s", "--json")
 COMMAND = (sys.executable, "-m", "proxy")
 
 pytestmark = pytest.mark.integration
@@ -39,11 +40,11 @@ def a_dev(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         process.wait()
 
 
-def call(*arguments: str) -> str:
+def call(*arguments: str, exit_code: int = 0) -> str:
     done = subprocess.run(
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == exit_code, done.stdout + done.stderr
     return done.stdout
 
 
@@ -76,6 +77,26 @@ def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path:
     assert "proxy stopped" in said.read_text()
 
 
+def test_dev_takes_back_what_is_cancelled_and_decides_half_messages(tmp_path: Path) -> None:
+    with a_dev(tmp_path) as (_process, said):
+        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        where = ("-b", broker(said.read_text()))
+        record = ("-t", "orders", "--delay", "1h", "-k", "some key", "-v", "x", "--json")
+        sent = json.loads(call("send", *where, *record, "--id", "o1"))
+        first = json.loads(call("cancel", "o1", *where, *PATIENT))
+        second = json.loads(call("cancel", "o1", *where, *PATIENT, exit_code=1))
+        call("send", *where, *record, "--id", "h1", "--prepare", "--check-topic", "orders")
+        call("send", *where, *record, "--id", "h2", "--prepare")
+        committed = json.loads(call("commit", "h1", *where, *PATIENT))
+        dropped = json.loads(call("rollback", "h2", *where, *PATIENT))
+        undecided = json.loads(call("rollback", "h1", *where, *PATIENT, exit_code=1))
+    assert (first["outcome"], first["ended"]["origin"]) == ("applied", sent["origin"])
+    assert second["outcome"] == "missed"
+    assert (committed["outcome"], dropped["outcome"]) == ("applied", "applied")
+    assert dropped["ended"]["outcome"] == "rolled-back"
+    assert undecided["outcome"] == "missed"
+
+
 def test_dev_that_is_killed_leaves_neither_proxy_nor_broker_behind(tmp_path: Path) -> None:
     with a_dev(tmp_path) as (process, said):
         wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
@@ -95,7 +116,19 @@ def test_demo_holds_through_a_kill_and_says_so_to_programs() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["held"] is True
-    assert said["arrived"] == said["sent"] >= 100
+    assert said["arrived"] == said["to_arrive"] >= 100
+    assert said["ended"] == {
+        "cancelled": 2,
+        "replaced": 1,
+        "requeued": 2,
+        "rolled": 1,
+        "rolled-back": 1,
+        "expired": 1,
+        "dead-lettered": 6,
+        "missed": 1,
+        "applied": 6,
+    }
+    assert said["check_backs"] == 3
     assert "SIGKILL to the proxy" in done.stdout
 
 

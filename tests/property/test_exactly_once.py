@@ -114,9 +114,9 @@ moves = st.one_of(
     st.tuples(st.just("pass"), st.integers(0, 4)),
     st.tuples(st.just("pass"), st.integers(0, 30)),
 )
-steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=40, max_size=120)
+steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=15, max_size=80)
 steps_with_bodies = st.lists(
-    st.one_of(sends, sends, moves, moves, faults, bodies), min_size=40, max_size=120
+    st.one_of(sends, sends, moves, moves, faults, bodies), min_size=15, max_size=80
 )
 
 FAULTS = {

@@ -13,7 +13,7 @@ from proxy.cli.app import main
 from proxy.cli.connection import Connection
 from proxy.cli.dev import invitation
 from proxy.metrics import Metrics
-from proxy.settings import AdminSettings
+from proxy.settings import AdminSettings, TopicSettings
 from proxy.status import Status
 
 Call = Callable[..., tuple[int, str, str]]
@@ -64,6 +64,14 @@ def test_the_settings_file_can_be_named_by_a_variable(
         ("send", "--topic", "t", "--delay", "soon"),
         ("send", "--topic", "t", "--delay", "1s", "--level", "2"),
         ("send", "--topic", "t", "--level", "-1"),
+        ("send", "--topic", "t", "--id", ""),
+        ("send", "--topic", "t", "--prepare"),
+        ("send", "--retry-group", "g", "--attempt", "-1"),
+        ("cancel",),
+        ("cancel", ""),
+        ("cancel", "x" * 257),
+        ("cancel", "x", "--wait", "long"),
+        ("commit", "x", "--partition", "-1"),
         ("broker", "--port", "70000"),
         ("watch", "t", "--count", "0"),
     ],
@@ -74,8 +82,11 @@ def test_wrong_use_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> Non
     assert "Usage:" in err
 
 
-def test_a_broker_that_is_not_there_is_one_sentence(call: Call) -> None:
-    code, out, err = call("send", "--topic", "t", "--bootstrap", "127.0.0.1:1")
+@pytest.mark.parametrize(
+    "arguments", [("send", "--topic", "t"), ("cancel", "x"), ("commit", "x"), ("rollback", "x")]
+)
+def test_a_broker_that_is_not_there_is_one_sentence(call: Call, arguments: tuple[str, ...]) -> None:
+    code, out, err = call(*arguments, "--bootstrap", "127.0.0.1:1")
     assert (code, out) == (1, "")
     assert err.startswith("Error: No Kafka broker answers at 127.0.0.1:1:")
     assert err.count("\n") == 1
@@ -158,8 +169,10 @@ def test_pending_without_the_token_says_which_setting(
 
 
 def test_the_invitation_names_the_port_only_where_it_is_not_the_usual() -> None:
-    assert "--bootstrap" not in invitation("kafka-delay-proxy", 9092, 9464)
-    assert "watch orders --bootstrap 127.0.0.1:19092" in invitation("x", 19092, 9464)
+    assert "--bootstrap" not in invitation("kafka-delay-proxy", 9092, 9464, TopicSettings())
+    elsewhere = invitation("x", 19092, 9464, TopicSettings())
+    assert "watch orders --bootstrap 127.0.0.1:19092" in elsewhere
+    assert "cancel o1 --bootstrap 127.0.0.1:19092" in elsewhere
 
 
 def test_help_and_version_answer(call: Call) -> None:

@@ -1,10 +1,12 @@
 """`check` reads the topics' and the broker's configuration with the eyes of the proxy."""
 
-from proxy.cli.check_topics import TopicConfig, broker_config_findings, topic_findings
+import pytest
+
+from proxy.cli.check_topics import broker_config_findings, topic_findings
 from proxy.cli.findings import Finding, Verdict
+from proxy.cli.topic_config import TopicConfig
 from proxy.settings import Settings
 
-DAY_MS = 86_400_000
 GOOD_INGRESS = {
     "message.timestamp.type": "LogAppendTime",
     "cleanup.policy": "delete",
@@ -30,27 +32,6 @@ def test_create_time_is_advised_against() -> None:
     assert "LogAppendTime" in finding.remedy
 
 
-def test_retention_below_the_longest_delay_is_warned_of_with_both_numbers() -> None:
-    (finding,) = found_in_ingress(retention_ms=str(7 * DAY_MS))
-    assert finding.verdict is Verdict.WARN
-    assert "7 d (retention.ms=604800000)" in finding.found
-    assert "max_delay is 366 d" in finding.found
-
-
-def test_retention_below_the_longest_delay_loses_records_when_bodies_are_left_in_kafka() -> None:
-    config = {**GOOD_INGRESS, "retention.ms": str(7 * DAY_MS)}
-    topics = {"ingress": TopicConfig("timer.ingress", 4, config)}
-    found = topic_findings(Settings(bodies="kafka"), topics)
-    (finding,) = [one for one in found if one.verdict is Verdict.WARN]
-    assert "body-gone" in finding.remedy
-    assert "`bodies: local`" in finding.remedy
-
-
-def test_retention_by_size_is_warned_of() -> None:
-    (finding,) = found_in_ingress(retention_bytes="1000000")
-    assert "retention.bytes=-1" in finding.remedy
-
-
 def test_a_compacted_ingress_topic_would_stop_the_proxy() -> None:
     (finding,) = found_in_ingress(cleanup_policy="compact,delete")
     assert finding.verdict is Verdict.STOP
@@ -63,6 +44,14 @@ def test_dead_letters_must_take_a_little_more_than_the_ingress() -> None:
     }
     findings = [f for f in topic_findings(Settings(), topics) if f.verdict is Verdict.WARN]
     assert ["max.message.bytes=1049612" in finding.remedy for finding in findings] == [True]
+
+
+@pytest.mark.parametrize(("sent", "is_content"), [("1000000", False), ("2000000", True)])
+def test_the_client_must_send_what_the_ingress_takes(sent: str, is_content: bool) -> None:
+    settings = Settings(kafka={"message.max.bytes": sent})
+    topics = {"ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS)}
+    verdicts = {finding.verdict for finding in topic_findings(settings, topics)}
+    assert verdicts == ({Verdict.OK} if is_content else {Verdict.OK, Verdict.WARN})
 
 
 def test_the_settings_topic_must_be_compacted() -> None:
@@ -78,10 +67,7 @@ def test_more_workers_than_partitions_stay_idle() -> None:
 
 
 def test_a_configuration_that_may_not_be_read_says_nothing() -> None:
-    topics = {
-        role: TopicConfig(role, 4, {})
-        for role in ("ingress", "dead_letters", "outcomes", "settings")
-    }
+    topics = {role: TopicConfig(role, 4, {}) for role in ("dead_letters", "outcomes", "settings")}
     assert list(topic_findings(Settings(), topics)) == []
     assert list(broker_config_findings(Settings(), {})) == []
 

@@ -4,7 +4,9 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from proxy.cli.outcome_records import read_outcome
 from proxy.cli.watch import describe_arrival
+from proxy.cli.watch_line import watch_line
 
 NOW_MS = 5_000
 
@@ -61,3 +63,38 @@ def test_bytes_that_are_no_text_are_shown_escaped() -> None:
 def test_headers_that_the_client_library_cannot_read_are_marked() -> None:
     failure = SystemError("returned a result with an exception set")
     assert arrival(failure)["headers"] == {"timer-unreadable": None}
+
+
+def line(headers: Any, **more: Any) -> str:
+    return watch_line({**arrival(headers), **more}, b"k", b"v")
+
+
+def test_a_delivery_is_shown_with_how_late_it_is() -> None:
+    assert "+10 ms  0/7  k  v" in line([("timer-due", b"4990")])
+    assert "not delayed  0/7  k  v" in line(None)
+
+
+def test_a_check_back_names_the_half_message_that_is_undecided() -> None:
+    headers = [("timer-transaction", b"check"), ("timer-id", b"o1"), ("timer-check", b"2")]
+    assert "check 2  0/7  k  v  commit or roll back: o1" in line(headers)
+
+
+def test_a_dead_letter_says_why_and_where_it_comes_from() -> None:
+    headers = [
+        ("timer-error", b"too-large"),
+        ("timer-error-detail", b"5 bytes\x1b[2J"),
+        ("timer-origin", b"timer.ingress/0/1"),
+    ]
+    shown = line(headers)
+    assert "dead letter  0/7  k  v  too-large: 5 bytes\\x1b[2J  was timer.ingress/0/1" in shown
+
+
+def test_an_outcome_is_shown_in_words() -> None:
+    value = (
+        b'{"origin": "i/0/1", "outcome": "replaced", "due": 7, "id": "o1", "next_origin": "i/0/2"}'
+    )
+    shown = line(None, ended=read_outcome(value))
+    assert "replaced  0/7  i/0/1  id o1  due " in shown
+    assert shown.endswith("next i/0/2")
+    bare = {"origin": "i/0/1", "outcome": "missed", "due": None, "id": None, "detail": "nothing"}
+    assert line(None, ended=bare).endswith("missed  0/7  i/0/1  nothing")

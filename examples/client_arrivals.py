@@ -1,0 +1,53 @@
+"""What arrives in a topic from now on; the other `client_` examples wait with it."""
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+
+BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
+
+
+class Arrivals:
+    """Reads the topics from their present end, committed records only."""
+
+    def __init__(self, *topics: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": BOOTSTRAP,
+                "group.id": f"example-{uuid.uuid4()}",
+                "isolation.level": "read_committed",
+            }
+        )
+        found = self._consumer.list_topics(timeout=10).topics
+        self._consumer.assign(
+            [
+                TopicPartition(topic, number, OFFSET_END)
+                for topic in topics
+                for number in found[topic].partitions
+            ]
+        )
+
+    def wait(self, count: int, within_s: float) -> Iterator[str]:
+        """Values as they come; fewer than `count` when no more came within the time."""
+        deadline_s = time.monotonic() + within_s
+        while count and time.monotonic() < deadline_s:
+            message = self._consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                count -= 1
+                yield (message.value() or b"").decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._consumer.close()

@@ -1,0 +1,28 @@
+"""Many records in one call, each with a time of its own. Start `make run` first."""
+
+import uuid
+
+from client_arrivals import BOOTSTRAP, Arrivals
+
+from proxy.client import BatchFailed, DelayedRecord, DelayProducer
+
+config = {
+    "bootstrap.servers": BOOTSTRAP,
+    # Only needed for `transaction=True`. In a program of yours: a fixed name per process.
+    "transactional.id": f"example-{uuid.uuid4()}",
+}
+records = [DelayedRecord("orders", f"number {n}", key=str(n), delay=n * 20) for n in range(100)]
+
+with Arrivals("orders") as arrivals, DelayProducer(config) as producer:
+    # One Kafka transaction: all of it, or nothing.
+    receipts = producer.send_batch(records, transaction=True)
+    print("stored:", len(receipts), "records, from", receipts[0].origin)
+
+    # A mistake in one of them takes back the whole batch and names the record.
+    try:
+        mistaken = DelayedRecord("orders", "mistaken", delay="soon")
+        producer.send_batch([*records, mistaken], transaction=True)
+    except BatchFailed as failed:
+        print("refused:", failed)
+
+    print("arrived:", len(list(arrivals.wait(101, within_s=6))), "records")

@@ -1,0 +1,36 @@
+"""`cancel`: takes back a record that waits, by its id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from proxy.cli.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.output import shown_time
+
+if TYPE_CHECKING:
+    from proxy.cli.answers import Answer
+
+
+def cancel(
+    ident: Ident,
+    partition: Partition = None,
+    wait: Wait = DEFAULT_WAIT,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
+    from proxy.cli.ingress_record import cancel_of
+
+    def applied(answer: Answer) -> str:
+        if answer.ended is None:
+            return f"applied: what waited with the id {ident} will not be delivered"
+        due_ms = answer.ended.get("due")
+        due = "" if due_ms is None else f", due {shown_time(due_ms)},"
+        return f"applied: {answer.ended['origin']}{due} will not be delivered"
+
+    settings, record = settings_for(config, bootstrap), cancel_of(ident, partition)
+    raise typer.Exit(carry_out(settings, record, ident, wait, applied, as_json=as_json))

@@ -1,0 +1,113 @@
+"""The settings of the Kafka clients below: sound defaults, and the caller's own win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from proxy.client.errors import ConfigRefused
+
+Settings: TypeAlias = Mapping[str, Any]
+"""Settings as confluent_kafka takes them: librdkafka's names, and Python's callbacks."""
+
+PARTITIONER: Final = "partitioner"
+BY_JAVA_HASH: Final = ("murmur2_random", "murmur2")
+TRANSACTIONAL_ID: Final = "transactional.id"
+MOST_IN_FLIGHT: Final = 5
+NOTICE_TOPICS_WITHIN_MS: Final = 10_000
+"""librdkafka's own five minutes are long for a retry topic that was made a moment ago."""
+CONNECTION: Final = (
+    *("bootstrap.servers", "metadata.broker.list", "client.", "security.", "sasl.", "ssl."),
+    *("socket.", "broker.", "reconnect.", "enable.sasl.", "enable.ssl.", "oauth_cb", "logger"),
+)
+"""How settings begin that say how to reach the broker, whatever one is there for."""
+
+
+def producer_settings(given: Settings) -> dict[str, Any]:
+    """Settings of a producer to the ingress. Raises ConfigRefused.
+
+    Records of one id meet by the hash of their key, so every producer must hash alike: Java's
+    murmur2, which other clients can do too.
+    """
+    _need_brokers(given)
+    _refuse_other_partitioners(given)
+    if str(given.get("delivery.report.only.error", False)).lower() == "true":
+        raise ConfigRefused(
+            "delivery.report.only.error is on: there would be no receipts; leave it out"
+        )
+    settings: dict[str, Any] = {PARTITIONER: BY_JAVA_HASH[0], **_durability(given), **given}
+    return settings
+
+
+def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
+    """Settings of a consumer that commits by itself what has been dealt with.
+
+    Raises ConfigRefused. A group that has never committed begins at the start: beginning at the
+    end, it would miss what arrives before its first commit.
+    """
+    _need_brokers(given)
+    _must_be(given, "group.id", group, "the group is an argument of its own")
+    _must_be(given, "enable.auto.commit", "false", "offsets are committed once dealt with")
+    _must_be(
+        given,
+        "auto.offset.reset",
+        "earliest",
+        "a group that begins at the end misses what comes before its first commit; to skip old "
+        "records, set the group's offsets with kafka-consumer-groups --reset-offsets",
+    )
+    return {
+        "isolation.level": "read_committed",
+        "topic.metadata.refresh.interval.ms": NOTICE_TOPICS_WITHIN_MS,
+        **given,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+
+
+def connection_settings(given: Settings) -> dict[str, Any]:
+    """Those of a client's settings that say how to reach the broker."""
+    return {name: value for name, value in given.items() if name.startswith(CONNECTION)}
+
+
+def without_report_callback(settings: dict[str, Any]) -> Callable[..., object] | None:
+    """Take the delivery callback for all records out of the settings; it is called from ours."""
+    callbacks = [settings.pop(name, None) for name in ("on_delivery", "dr_cb", "dr_msg_cb")]
+    return next((callback for callback in callbacks if callback is not None), None)
+
+
+def _need_brokers(given: Settings) -> None:
+    if not {"bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers"} & given.keys():
+        raise ConfigRefused(
+            "the settings name no broker: add 'bootstrap.servers', for example 'localhost:9092'"
+        )
+
+
+def _refuse_other_partitioners(given: Settings) -> None:
+    nested = given.get("default.topic.config")
+    for settings in (given, nested if isinstance(nested, Mapping) else {}):
+        chosen = settings.get(PARTITIONER, settings.get("partitioner_callback", BY_JAVA_HASH[0]))
+        if chosen not in BY_JAVA_HASH:
+            raise ConfigRefused(
+                f"partitioner is {chosen!r}: a cancel meets its record only if both were "
+                "partitioned alike, from any language, and that is Java's way "
+                f"({BY_JAVA_HASH[0]}); leave partitioner out"
+            )
+
+
+def _durability(given: Settings) -> dict[str, Any]:
+    """acks=all and idempotence, unless what was given forbids it; librdkafka would refuse both."""
+    acks = given.get("acks", given.get("request.required.acks", "all"))
+    in_flight = given.get("max.in.flight.requests.per.connection", given.get("max.in.flight", 0))
+    retries = given.get("retries", given.get("message.send.max.retries", 1))
+    all_named = {} if "request.required.acks" in given else {"acks": acks}
+    may_be_idempotent = (
+        str(acks) in {"all", "-1"} and int(in_flight) <= MOST_IN_FLIGHT and int(retries) > 0
+    )
+    return {**all_named, "enable.idempotence": True} if may_be_idempotent else all_named
+
+
+def _must_be(given: Settings, name: str, value: str, because: str) -> None:
+    found = str(given.get(name, value))
+    if found.lower() != value.lower():
+        raise ConfigRefused(f"{name} is {found!r}, it must be {value!r}: {because}")

@@ -1,0 +1,128 @@
+"""Kafka transactions of a producer: all of it is visible at once, or nothing ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import RLock
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from proxy.client.errors import (
+    ConfigRefused,
+    ProducerFenced,
+    TransactionFailed,
+    TransactionInDoubt,
+)
+from proxy.client.ingress_writer import IngressWriter
+
+FLUSH_BEFORE_ABORT_S: Final = 2.0
+ABORT_WITHIN_S: Final = 30.0
+SHORTEST_CALL_S: Final = 0.1
+
+
+class Transactions:
+    """The transactions of a writer whose producer has a `transactional.id`, one after the other.
+
+    `timeout_s` bounds each step: the first use of the id, sending the offsets, the commit.
+    """
+
+    def __init__(self, writer: IngressWriter, timeout_s: float) -> None:
+        self._writer, self._producer = writer, writer.producer
+        self._timeout_s = timeout_s
+        self._lock = RLock()
+        self._is_ready = self._is_open = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is written within is committed at the end, or aborted when it raises.
+
+        Raises TransactionFailed when it had to be aborted, TransactionInDoubt when the broker
+        has not said whether it was committed, ProducerFenced when this producer is done for.
+        """
+        self._writer.refuse_in_callback("a transaction")
+        self._need_id()
+        with self._lock:
+            self._begin()
+            try:
+                yield
+            except BaseException:
+                self._abort()
+                raise
+            else:
+                self._commit()
+            finally:
+                self._is_open = False
+
+    def add_offsets(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
+        """Make a consumer's offsets part of the open transaction (KIP-447)."""
+        try:
+            self._insist(
+                lambda limit_s: self._producer.send_offsets_to_transaction(
+                    list(offsets), group_metadata, limit_s
+                ),
+                "the offsets were not taken",
+            )
+        except TransactionInDoubt as error:
+            raise TransactionFailed(error.error, "the offsets were not taken") from error
+
+    def _begin(self) -> None:
+        if self._is_open:
+            raise ConfigRefused("a transaction is open already: they do not nest")
+        if not self._is_ready:
+            self._insist(self._producer.init_transactions, "the transactional.id cannot be used")
+            self._is_ready = True
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            raise _failure(error.args[0], "no transaction could be begun") from error
+        self._is_open = True
+
+    def _commit(self) -> None:
+        try:
+            self._insist(self._producer.commit_transaction, "the transaction was not committed")
+        except (TransactionInDoubt, ProducerFenced):
+            raise
+        except TransactionFailed:
+            self._abort()
+            raise
+
+    def _abort(self) -> None:
+        """Give the transaction up. The broker does it by itself if it cannot be told.
+
+        Aborting while the first record is on its way can poison the producer for good (librdkafka
+        issue 4849), so what is on its way is waited for.
+        """
+        self._producer.flush(FLUSH_BEFORE_ABORT_S)
+        with suppress(KafkaException):
+            self._producer.abort_transaction(ABORT_WITHIN_S)
+
+    def _insist(self, call: Callable[[float], None], what: str) -> None:
+        """Call until it succeeds, or fails for good, or the time is up: then it is in doubt."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            left_s = deadline_s - time.monotonic()
+            try:
+                call(max(left_s, SHORTEST_CALL_S))
+                return
+            except KafkaException as raised:
+                error = raised.args[0]
+                if not error.retriable() or error.txn_requires_abort():
+                    raise _failure(error, what) from raised
+                if left_s <= 0:
+                    raise TransactionInDoubt(error, f"{what} in {self._timeout_s:g} s") from raised
+
+    def _need_id(self) -> None:
+        if not self._writer.transactional_id:
+            raise ConfigRefused(
+                "a transaction needs 'transactional.id' in the producer's settings: a name that "
+                "is stable over restarts, and different for each producer that runs at one time"
+            )
+
+
+def _failure(error: KafkaError, what: str) -> TransactionFailed:
+    if error.fatal() or error.code() == KafkaError._FENCED:  # noqa: SLF001
+        return ProducerFenced(error, f"{what}, and this producer cannot go on")
+    return TransactionFailed(error, what)

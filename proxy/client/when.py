@@ -1,0 +1,95 @@
+"""When a record should appear: what a caller may say, and the header that says it (DESIGN 2).
+
+Nothing is guessed from magnitude, and a fraction of a millisecond counts as a whole one: later
+is allowed, early never.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from proxy.client.errors import RequestRefused
+from proxy.headers import DELAY, DELIVER_AT, LEVEL
+from proxy.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
+
+Delay: TypeAlias = timedelta | int | str
+"""A timedelta, milliseconds, or text such as `30s`, `500ms`, `2h`, `PT30S`."""
+Instant: TypeAlias = datetime | int | str
+"""An aware datetime, epoch milliseconds, or RFC 3339 text with a zone."""
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+TOO_LARGE: Final = 10**MAX_DIGITS
+KNOWN_DELAYS: Final = 1_000
+
+
+def time_headers(
+    delay: Delay | None, deliver_at: Instant | None, level: int | None
+) -> list[tuple[str, bytes]]:
+    """The header that asks for the time, or none: at once. Raises RequestRefused."""
+    given = {"delay": delay, "deliver_at": deliver_at, "level": level}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise RequestRefused(f"{' and '.join(named)} contradict each other: give one of them")
+    if delay is not None:
+        return [(DELAY, delay_text(delay, "delay").encode())]
+    if deliver_at is not None:
+        return [(DELIVER_AT, _instant_text(deliver_at).encode())]
+    if level is not None:
+        return [(LEVEL, str(_whole(level, "level", "a delay level from 0 (at once)")).encode())]
+    return []
+
+
+def delay_text(delay: Delay, name: str) -> str:
+    """The delay as the protocol writes it; `name` is the argument to blame. Raises RequestRefused.
+
+    Text is sent as it was given, so that the proxy's errors show the caller's own words.
+    """
+    if isinstance(delay, timedelta):
+        delay_ms = -(-delay // MILLISECOND)
+        return str(_whole(delay_ms, name, "a length of time, 0 or longer"))
+    if isinstance(delay, str):
+        return _readable(delay, name)
+    return str(
+        _whole(delay, name, "0 or more: a timedelta, whole milliseconds, or text such as '30s'")
+    )
+
+
+@lru_cache(KNOWN_DELAYS)
+def _readable(text: str, name: str) -> str:
+    try:
+        parse_delay_ms(text)
+    except ValueError as error:
+        raise RequestRefused(f"{name}: {error}") from None
+    return text
+
+
+def _instant_text(moment: Instant) -> str:
+    if isinstance(moment, datetime):
+        return str(_epoch_ms(moment))
+    if not isinstance(moment, str):
+        wanted = "after 1970: an aware datetime, epoch milliseconds, or RFC 3339 text"
+        return str(_whole(moment, "deliver_at", wanted))
+    try:
+        _whole(parse_instant_ms(moment), "deliver_at", "a time after 1970")
+    except ValueError as error:
+        raise RequestRefused(str(error).removeprefix("deliver_at: ")) from None
+    return moment
+
+
+def _epoch_ms(moment: datetime) -> int:
+    if moment.utcoffset() is None:
+        raise RequestRefused(
+            f"deliver_at is {moment!r}, a datetime without a zone, which would mean another time "
+            "on another machine: write datetime.now(UTC) or moment.astimezone()"
+        )
+    return _whole(-(-(moment - EPOCH) // MILLISECOND), "deliver_at", "a time after 1970")
+
+
+def _whole(number: object, name: str, wanted: str) -> int:
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if is_whole and 0 <= number < TOO_LARGE:  # type: ignore[operator]
+        return number  # type: ignore[return-value]
+    raise RequestRefused(f"{name} is {number!r}: it must be {wanted}")

@@ -1,0 +1,66 @@
+"""Every piece of code in the client's guide does what it says, one after the other."""
+
+from __future__ import annotations
+
+import re
+import signal
+import uuid
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from proxy import client
+from proxy.client import DelayProducer, RetryConsumer, TransactionalDelayProducer
+from tests.support.records import read_to_end
+
+pytestmark = pytest.mark.integration
+
+GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
+WITHIN_S = 30
+
+
+def _pieces() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+
+
+def _ensure(kafka: str, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka})
+    missing = [topic for topic in topics if topic not in admin.list_topics(timeout=30).topics]
+    for made in admin.create_topics([NewTopic(topic, 4) for topic in missing]).values():
+        made.result(WITHIN_S)
+
+
+def test_the_guide_s_code_runs_as_it_stands(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingress = f"guide-{uuid.uuid4().hex[:8]}"
+    _ensure(kafka, ingress, "audit")
+    for made in (DelayProducer, TransactionalDelayProducer):
+        defaults = cast(dict[str, Any], made.__init__.__kwdefaults__)
+        monkeypatch.setitem(defaults, "ingress", ingress)
+    monkeypatch.setattr(RetryConsumer, "run", RetryConsumer.stop)
+    before = signal.getsignal(signal.SIGTERM)
+    told: dict[str, Any] = {}
+    try:
+        for piece in _pieces():
+            code = piece.replace("localhost:9092", kafka).replace("payments.checks", f"{ingress}.c")
+            exec(compile(code, str(GUIDE), "exec"), told)  # noqa: S102 (the guide is our own)
+        told["producer"].close()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(told["receipts"]) == 500
+    assert told["result"].state is client.State.COMMIT
+    assert told["database"]
+    assert len(read_to_end(kafka, ingress, 4 + 3 + 500 + 500 + 2 + 4)) == 1013
+
+
+def test_the_guide_names_every_error() -> None:
+    text = GUIDE.read_text("utf-8")
+    errors = [
+        name
+        for name in client.__all__
+        if isinstance(found := getattr(client, name), type) and issubclass(found, Exception)
+    ]
+    assert len(errors) > 10
+    assert not [name for name in errors if f"`{name}`" not in text and f".{name}`" not in text]

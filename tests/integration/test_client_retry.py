@@ -1,0 +1,389 @@
+"""The retry consumer on a real broker; a relay stands in for the proxy and delivers at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from proxy.client import (
+    DeadLetter,
+    Received,
+    RetryConsumer,
+    RetryNotStored,
+    TransactionFailed,
+)
+from tests.conftest import StartBroker
+from tests.support.raw_produce import produce_raw
+from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+WITHIN_S = 60
+Handle = Callable[[Received], object]
+CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
+KIP_848 = {"group.protocol": "consumer"}
+
+
+class World:
+    """Topics and consumers of one group."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.group = f"g{uuid.uuid4().hex[:8]}"
+        self.orders = new_topic(bootstrap, "orders", 4)
+        self.ingress = new_topic(bootstrap, "ingress", 2)
+        self.retry, self.dlq = f"retry.{self.group}", f"dlq.{self.group}"
+
+    def consumer(
+        self, handler: Handle, config: Mapping[str, Any] = CLASSIC, **options: Any
+    ) -> RetryConsumer:
+        given = {"ingress": self.ingress, **options}
+        settings = {"bootstrap.servers": self.bootstrap, **config}
+        return RetryConsumer(settings, self.group, [self.orders], handler, **given)
+
+    def write(self, *records: Outgoing) -> None:
+        write(self.bootstrap, self.orders, records)
+
+    def requests(self, at_least: int) -> list[Incoming]:
+        return read_to_end(self.bootstrap, self.ingress, at_least)
+
+    def committed(self, topic: str, partition: int = 0) -> int:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+        try:
+            (place,) = consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
+            return place.offset
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def world(kafka: str) -> World:
+    return World(kafka)
+
+
+class Running:
+    """A consumer in a thread of its own, stopped at the end; what it raised is raised again."""
+
+    def __init__(self, consumer: RetryConsumer) -> None:
+        self.consumer = consumer
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.consumer.run()
+        except BaseException as error:  # noqa: BLE001 (raised again where the test can see it)
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.consumer.stop()
+        self._thread.join(WITHIN_S)
+        assert not self._thread.is_alive(), "it does not stop"
+        if self.error:
+            raise self.error
+
+
+class Relay:
+    """Takes retry requests from the ingress and delivers them at once, as the proxy does late."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        world = self._world
+        settings = {"bootstrap.servers": world.bootstrap, "group.id": f"relay-{world.group}"}
+        consumer = Consumer({**settings, "isolation.level": "read_committed"})
+        consumer.assign([TopicPartition(world.ingress, number, 0) for number in range(2)])
+        while not self._stopping.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                headers: Any = message.headers() or []
+                write(world.bootstrap, *_delivery(world, message.key(), message.value(), headers))
+        consumer.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(WITHIN_S)
+
+
+def _delivery(
+    world: World, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> tuple[str, list[Outgoing]]:
+    is_over = int(dict(headers)["timer-attempt"] or b"") >= 16
+    kept = [header for header in headers if not header[0].startswith("timer-")]
+    return (world.dlq if is_over else world.retry), [Outgoing(key, value, kept)]
+
+
+@contextmanager
+def at_work(world: World, handler: Handle, **options: Any) -> Iterator[Running]:
+    with Running(world.consumer(handler, **options)) as running:
+        yield running
+
+
+def fails(*values: bytes) -> Handle:
+    """A handler that cannot do with these values."""
+
+    def handle(record: Received) -> None:
+        if record.value in values:
+            raise ValueError(f"no {record.value!r}")
+
+    return handle
+
+
+def test_a_failed_record_asks_for_its_retry_and_those_behind_it_are_not_held_up(
+    world: World,
+) -> None:
+    seen: list[bytes | None] = []
+
+    def handler(record: Received) -> None:
+        seen.append(record.value)
+        fails(b"2")(record)
+
+    own: list[tuple[str, bytes | None]] = [("trace", b"7"), ("none", None)]
+    world.write(*(Outgoing(b"k", b"%d" % n, own, partition=0) for n in range(5)))
+    with at_work(world, handler):
+        (request,) = world.requests(1)
+        wait_for(lambda: world.committed(world.orders) == 5, WITHIN_S, "the offsets")
+    assert seen == [b"0", b"1", b"2", b"3", b"4"]
+    assert (request.key, request.value) == (b"k", b"2")
+    assert request.headers == [
+        ("timer-retry-group", world.group.encode()),
+        ("timer-attempt", b"0"),
+        *own,
+        ("retry-original-topic", world.orders.encode()),
+        ("retry-original-partition", b"0"),
+        ("retry-original-offset", b"2"),
+        ("retry-attempt", b"1"),
+        ("retry-exception", b"ValueError: no b'2'"),
+    ]
+
+
+def test_retries_count_up_to_the_dead_letters_and_keep_where_they_came_from(world: World) -> None:
+    attempts: list[int] = []
+
+    def handler(record: Received) -> None:
+        attempts.append(record.attempt)
+        assert record.topic == world.orders
+        raise RuntimeError("never")
+
+    world.write(Outgoing(b"k", b"v", partition=1))
+    with at_work(world, handler), Relay(world):
+        wait_for(lambda: len(attempts) >= 17, WITHIN_S, "all attempts")
+        (letter,) = read_to_end(world.bootstrap, world.dlq, 1)
+    assert attempts == list(range(17))
+    assert letter.header("retry-original-topic") == world.orders.encode()
+    assert letter.header("retry-original-partition") == b"1"
+    assert letter.header("retry-attempt") == b"17"
+
+
+def test_a_record_that_succeeds_on_its_retry_is_done_with(world: World) -> None:
+    attempts: list[int] = []
+
+    def handler(record: Received) -> None:
+        attempts.append(record.attempt)
+        if record.attempt < 2:
+            raise OSError("not yet")
+
+    world.write(Outgoing(b"k", b"v"))
+    with at_work(world, handler), Relay(world):
+        wait_for(lambda: len(attempts) >= 3, WITHIN_S, "three attempts")
+    assert attempts == [0, 1, 2]
+    assert len(world.requests(2)) == 2
+
+
+def test_a_handler_may_send_a_record_to_the_dead_letters_at_once(world: World) -> None:
+    seen = threading.Event()
+
+    def handler(record: Received) -> None:
+        seen.set()
+        raise DeadLetter("no such customer")
+
+    world.write(Outgoing(b"k", b"v"))
+    with at_work(world, handler), Relay(world):
+        assert seen.wait(WITHIN_S)
+        (letter,) = read_to_end(world.bootstrap, world.dlq, 1)
+    assert letter.header("retry-exception") == b"no such customer"
+
+
+def test_a_record_whose_headers_cannot_be_read_goes_to_the_dead_letters(world: World) -> None:
+    produce_raw(world.bootstrap, world.orders, b"v", [(b"\xff\xfe", b"x")])
+    with at_work(world, lambda _: None):
+        (request,) = world.requests(1)
+    assert request.value == b"v"
+    assert request.header("timer-attempt") == b"16"
+
+
+def test_an_ingress_that_takes_nothing_stops_the_consumer_and_loses_nothing(world: World) -> None:
+    world.ingress = new_topic(world.bootstrap, "narrow", 1, {"max.message.bytes": "1000"})
+    values = [b"a", b"b", b"x" * 5_000, b"c"]
+    world.write(*(Outgoing(b"k", value, partition=0) for value in values))
+    consumer = world.consumer(fails(b"x" * 5_000))
+    with pytest.raises(RetryNotStored, match=f"{world.orders}/0/2"):
+        consumer.run()
+    assert world.committed(world.orders) == 2
+    seen: list[bytes | None] = []
+    with at_work(world, lambda record: seen.append(record.value)):
+        wait_for(lambda: len(seen) >= 2, WITHIN_S, "the rest")
+    assert seen == [b"x" * 5_000, b"c"]
+
+
+def _exactly_once() -> Mapping[str, Any]:
+    return {"transactional.id": f"retry-{uuid.uuid4().hex[:8]}"}
+
+
+def test_with_a_transaction_requests_and_offsets_are_committed_together(world: World) -> None:
+    world.write(*(Outgoing(b"k", b"%d" % n, partition=0) for n in range(6)))
+    with at_work(world, fails(b"1", b"4"), producer_config=_exactly_once()):
+        requests = world.requests(2)
+        wait_for(lambda: world.committed(world.orders) == 6, WITHIN_S, "the offsets")
+    assert [request.value for request in requests] == [b"1", b"4"]
+
+
+def test_with_a_transaction_nothing_is_stored_or_committed_when_one_request_is_refused(
+    world: World,
+) -> None:
+    world.ingress = new_topic(world.bootstrap, "narrow", 1, {"max.message.bytes": "1000"})
+    values = [b"a", b"x" * 5_000]
+    world.write(*(Outgoing(b"k", value, partition=0) for value in values))
+    consumer = world.consumer(fails(*values), producer_config=_exactly_once())
+    with pytest.raises(RetryNotStored):
+        consumer.run()
+    assert world.requests(0) == []
+    assert world.committed(world.orders) < 0
+
+
+WORK_S = 0.001
+"""A handler takes this long, so that it is at work, with records not yet committed, whenever the
+group is shared out."""
+AT_ONCE = 100
+
+
+class Shared:
+    """What several consumers have handled; every third record fails at first."""
+
+    def __init__(self, world: World) -> None:
+        self.handled: dict[str, list[int]] = {"first": [], "second": []}
+        self.written = 0
+        self._world = world
+
+    def handler(self, name: str) -> Handle:
+        def handle(record: Received) -> None:
+            number = int(record.value or b"")
+            time.sleep(WORK_S)
+            self.handled[name].append(number)
+            if number % 3 == 0 and not record.attempt:
+                raise ValueError("every third")
+
+        return handle
+
+    def write_more(self) -> None:
+        numbers = range(self.written, self.written + AT_ONCE)
+        self._world.write(*(Outgoing(b"%d" % n, b"%d" % n) for n in numbers))
+        self.written += AT_ONCE
+
+    def has_begun(self) -> bool:
+        self.write_more()
+        return bool(self.handled["first"])
+
+    def both_have(self, records: int) -> bool:
+        self.write_more()
+        return all(len(numbers) >= records for numbers in self.handled.values())
+
+    def all_done(self) -> bool:
+        return set().union(*self.handled.values()) >= set(range(self.written))
+
+
+@pytest.mark.parametrize(
+    ("config", "is_exact"),
+    [(CLASSIC, False), (CLASSIC, True), (COOPERATIVE, True), (KIP_848, True)],
+    ids=["plain", "exactly-once", "exactly-once-cooperative", "exactly-once-kip-848"],
+)
+def test_while_consumers_come_and_go_every_failure_is_retried(
+    world: World, config: Mapping[str, Any], is_exact: bool
+) -> None:
+    """Exactly once in transactions; at least once without."""
+    shared = Shared(world)
+
+    def options() -> dict[str, Any]:
+        exact = {"producer_config": _exactly_once()} if is_exact else {}
+        return {"config": config, **exact}
+
+    with at_work(world, shared.handler("first"), **options()):
+        wait_for(shared.has_begun, WITHIN_S, "the first to begin")
+        with at_work(world, shared.handler("second"), **options()):
+            wait_for(lambda: shared.both_have(50), WITHIN_S, "both to work")
+        wait_for(shared.all_done, WITHIN_S, "everything")
+    failing = [b"%d" % number for number in range(0, shared.written, 3)]
+    asked = [request.value or b"" for request in world.requests(len(failing))]
+    assert set(asked) == set(failing)
+    assert len(asked) == len(failing) or not is_exact
+
+
+def test_stop_commits_what_is_handled_and_leaves_the_rest(world: World) -> None:
+    world.write(*(Outgoing(b"k", b"%d" % n, partition=0) for n in range(1_000)))
+    seen: list[bytes | None] = []
+
+    def handler(record: Received) -> None:
+        seen.append(record.value)
+        if len(seen) == 7:
+            consumer.stop()
+
+    consumer = world.consumer(handler)
+    consumer.run()
+    assert len(seen) == 7
+    assert world.committed(world.orders) == 7
+
+
+def test_an_interrupt_in_the_handler_ends_the_consumer_before_that_record(world: World) -> None:
+    world.write(*(Outgoing(b"k", b"%d" % n, partition=0) for n in range(5)))
+
+    def handler(record: Received) -> None:
+        if record.value == b"3":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.consumer(handler).run()
+    assert world.committed(world.orders) == 3
+
+
+@pytest.mark.parametrize("is_exact", [False, True], ids=["plain", "exactly-once"])
+def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
+    own_broker: StartBroker, is_exact: bool
+) -> None:
+    broker = own_broker()
+    world = World(broker.bootstrap_servers)
+    world.write(Outgoing(b"k", b"v", partition=0))
+
+    def handler(record: Received) -> None:
+        broker.kill()
+        raise ConnectionError("nothing answers any more")
+
+    quick = {"message.timeout.ms": 2_000, "transaction.timeout.ms": 10_000}
+    producer_config = {**quick, **(_exactly_once() if is_exact else {})}
+    with pytest.raises((RetryNotStored, TransactionFailed)):
+        world.consumer(handler, producer_config=producer_config).run()
+    broker.start()
+    again: list[int] = []
+    with at_work(world, lambda record: again.append(record.attempt)):
+        wait_for(lambda: again, WITHIN_S, "the record to come again")
+    assert again == [0]
+    assert world.requests(0) == []

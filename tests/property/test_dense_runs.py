@@ -1,0 +1,96 @@
+"""Dense random runs of the whole proxy: two ids, short retention, everything at once.
+
+Hypothesis spreads its examples evenly; these lie where operations meet: cancels in mid-hop, half
+messages across crashes, records written while a transaction commits.
+"""
+
+import random
+
+import pytest
+
+from storage.kinds import Kind
+from tests.property.test_exactly_once import COMMITS, run, run_with_local_state
+from tests.support.manual_clock import START_MS
+
+RUNS = {None: 600, "wheel": 100, "rocksdb": 25, "levels": 100}
+SOAK_RUNS = 5_000
+Step = tuple[object, ...]
+
+
+def _time(chance: random.Random) -> dict[str, str]:
+    return chance.choice(
+        [
+            {"timer-deliver-at": str(START_MS + chance.randrange(-2, 13))},
+            {"timer-delay": str(chance.randrange(7))},
+            {"timer-delay": str(chance.randrange(81))},
+            {"timer-delay": str(chance.randrange(81))},
+            {"timer-level": str(chance.randrange(4))},
+            {},
+        ]
+    )
+
+
+def _request(chance: random.Random) -> dict[str, str]:
+    time, ident = _time(chance), {"timer-id": chance.choice("ab")}
+    prepare = {"timer-transaction": "prepare", "timer-check-topic": "checks"}
+    decide = {"timer-transaction": chance.choice(["commit", "commit", "rollback"])}
+    return chance.choices(
+        [
+            time,
+            {"timer-delay": "soon"},
+            {**time, **ident},
+            {"timer-cancel": ident["timer-id"]},
+            {**time, **ident, **prepare},
+            {**ident, **decide},
+        ],
+        [15, 3, 37, 17, 13, 15],
+    )[0]
+
+
+def _step(chance: random.Random, sends: int, crashes: int) -> Step:
+    """`sends` and `crashes` are weights: with few records waiting the floor is close behind."""
+    when = chance.choice(["send", "send", "send meanwhile"])
+    target = chance.choice(["orders", "orders", "bills", "nowhere"])
+    steps: list[Step] = [
+        (when, _request(chance), target, chance.choice([0, 0, 0, 1])),
+        ("turn", chance.randrange(1, 3)),
+        ("pass", chance.choice([0, 1, 2, 3, 5, 8, 13, 30])),
+        ("crash",),
+        ("stop",),
+        ("fault", chance.choice(["before", "after"]), chance.choice("FRA")),
+        ("rebalance", chance.choice(["on_revoke", "on_lost"]), chance.randrange(2)),
+        ("behind", chance.randrange(1, 9)),
+        ("policy", {"max_delay_ms": chance.randrange(1, 60)}),
+        ("policy", {"roll_after_ms": chance.choice([None, 7, 25])}),
+        ("bodies", chance.choice(["local", "kafka"])),
+    ]
+    return chance.choices(steps, [sends, 25, 18, crashes, 1, 2, 2, 3, 1, 1, 1])[0]
+
+
+def _play(kind: Kind | None, seeds: range) -> None:
+    for seed in seeds:
+        chance = random.Random(seed)
+        sends, crashes = chance.choice([8, 15, 45]), chance.choice([3, 12])
+        script = [_step(chance, sends, crashes) for _ in range(chance.randrange(30, 120))]
+        limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
+        try:
+            if kind is None:
+                run(None, script, limit, commits)
+            else:
+                run_with_local_state(kind, script, limit, commits)
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("kind", [None, "wheel", "rocksdb", "levels"])
+def test_every_record_ends_once_where_operations_meet(kind: Kind | None) -> None:
+    """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
+    _play(kind, range(RUNS[kind]))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", [None, "wheel", "levels"])
+def test_every_record_ends_once_in_thousands_of_runs(kind: Kind | None) -> None:
+    """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
+    _play(kind, range(RUNS[kind], SOAK_RUNS))

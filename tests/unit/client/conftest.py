@@ -1,0 +1,11 @@
+"""Fixtures of the client's tests."""
+
+import pytest
+
+from tests.unit.client.mock_kafka import MockKafka
+
+
+@pytest.fixture(scope="session")
+def mock_kafka() -> MockKafka:
+    """Brokers within this process; every test takes topics of its own."""
+    return MockKafka()

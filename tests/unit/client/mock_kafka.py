@@ -1,0 +1,50 @@
+"""A Kafka inside librdkafka (`test.mock.num.brokers`): produces and fetches for real, at once.
+
+It makes topics on demand, with four partitions, and keeps everything for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+PARTITIONS = 4
+WITHIN_S = 20
+
+
+class MockKafka:
+    """The brokers live in a producer of their own; `bootstrap` is theirs."""
+
+    def __init__(self) -> None:
+        self._home = Producer({"test.mock.num.brokers": 1, "log_level": 0})
+        (broker,) = self._home.list_topics(timeout=WITHIN_S).brokers.values()
+        self.bootstrap = f"{broker.host}:{broker.port}"
+        self.settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 0, "log_level": 0}
+
+    def name(self) -> str:
+        """A topic that nobody else uses."""
+        return f"ingress-{uuid.uuid4().hex[:8]}"
+
+    def records(self, topic: str, count: int) -> list[Message]:
+        """The records of a topic, once there are so many."""
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": "reader",
+            "log_level": 0,
+            "isolation.level": "read_uncommitted",
+        }
+        consumer = Consumer(settings)
+        try:
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+            found: list[Message] = []
+            while len(found) < count:
+                message = consumer.poll(WITHIN_S)
+                assert message is not None, f"{len(found)} of {count} records in {topic}"
+                if (error := message.error()) is None:
+                    found.append(message)
+                else:
+                    assert error.code() != KafkaError._UNKNOWN_TOPIC
+            return found
+        finally:
+            consumer.close()

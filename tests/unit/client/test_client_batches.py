@@ -1,0 +1,132 @@
+"""Batches: every record is accounted for, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError
+
+from proxy.client import BatchFailed, DelayedRecord, DelayProducer, NotStored, Receipt
+from proxy.client import batch as batches
+from proxy.client.batch import Batch
+from proxy.client.errors import QueueFull
+from proxy.client.ingress_writer import IngressWriter
+from proxy.client.request import Request
+from tests.unit.client.mock_kafka import MockKafka
+
+
+class Writer:
+    """A writer whose records are stored when somebody asks for their receipt."""
+
+    def __init__(self, **fates: str) -> None:
+        self.waiting = self.most_waiting = self.written = 0
+        self._fates = fates
+
+    def write(self, request: Request) -> Future[Receipt]:
+        fate = self._fates.get((request.value or b"").decode())
+        if fate == "full":
+            raise QueueFull(KafkaError(KafkaError._QUEUE_FULL), "ingress")
+        self.written += 1
+        self.waiting += 1
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        return _Later(self, self.written - 1, fate)
+
+
+class _Later(Future[Receipt]):
+    def __init__(self, writer: Writer, offset: int, fate: str | None) -> None:
+        super().__init__()
+        self._writer, self._offset, self._fate = writer, offset, fate
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        self._writer.waiting -= 1
+        if self._fate == "refused":
+            raise NotStored(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "ingress")
+        return Receipt("ingress", 0, self._offset, 0)
+
+
+def write(writer: Writer, records: Any, **options: bool) -> list[Receipt]:
+    chosen = {"is_all_or_nothing": False, **options}
+    return Batch(cast(IngressWriter, writer), **chosen).write(records)
+
+
+def records(*values: str) -> list[DelayedRecord]:
+    return [DelayedRecord("orders", value) for value in values]
+
+
+def test_receipts_come_in_the_order_of_the_records() -> None:
+    receipts = write(Writer(), records(*"abcde"))
+    assert [receipt.offset for receipt in receipts] == [0, 1, 2, 3, 4]
+
+
+def test_an_empty_batch_is_no_failure() -> None:
+    assert write(Writer(), []) == []
+
+
+def test_a_failure_leaves_the_others_stored_and_is_told_by_its_place() -> None:
+    asked = [*records("a", "b"), DelayedRecord("orders", "c", delay=-1), *records("d")]
+    with pytest.raises(BatchFailed, match="2 of 4 records are not stored; record 1:") as raised:
+        write(Writer(b="refused"), asked)
+    assert [receipt and receipt.offset for receipt in raised.value.receipts] == [0, None, None, 2]
+    assert raised.value.failures.keys() == {1, 2}
+
+
+def test_when_nothing_gets_through_the_rest_is_not_tried() -> None:
+    left = iter(records(*"abcde"))
+    with pytest.raises(BatchFailed) as raised:
+        write(Writer(c="full"), left)
+    assert raised.value.failures.keys() == {2}
+    assert len(raised.value.receipts) == 3
+    assert [record.value for record in left] == ["d", "e"]
+
+
+def test_all_or_nothing_ends_with_the_first_failure() -> None:
+    left = iter([*records("a"), DelayedRecord("orders", "b", level=-1), *records("c")])
+    with pytest.raises(BatchFailed, match="the whole batch was taken back") as raised:
+        write(Writer(), left, is_all_or_nothing=True)
+    assert raised.value.receipts == [None, None]
+    assert len(list(left)) == 1
+
+
+def _endless(count: int, size_bytes: int) -> Iterator[DelayedRecord]:
+    return (DelayedRecord("orders", b"x" * size_bytes) for _ in range(count))
+
+
+def test_no_more_than_so_many_records_wait_at_once() -> None:
+    writer = Writer()
+    assert len(write(writer, _endless(3 * batches.MOST_IN_FLIGHT, 1))) == 3 * batches.MOST_IN_FLIGHT
+    assert writer.most_waiting == batches.MOST_IN_FLIGHT
+
+
+def test_no_more_than_so_many_bytes_wait_at_once() -> None:
+    writer, size_bytes = Writer(), 1024 * 1024
+    write(writer, _endless(100, size_bytes))
+    assert writer.most_waiting * size_bytes < batches.MOST_IN_FLIGHT_BYTES
+    assert writer.most_waiting > 20
+
+
+def test_a_batch_of_delays_of_their_own_lands_in_the_ingress(mock_kafka: MockKafka) -> None:
+    ingress = mock_kafka.name()
+    with DelayProducer(mock_kafka.settings, ingress=ingress) as producer:
+        receipts = producer.send_batch(
+            DelayedRecord("orders", str(number), str(number), delay=number) for number in range(50)
+        )
+    found = {
+        (record.partition(), record.offset()): record for record in mock_kafka.records(ingress, 50)
+    }
+    for number, receipt in enumerate(receipts):
+        record = found[receipt.partition, receipt.offset]
+        assert ("timer-delay", b"%d" % number) in (record.headers() or [])
+
+
+def test_a_batch_in_one_transaction_can_be_followed_by_another(mock_kafka: MockKafka) -> None:
+    ingress = mock_kafka.name()
+    settings = {**mock_kafka.settings, "transactional.id": ingress}
+    with DelayProducer(settings, ingress=ingress) as producer:
+        assert len(producer.send_batch(records("a", "b"), transaction=True)) == 2
+        refused = [*records("c"), DelayedRecord("orders", "d", delay="?")]
+        with pytest.raises(BatchFailed, match="taken back"):
+            producer.send_batch(refused, transaction=True)
+        assert len(producer.send_batch(records("e"), transaction=True)) == 1

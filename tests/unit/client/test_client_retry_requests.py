@@ -1,0 +1,141 @@
+"""The request that brings a failed record again, and the story its headers tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.client import DeadLetter, Received
+from proxy.client.received import Place, received
+from proxy.client.request import WireHeaders
+from proxy.client.retry_request import LONGEST_EXCEPTION, retry_request
+
+GROUP, RETRY = "billing", "retry.billing"
+PLACE = Place("orders", 2, 41)
+
+
+class Message:
+    """What is asked of a confluent_kafka.Message."""
+
+    def __init__(self, place: Place, headers: WireHeaders) -> None:
+        self._place, self._headers = place, headers
+
+    def topic(self) -> str:
+        return self._place.topic
+
+    def partition(self) -> int:
+        return self._place.partition
+
+    def offset(self) -> int:
+        return self._place.offset
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def headers(self) -> WireHeaders | None:
+        return self._headers or None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_800_000_000_000
+
+
+def record(place: Place = PLACE, headers: WireHeaders | None = None) -> Received:
+    return received(Message(place, headers or []), RETRY)  # type: ignore[arg-type]
+
+
+def request_headers(
+    failed: Received, error: Exception | None = None, target: str | None = None
+) -> dict[str, bytes | None]:
+    return dict(retry_request(failed, error or ValueError("no"), GROUP, 16, target).headers)
+
+
+def retried(failed: Received, place: Place) -> Received:
+    """The record as it comes back through the proxy, which strips requests and adds stamps."""
+    request = retry_request(failed, ValueError("no"), GROUP, 16)
+    own = [header for header in request.headers if not header[0].startswith("timer-")]
+    return record(place, [*own, ("timer-origin", b"i/0/1"), ("timer-due", b"1")])
+
+
+def test_the_first_failure_is_attempt_nought_and_tells_where_it_came_from() -> None:
+    assert request_headers(record()) == {
+        "timer-retry-group": b"billing",
+        "timer-attempt": b"0",
+        "retry-original-topic": b"orders",
+        "retry-original-partition": b"2",
+        "retry-original-offset": b"41",
+        "retry-attempt": b"1",
+        "retry-exception": b"ValueError: no",
+    }
+
+
+def test_key_value_and_own_headers_travel_unchanged() -> None:
+    headers: WireHeaders = [("a", b"1"), ("b", None), ("a", b"\xff"), ("Timer-x", b"y")]
+    request = retry_request(record(headers=headers), ValueError(), GROUP, 16)
+    assert (request.key, request.value) == (b"k", b"v")
+    assert request.headers[2:6] == headers
+
+
+def test_every_further_failure_counts_on_and_keeps_the_first_place() -> None:
+    failed = record()
+    for attempt in range(20):
+        assert failed.attempt == attempt
+        assert failed.original == PLACE
+        assert failed.topic == "orders"
+        headers = request_headers(failed)
+        assert headers["timer-attempt"] == b"%d" % attempt
+        assert headers["retry-original-offset"] == b"41"
+        failed = retried(failed, Place(RETRY, 0, attempt))
+
+
+def test_headers_do_not_grow_from_retry_to_retry() -> None:
+    failed = retried(record(headers=[("a", b"1")]), Place(RETRY, 0, 0))
+    again = retried(failed, Place(RETRY, 0, 1))
+    assert [name for name, _ in again.headers] == [name for name, _ in failed.headers]
+
+
+def test_stamps_of_the_last_delivery_are_not_sent_in_again() -> None:
+    failed = retried(record(), Place(RETRY, 0, 0))
+    assert request_headers(failed).keys() & {"timer-origin", "timer-due"} == set()
+
+
+def test_what_another_group_says_of_retries_is_not_believed() -> None:
+    story: WireHeaders = [("retry-attempt", b"9"), ("retry-original-topic", b"elsewhere")]
+    failed = record(headers=story)
+    assert (failed.attempt, failed.original) == (0, PLACE)
+    assert request_headers(failed)["retry-original-topic"] == b"orders"
+
+
+@pytest.mark.parametrize("raw", [b"", b"-1", b"many", None, b"1" * 30, "²".encode()])
+def test_an_unreadable_count_in_the_retry_topic_begins_at_nought(raw: bytes | None) -> None:
+    failed = record(Place(RETRY, 1, 7), [("retry-attempt", raw), ("retry-original-topic", b"x")])
+    assert failed.attempt == 0
+    assert failed.original == Place(RETRY, 1, 7)
+
+
+def test_a_dead_letter_asks_for_the_last_attempt_and_gives_the_reason() -> None:
+    headers = request_headers(replace(record(), attempt=3), DeadLetter("no such customer"))
+    assert headers["timer-attempt"] == b"16"
+    assert headers["retry-attempt"] == b"4"
+    assert headers["retry-exception"] == b"no such customer"
+
+
+def test_a_retry_topic_of_another_name_is_the_target_until_the_end() -> None:
+    assert request_headers(record(), target="again")["timer-topic"] == b"again"
+    over = replace(record(), attempt=16)
+    assert "timer-topic" not in request_headers(over, target="again")
+    assert "timer-topic" not in request_headers(record(), DeadLetter("x"), target="again")
+
+
+def test_a_long_exception_is_cut_and_odd_text_is_written_somehow() -> None:
+    headers = request_headers(record(), ValueError("x" * 5_000))
+    assert len(headers["retry-exception"] or b"") == LONGEST_EXCEPTION
+    assert request_headers(record(), ValueError("\ud800"))["retry-exception"] is not None
+
+
+def test_the_last_of_a_repeated_header_counts() -> None:
+    assert record(headers=[("a", b"1"), ("a", b"2")]).header("a") == b"2"
+    assert record().header("a") is None

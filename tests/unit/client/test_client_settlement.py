@@ -1,0 +1,177 @@
+"""Storing retry requests and committing offsets: in the right order, whatever fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from proxy.client.backlog import Backlog
+from proxy.client.errors import (
+    NotStored,
+    ProducerFenced,
+    RetryNotStored,
+    TransactionFailed,
+    TransactionInDoubt,
+)
+from proxy.client.receipt import Receipt
+from proxy.client.received import Place
+from proxy.client.request import Request
+from proxy.client.settlement import AtLeastOnce, ExactlyOnce, GroupMoved
+
+MOVED = KafkaError.REBALANCE_IN_PROGRESS
+AWAY = KafkaError._MSG_TIMED_OUT
+
+
+class World:
+    """A consumer, a writer and its transactions that note what is asked of them, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.refuses: dict[bytes | None, int] = {}
+        self.commit_fails = 0
+        self.transaction_fails: TransactionFailed | None = None
+
+    def write(self, request: Request) -> Future[Receipt]:
+        self.done.append(f"write {(request.value or b'').decode()}")
+        future: Future[Receipt] = Future()
+        if code := self.refuses.get(request.value):
+            future.set_exception(NotStored(KafkaError(code), "ingress"))
+        else:
+            future.set_result(Receipt("ingress", 0, 0, 0))
+        return future
+
+    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+        assert not asynchronous
+        self.done += [f"commit {place.partition}:{place.offset}" for place in offsets]
+        if self.commit_fails:
+            raise KafkaException(KafkaError(self.commit_fails))
+
+    def consumer_group_metadata(self) -> object:
+        return "metadata"
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.done.append("begin")
+        yield
+        if self.transaction_fails:
+            self.done.append("abort")
+            raise self.transaction_fails
+        self.done.append("end")
+
+    def add_offsets(self, offsets: Sequence[TopicPartition], metadata: object) -> None:
+        assert metadata == "metadata"
+        self.done += [f"offset {place.partition}:{place.offset}" for place in offsets]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def backlog(*failed: int) -> Backlog:
+    """Offsets 0 to 4 of one partition, some of which failed."""
+    made = Backlog()
+    for offset in range(5):
+        place = Place("orders", 0, offset)
+        if offset in failed:
+            made.failed(place, Request(None, b"%d" % offset, []))
+        else:
+            made.handled(place)
+    return made
+
+
+def at_least_once(world: World) -> AtLeastOnce:
+    return AtLeastOnce(cast(Any, world), cast(Any, world))
+
+
+def exactly_once(world: World) -> ExactlyOnce:
+    return ExactlyOnce(cast(Any, world), cast(Any, world), cast(Any, world))
+
+
+def test_requests_are_stored_before_the_offsets_are_committed(world: World) -> None:
+    left = backlog(1, 3)
+    at_least_once(world).settle(left)
+    assert world.done == ["write 1", "write 3", "commit 0:5"]
+    assert not left
+
+
+def test_offsets_stop_before_the_first_record_that_is_not_stored(world: World) -> None:
+    world.refuses = {b"3": AWAY}
+    with pytest.raises(RetryNotStored, match=r"1 failed records .* first orders/0/3"):
+        at_least_once(world).settle(backlog(1, 3))
+    assert world.done == ["write 1", "write 3", "commit 0:3"]
+
+
+def test_when_the_first_record_is_not_stored_nothing_is_committed(world: World) -> None:
+    world.refuses = {b"0": AWAY}
+    with pytest.raises(RetryNotStored):
+        at_least_once(world).settle(backlog(0, 4))
+    assert world.done == ["write 0", "write 4"]
+
+
+def test_a_failing_commit_does_not_hide_what_was_not_stored(world: World) -> None:
+    world.refuses, world.commit_fails = {b"3": AWAY}, MOVED
+    with pytest.raises(RetryNotStored):
+        at_least_once(world).settle(backlog(3))
+
+
+def test_after_a_rebalance_the_offsets_are_tried_again_but_no_request_twice(world: World) -> None:
+    left = backlog(1)
+    world.commit_fails = MOVED
+    with pytest.raises(GroupMoved):
+        at_least_once(world).settle(left)
+    world.commit_fails = 0
+    at_least_once(world).settle(left)
+    assert world.done == ["write 1", "commit 0:5", "commit 0:5"]
+
+
+def test_a_commit_that_is_refused_for_good_is_raised(world: World) -> None:
+    world.commit_fails = KafkaError.GROUP_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaException):
+        at_least_once(world).settle(backlog())
+
+
+def test_requests_and_offsets_share_one_transaction(world: World) -> None:
+    left = backlog(1, 3)
+    exactly_once(world).settle(left)
+    assert world.done == ["begin", "write 1", "write 3", "offset 0:5", "end"]
+    assert not left
+
+
+def test_without_a_request_no_transaction_is_needed(world: World) -> None:
+    left = backlog()
+    exactly_once(world).settle(left)
+    assert world.done == ["commit 0:5"]
+    assert not left
+
+
+def test_after_a_rebalance_the_whole_transaction_is_made_again(world: World) -> None:
+    left = backlog(1)
+    world.transaction_fails = TransactionFailed(KafkaError(MOVED), "the offsets were not taken")
+    with pytest.raises(GroupMoved):
+        exactly_once(world).settle(left)
+    world.transaction_fails = None
+    exactly_once(world).settle(left)
+    once = ["begin", "write 1", "offset 0:5"]
+    assert world.done == [*once, "abort", *once, "end"]
+
+
+def test_an_aborted_transaction_ends_the_consumer_with_nothing_committed(world: World) -> None:
+    world.transaction_fails = TransactionFailed(KafkaError(AWAY), "not committed")
+    with pytest.raises(RetryNotStored, match="2 failed records"):
+        exactly_once(world).settle(backlog(1, 3))
+    assert "end" not in world.done
+
+
+@pytest.mark.parametrize("kind", [TransactionInDoubt, ProducerFenced])
+def test_doubt_and_fencing_are_told_as_they_are(
+    world: World, kind: type[TransactionFailed]
+) -> None:
+    world.transaction_fails = kind(KafkaError(AWAY), "not committed")
+    with pytest.raises(kind):
+        exactly_once(world).settle(backlog(1))

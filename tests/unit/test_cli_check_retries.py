@@ -1,0 +1,68 @@
+"""`check` finds retry settings with which what fails would not be tried again."""
+
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from proxy.cli.broker_answers import Refused
+from proxy.cli.check_retries import group_topic_findings, group_topics, retry_settings_findings
+from proxy.cli.check_settings import settings_findings
+from proxy.cli.findings import Finding, Verdict
+from proxy.settings import Settings
+
+MISSING = Refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+HIDDEN = Refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+def settings(**values: Any) -> Settings:
+    return Settings.model_validate(values)
+
+
+def found(**values: Any) -> list[Finding]:
+    return list(retry_settings_findings(settings(**values)))
+
+
+def test_the_defaults_give_nothing_to_do() -> None:
+    assert found() == []
+
+
+def test_a_first_level_beyond_the_table_is_advised_against() -> None:
+    (finding,) = found(retry={"first_level": 30})
+    assert finding.verdict is Verdict.ADVICE
+    assert "Each retry waits 2 h" in finding.remedy
+
+
+def test_one_prefix_for_both_would_retry_for_ever() -> None:
+    (finding,) = found(topics={"retry_prefix": "again.", "dlq_prefix": "again."})
+    assert finding.verdict is Verdict.WARN
+
+
+def test_a_prefix_that_makes_no_topic_name_is_a_stop() -> None:
+    findings = found(topics={"retry_prefix": "retry/"})
+    assert [finding.verdict for finding in findings] == [Verdict.STOP]
+
+
+def test_a_prefix_that_is_denied_is_warned_of() -> None:
+    (finding,) = found(targets={"deny": ["retry.*"]})
+    assert finding.verdict is Verdict.WARN
+    assert "targets.deny" in finding.found
+
+
+def test_topics_of_named_groups_must_be_there_where_the_proxy_makes_none() -> None:
+    groups = {"groups": {"slow": {"first_level": 5}}}
+    by_hand = settings(retry=groups, topics={"create": False})
+    assert group_topics(by_hand) == ["retry.slow", "dlq.slow"]
+    described = {"retry.slow": MISSING, "dlq.slow": HIDDEN}
+    findings = list(group_topic_findings(by_hand, described))
+    assert ["does not exist" in findings[0].found, "see it" in findings[1].found] == [True, True]
+    assert len(list(group_topic_findings(settings(retry=groups), described))) == 1
+
+
+def test_etf1_s_deletions_are_pointed_out() -> None:
+    findings = [
+        one
+        for one in settings_findings(settings(header_aliases=["etf1", "nats"]))
+        if one.subject == "header_aliases"
+    ]
+    assert [one.verdict for one in findings] == [Verdict.OK, Verdict.ADVICE]
+    assert "etf1, nats" in findings[0].found

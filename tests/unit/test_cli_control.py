@@ -1,0 +1,47 @@
+"""`cancel`, `commit` and `rollback` tell from the outcomes what became of what they asked."""
+
+from typing import Any
+
+import pytest
+
+from proxy.cli.answers import Answer, find_answer
+from proxy.cli.outcome_records import read_outcome
+
+ORIGIN = "timer.ingress/2/17"
+CANCELLED = {"origin": "timer.ingress/2/5", "outcome": "cancelled", "due": 7, "id": "o1"}
+APPLIED = {"origin": ORIGIN, "outcome": "applied", "due": None, "id": "o1", "detail": ""}
+
+
+def answer(*said: dict[str, Any]) -> Answer:
+    return find_answer(iter(said), ORIGIN, "o1")
+
+
+def test_the_answer_is_the_outcome_of_the_control_record_itself() -> None:
+    others = {**APPLIED, "origin": "timer.ingress/2/16", "outcome": "missed"}
+    assert answer(others, APPLIED).outcome == "applied"
+    assert answer(APPLIED).exit_code == 0
+
+
+def test_what_was_cancelled_is_told_with_the_answer() -> None:
+    assert answer(CANCELLED, APPLIED).ended == CANCELLED
+
+
+def test_the_same_id_in_another_partition_is_another_record() -> None:
+    elsewhere = {**CANCELLED, "origin": "timer.ingress/1/5"}
+    assert answer(elsewhere, APPLIED).ended is None
+
+
+@pytest.mark.parametrize("outcome", ["missed", "dead-lettered"])
+def test_only_an_applied_request_is_a_success(outcome: str) -> None:
+    found = answer({**APPLIED, "outcome": outcome, "detail": "why"})
+    assert (found.outcome, found.detail, found.exit_code) == (outcome, "why", 1)
+
+
+def test_no_answer_is_no_success() -> None:
+    assert answer(CANCELLED) == Answer(ORIGIN)
+    assert answer().exit_code == 1
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"7", b"[]", b'{"origin": "x"}'])
+def test_what_is_no_outcome_is_passed_over(value: bytes | None) -> None:
+    assert read_outcome(value) is None

@@ -1,0 +1,68 @@
+"""The demo's plan is consistent, and its table readable."""
+
+from collections import Counter
+
+import pytest
+
+from proxy.cli.demo import COLUMNS, row, summary
+from proxy.cli.demo_judge import Verdict
+from proxy.cli.demo_plan import Step, plain_plan
+from proxy.cli.demo_stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
+from proxy.policy_of import policy_of
+from proxy.rejection import REASONS
+from proxy.settings import Settings
+from proxy.settings_sources import load_settings
+
+OUTCOMES = {
+    *("cancelled", "replaced", "dead-lettered", "rolled", "requeued", "rolled-back", "expired"),
+    *("applied", "missed"),
+}
+PLAN = [*plain_plan(Settings(), 1_000_000, seed=1), *story_plan()]
+
+
+def test_the_plan_names_each_record_once_and_only_reasons_and_outcomes_that_exist() -> None:
+    assert len({wanted.ident for wanted in PLAN}) == len(PLAN) >= 100
+    assert {wanted.reason for wanted in PLAN} - {None} <= set(REASONS)
+    assert {end for wanted in PLAN for end in wanted.ends} == OUTCOMES
+
+
+def test_what_is_sent_after_a_record_is_sent_in_a_later_step() -> None:
+    steps = {wanted.ident: wanted.step for wanted in PLAN}
+    later = [wanted for wanted in PLAN if wanted.after is not None]
+    assert later
+    assert all(steps[wanted.after or ""] < wanted.step for wanted in later)
+    assert set(steps.values()) == set(Step)
+
+
+def test_only_the_record_that_is_to_be_rewritten_waits_so_long() -> None:
+    long = [wanted.group for wanted in PLAN if wanted.delay_ms >= ROLL_AFTER_S * 1_000]
+    assert long == ["rewritten"]
+
+
+def test_the_settings_of_the_demo_s_proxy_ask_at_the_times_the_judge_expects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, text in ENVIRONMENT.items():
+        monkeypatch.setenv(name, text)
+    settings = load_settings(None)
+    asked = settings.transactions
+    times = [asked.immunity_ms + n * asked.check_interval_ms for n in range(asked.max_checks)]
+    assert tuple(times) == CHECKS_MS
+    policy = policy_of(settings, None)
+    assert policy.roll_after_ms == ROLL_AFTER_S * 1_000
+    assert policy.retry_of("demo-group").delays_ms[0] == 10_000
+    assert policy.retry_of("demo-group").max_attempts == 16
+    assert policy.retry_of("").max_attempts == 3
+
+
+def test_a_row_says_what_was_found_and_what_was_wrong() -> None:
+    verdict = Verdict(sent=2, arrived=1, ended=Counter(cancelled=1, applied=2), lateness_ms=[3, 8])
+    shown = row("cancelled", verdict)
+    assert len(shown) == len(COLUMNS)
+    assert shown == ["cancelled", "2", "1", "cancelled, 2 applied", "6 / 8 ms", "yes"]
+    assert row("x", Verdict(missing=1, early=2))[-1] == "1 missing, 2 early"
+
+
+def test_the_summary_keeps_its_keys() -> None:
+    keys = {"held", "sent", "arrived", "missing", "twice", "early", "altered", "lateness_ms"}
+    assert keys <= summary({}, Verdict()).keys()
