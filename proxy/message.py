@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from proxy.body import Delivery, Headers
-from proxy.headers import ERROR, ERROR_DETAIL, ID, INGRESS_KEY, ORIGIN, UNREADABLE
+from proxy.headers import ERROR, ERROR_DETAIL, ID, INGRESS_KEY, KEY, ORIGIN, UNREADABLE
 from proxy.rejection import Rejection
 
 
@@ -50,9 +50,12 @@ def dead_entry(delivery: Delivery, reason: Rejection) -> DeadLetter:
 
 def as_ingested(delivery: Delivery) -> tuple[bytes | None, Headers]:
     """Key and headers that the record had in the ingress."""
-    own_key = [raw for name, raw in delivery.headers if name == INGRESS_KEY]
-    kept = [header for header in delivery.headers if header[0] != INGRESS_KEY]
-    return (own_key[-1] if own_key else delivery.key), kept
+    names = [name for name, _ in delivery.headers]
+    if KEY not in names:
+        return delivery.key, delivery.headers
+    place = len(names) - 1 - names[::-1].index(INGRESS_KEY)
+    kept = [*delivery.headers[:place], *delivery.headers[place + 1 :]]
+    return delivery.headers[place][1], kept
 
 
 def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:

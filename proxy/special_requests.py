@@ -23,6 +23,7 @@ from proxy.headers import (
     FIRST_ORIGIN,
     HOP_FROM,
     HOP_NOT_BEFORE,
+    HOPS,
     ID,
     INGRESS_KEY,
     KEY,
@@ -85,7 +86,7 @@ class SpecialRequests:
             if CANCEL in asked:
                 return Cancel(_ident(CANCEL, asked[CANCEL]))
             ident = _ident(ID, asked[ID]) if ID in asked else None
-            hop_from = _number(asked, HOP_FROM)
+            hop_from = _hop_from(asked, asking.offset)
         except _Refused as refused:
             return refused.rejection
         try:
@@ -106,8 +107,7 @@ class SpecialRequests:
         asked, headers, key, value, timestamp_ms, offset = asking
         target, due_ms = self._where(asked, timestamp_ms)
         partition = _kept(read_partition(asked[PARTITION])) if PARTITION in asked else BY_KEY
-        not_before_ms = _number(asked, HOP_NOT_BEFORE)
-        wanted_ms = due_ms if not_before_ms is None else max(due_ms, not_before_ms)
+        wanted_ms = max(due_ms, self._not_before_ms(asked, timestamp_ms))
         fires_ms = fires_at_ms(self._policy, wanted_ms, timestamp_ms)
         if KEY in asked:
             headers = [*headers, (INGRESS_KEY, key)]
@@ -118,6 +118,12 @@ class SpecialRequests:
             target = marked(target)
         entry = fires_ms, offset, target, self._pack(content)
         return Known(entry, ident, hop_from, due_ms, fires_ms < wanted_ms)
+
+    def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
+        """No record waits longer than max_delay for its next attempt, whatever it says."""
+        if HOP_NOT_BEFORE not in asked:
+            return 0
+        return min(_number(asked, HOP_NOT_BEFORE), timestamp_ms + self._policy.max_delay_ms)
 
     def _where(self, asked: Asked, timestamp_ms: int) -> tuple[str, int]:
         """The target and the due."""
@@ -235,9 +241,20 @@ def _decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) -> D
     return Decision(_needed(ident, raw), raw.decode(), hop_from)
 
 
-def _number(asked: Asked, name: str) -> int | None:
-    if name not in asked:
+def _hop_from(asked: Asked, offset: int) -> int | None:
+    """The entry that the record goes on from: as the proxy writes it, or not at all."""
+    given = [name for name in HOPS if name in asked]
+    if not given:
         return None
+    numbers = {name: _number(asked, name) for name in given}
+    is_whole = FIRST_ORIGIN in asked or asked.get(TRANSACTION) == EXPIRE
+    if is_whole and numbers.get(HOP_FROM, offset) < offset:
+        return numbers[HOP_FROM]
+    why = f"{' and '.join(sorted(given))}: only the proxy itself writes these, and not so"
+    raise _Refused(Rejection("hop-bad", why))
+
+
+def _number(asked: Asked, name: str) -> int:
     raw = asked[name]
     if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
         return int(raw)

@@ -11,6 +11,7 @@ import pytest
 
 from proxy.embedded import EmbeddedBroker
 from tests.conftest import StartBroker
+from tests.support.asked import Rules, levels_ms
 from tests.support.installation import Installation
 from tests.support.load import Load
 from tests.support.records import Outgoing
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 BEFORE_S, OUTAGE_S, AFTER_S = 2, 8, 1
 """The outage outlasts the session and the transaction of the proxy, 6 s each."""
+RETRIED = 50
 IDLE_OUTAGE_S = 2
 """The proxy keeps its place in the group."""
 
@@ -80,6 +82,26 @@ def test_proxy_that_was_idle_while_the_broker_was_away_goes_on(
     time.sleep(IDLE_OUTAGE_S)
     broker.start()
     assert installation.judge(120).counts == {"delivered": 100}
+
+
+def test_records_that_are_tried_again_outlive_an_outage(
+    broker: EmbeddedBroker, installation: Installation
+) -> None:
+    """Their topic is made once the broker is back; they still know where they began."""
+    topic, kafka = f"{installation.name}.late", installation.kafka()
+    levels = " ".join(["400ms"] * 4 + ["2s"] * 11)
+    proxy = installation.proxy(levels=levels, retry={"first_level": 1}, kafka=kafka)
+    proxy.start_ready()
+    asking = [("timer-topic", topic.encode())]
+    installation.send(Outgoing(b"%d" % number, b"value", asking) for number in range(RETRIED))
+    installation.await_ends(RETRIED)
+    broker.kill()
+    time.sleep(IDLE_OUTAGE_S)
+    broker.start()
+    installation.named_target(topic)
+    ends = installation.judge(120, Rules(levels_ms=levels_ms(levels)))
+    assert ends.counts["delivered"] == RETRIED
+    assert set(ends.counts) == {"delivered", "requeued"}
 
 
 @pytest.mark.soak

@@ -46,6 +46,8 @@ RULES = Rules(
     check_interval_ms=POLICY.check_interval_ms,
     max_checks=POLICY.max_checks,
 )
+LEAST_ROLL_MS = 2 * POLICY.immunity_ms
+"""With less, half messages would have to be decided sooner, which the judge does not know."""
 COMMITS = (None, AtOnce(), WhenAsked())
 """Each turn ends with its transaction, or the next one confirms it: committed long since, or just
 then."""
@@ -102,7 +104,7 @@ faults = st.one_of(
             {},
             optional={
                 "max_delay_ms": st.integers(POLICY.immunity_ms, 60),
-                "roll_after_ms": st.one_of(st.none(), st.integers(2 * POLICY.immunity_ms, 30)),
+                "roll_after_ms": st.one_of(st.none(), st.integers(LEAST_ROLL_MS, 30)),
                 "retry_max_attempts": st.integers(1, 4),
             },
         ),

@@ -36,6 +36,8 @@ class Rules:
     immunity_ms: int = 6_000
     check_interval_ms: int = 30_000
     max_checks: int = 15
+    retry_prefix: str = "retry."
+    dlq_prefix: str = "dlq."
 
     def retry_delay_ms(self, group: str, attempt: int) -> int:
         """RocketMQ's rule: level 3 + n, or the group's own delays; the last for all beyond."""
@@ -90,9 +92,9 @@ def asked_topic(record: Incoming, rules: Rules) -> str:
     """Where the record is to be delivered."""
     group, attempt = _failed(record)
     if group is not None and rules.is_exhausted(group, attempt):
-        return f"dlq.{group}"
+        return rules.dlq_prefix + group
     named = record.header("timer-topic")
-    return f"retry.{group}" if named is None else named.decode()
+    return f"{rules.retry_prefix}{group}" if named is None else named.decode()
 
 
 def asked_key(record: Incoming) -> bytes | None:

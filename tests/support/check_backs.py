@@ -48,18 +48,16 @@ def _wrong(placed: Placed, check: int, halves: list[Incoming], rules: Rules) -> 
 
 
 def _expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
-    """By when the proxy asked for it in the ingress: the clock of who reads that may be behind."""
-    for place, request in ends.ingress.items():
-        if request.header("timer-transaction") != b"expire":
+    """By the proxy's own request: another machine, its clock behind, may serve that."""
+    for place, record in ends.ingress.items():
+        if record.header("timer-transaction") != b"expire":
             continue
-        partition = place.rpartition("/")[0]
-        origin = f"{partition}/{(request.header('timer-hop-from') or b'').decode()}"
-        sent = ends.ingress.get(origin)
-        if sent is None or sent.header("timer-transaction") != b"prepare":
-            continue
-        expires_ms = rules.check_ms(sent, rules.max_checks + 1)
-        if request.timestamp_ms < expires_ms:
-            yield f"{origin} expired {expires_ms - request.timestamp_ms} ms early"
+        half = f"{place.rpartition('/')[0]}/{int(record.header('timer-hop-from') or b'-1')}"
+        prepare = ends.ingress.get(half)
+        if prepare is None or prepare.header("timer-transaction") != b"prepare":
+            yield f"{place} ends {half}, which is no half message"
+        elif record.timestamp_ms < rules.check_ms(prepare, rules.max_checks + 1):
+            yield f"{place} ends {half} before its time"
 
 
 def _question(topic: str, record: Incoming, key: bytes | None) -> Question:

@@ -1,0 +1,157 @@
+"""Targets that do not take what is due: tried again, mended, given up; and nobody else waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from proxy.embedded import EmbeddedBroker
+from tests.support.asked import Rules, levels_ms
+from tests.support.installation import Installation
+from tests.support.records import Incoming
+from tests.support.story import Story
+
+pytestmark = pytest.mark.integration
+
+ASKING = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+LEVELS = " ".join(["50ms"] * 3 + ["200ms"] * 2 + ["700ms"] * 8 + ["1s"] * 2)
+"""Sixteen attempts in eight and a half seconds: longer than the proxy takes a missing topic for
+missing without asking again."""
+ATTEMPTS = 16
+SMALL_BYTES = 2_000
+GOOD, GOOD_LATE_MS = 60, 1_500
+TIMEOUT_S = 30
+
+
+class Failures(Story):
+    """A story with targets that are missing, denied, too small, and well."""
+
+    def __init__(self, installation: Installation) -> None:
+        rules = Rules(levels_ms=levels_ms(LEVELS))
+        settings = {"levels": LEVELS, "retry": {"first_level": 1}}
+        super().__init__(installation, rules, **settings)
+        self.good, self.denied = installation.target("good"), installation.target("denied")
+        self.allowed_later = installation.target("allowed-later")
+        self.small = installation.target("small", config={"max.message.bytes": str(SMALL_BYTES)})
+        self.made_later = f"{installation.name}.made-later"
+        self.nowhere = f"{installation.name}.nowhere"
+
+    def ask_all(self) -> None:
+        """Records that fail, with good ones around them."""
+        self.tell("missing", topic=self.nowhere, delay="100ms", id="missing")
+        self.tell("cancelled", topic=self.nowhere, id="cancelled")
+        self.tell("replaced", topic=self.nowhere, id="replaced")
+        self.tell("half", topic=self.made_later, id="half", transaction="prepare")
+        self.tell("commit", id="half", transaction="commit")
+        for number in range(GOOD):
+            self.tell("good", topic=self.good, delay=f"{100 * number}ms")
+            if number % 20 == 0:
+                self.tell("denied", topic=self.denied)
+                self.tell("allowed later", topic=self.allowed_later)
+                self.tell("made later", topic=self.made_later, delay="200ms", key="k")
+                self._tell_large()
+        self.send()
+
+    def _tell_large(self) -> None:
+        large = self.record("too large", {"topic": self.small})
+        self.tell_record(replace(large, value=bytes(2 * SMALL_BYTES)))
+
+    def mend(self) -> None:
+        """What an operator does about it, some of it too late."""
+        self.installation.named_target(self.made_later)
+        _rule(self.installation.bootstrap, self.allowed_later, AclOperation.WRITE)
+        self.tell("cancel", cancel="cancelled")
+        self.tell("successor", topic=self.good, id="replaced")
+        self.send()
+
+
+def _rule(bootstrap: str, topic: str, operation: AclOperation) -> None:
+    """Once a topic has a rule, what no rule allows is refused."""
+    pattern = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+    rule = AclBinding(*pattern, "User:ANONYMOUS", "*", operation, AclPermissionType.ALLOW)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_acls([rule])[rule].result(TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failures]:
+    """All of it, on a broker that asks for rights."""
+    folder = tmp_path_factory.mktemp("failures")
+    with EmbeddedBroker(folder / "broker", overrides=ASKING) as broker:
+        installation = Installation(broker.bootstrap_servers, folder)
+        told = Failures(installation)
+        try:
+            for topic in (told.denied, told.allowed_later):
+                _rule(installation.bootstrap, topic, AclOperation.READ)
+            told.proxy.start_ready()
+            told.ask_all()
+            installation.await_ends(20)
+            told.mend()
+            told.end()
+            yield told
+        finally:
+            installation.close()
+
+
+def _lateness_ms(record: Incoming) -> int:
+    return record.timestamp_ms - int(record.header("timer-due") or b"0")
+
+
+def test_record_for_a_missing_topic_ends_after_sixteen_attempts(failures: Failures) -> None:
+    """Each attempt is told; what was asked for stays as it was."""
+    assert failures.said("missing") == ["requeued"] * (ATTEMPTS - 1) + ["dead-lettered"]
+    assert failures.reasons("missing") == ["target-unknown"]
+    for attempt, detail in enumerate(failures.details("missing")[:-1], 1):
+        assert detail.startswith("target-unknown: ")
+        assert detail.endswith(f"attempt {attempt} of {ATTEMPTS}")
+
+
+def test_record_for_a_topic_that_may_not_be_written_to_is_tried_as_often(
+    failures: Failures,
+) -> None:
+    said = failures.said("denied")
+    assert said.count("requeued") == 3 * (ATTEMPTS - 1)
+    assert said.count("dead-lettered") == 3
+    assert failures.reasons("denied") == ["not-authorised"] * 3
+
+
+@pytest.mark.parametrize("name", ["made later", "allowed later", "half"])
+def test_topic_that_was_mended_in_time_gets_its_records_by_a_retry(
+    failures: Failures, name: str
+) -> None:
+    said = failures.said(name)
+    assert set(said) == {"requeued", "delivered"}
+    first = next(iter(failures.records(name)))
+    origins = [r.header("timer-first-origin") for r in failures.delivered(name)]
+    assert first.encode() in origins
+    assert said.count("delivered") == len(set(origins)) == (1 if name == "half" else 3)
+
+
+def test_record_too_large_for_its_topic_is_not_tried_again(failures: Failures) -> None:
+    assert failures.reasons("too large") == ["too-large"] * 3
+    assert failures.said("too large") == ["dead-lettered"] * 3
+
+
+def test_record_that_is_tried_again_can_be_cancelled_and_replaced(failures: Failures) -> None:
+    assert failures.said("cancelled")[-1] == "cancelled"
+    assert failures.said("replaced")[-1] == "replaced"
+    assert failures.said("successor") == ["delivered"]
+
+
+def test_nothing_behind_what_fails_is_held_up(failures: Failures) -> None:
+    late_ms = [_lateness_ms(record) for record in failures.delivered("good")]
+    assert len(late_ms) == GOOD
+    assert max(late_ms) < GOOD_LATE_MS
