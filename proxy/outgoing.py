@@ -53,6 +53,11 @@ class Note(NamedTuple):
     headers: Headers
 
 
+def told_at(origin: str, note: Note) -> tuple[str, int]:
+    """The place of a note among `Lessons`: its refusal says nothing of the record it is about."""
+    return f"{origin}{note.topic}", note.offset
+
+
 @dataclass(slots=True)
 class Ends:
     """Records that end otherwise than by an entry's firing, and what is said of them."""

@@ -11,9 +11,9 @@ from proxy.body import Content, Delivery, Headers, unpacked
 from proxy.careful_sender import CarefulSender
 from proxy.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
 from proxy.hops import outcome_of, successor
-from proxy.lessons import Lessons, batch_bytes
+from proxy.lessons import Lessons, Place, batch_bytes
 from proxy.message import DeadLetter, dead_letter_headers
-from proxy.outgoing import Batch, Note, Opened, Outcome
+from proxy.outgoing import Batch, Note, Opened, Outcome, told_at
 from proxy.targets import Rules
 from storage.store import Entry
 
@@ -69,9 +69,9 @@ class Sending:
                     entry.partition,
                     stamped(origin, entry),
                 )
-            for note in _notes(batch):
+            for place, note in _placed_notes(batch):
                 careful.send(
-                    (origin, note.offset),
+                    place,
                     note.topic,
                     note.value,
                     note.key,
@@ -116,7 +116,7 @@ class Sending:
             self._produce(entry.target, entry.value, entry.key, entry.partition, headers=said)
 
     def _tell(self, batch: Batch | Opened) -> None:
-        for note in _notes(batch):
+        for _place, note in _placed_notes(batch):
             self._produce(note.topic, note.value, note.key, note.partition, headers=note.headers)
         self._say(batch.origin, [*batch.outcomes, *map(outcome_of, batch.hops)])
 
@@ -170,11 +170,12 @@ def _contents(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Content]]:
         yield from zip(part, unpacked(part), strict=True)
 
 
-def _notes(batch: Batch | Opened) -> Iterator[Note]:
-    """Everything written beside deliveries and dead letters."""
-    yield from batch.notes
+def _placed_notes(batch: Batch | Opened) -> Iterator[tuple[Place, Note]]:
+    """Everything written beside deliveries and dead letters, and whose refusal it would be."""
+    for note in batch.notes:
+        yield told_at(batch.origin, note), note
     for hop in batch.hops:
-        yield successor(batch.origin, hop)
+        yield (batch.origin, hop.delivery.offset), successor(batch.origin, hop)
 
 
 def _buried(letter: DeadLetter) -> Outcome:

@@ -16,7 +16,7 @@ from proxy.headers import HOP_ATTEMPT
 from proxy.hops import failures
 from proxy.lessons import Lessons, Place
 from proxy.message import DeadLetter, dead_entry
-from proxy.outgoing import Batch, Hop, Note, Opened, Outcome
+from proxy.outgoing import Batch, Hop, Note, Opened, Outcome, told_at
 from proxy.policy import RetryGroup
 from proxy.rejection import Rejection
 from proxy.release_control import ReleaseControl, Verdict
@@ -117,10 +117,14 @@ class Settling:
         )
 
     def _can_be_told(self, origin: str, note: Note) -> bool:
-        """A check-back that cannot be written is left out: the next one follows."""
-        refused = self._lessons.refused.get((origin, note.offset))
-        is_own = origin.startswith(f"{note.topic}/")
-        if refused is None and (is_own or self._targets.partitions.get(note.topic, NONE) != NONE):
+        """A check-back that cannot be written is left out: the next one follows.
+
+        What the proxy writes to its own ingress is not: nothing follows that.
+        """
+        refused = self._lessons.refused.get(told_at(origin, note))
+        if origin.startswith(f"{note.topic}/"):
+            return True
+        if refused is None and self._targets.partitions.get(note.topic, NONE) != NONE:
             return True
         why = refused or self._targets.refusal_of(note.topic)
         log.warning("check-back not written", topic=note.topic, why=why.detail if why else "")
