@@ -101,7 +101,7 @@ def _not_conserved(ends: Ends) -> Iterator[str]:
     for origin in {*ends.outcomes, *ends.dead_letters}:
         found_letters = len(ends.dead_letters.get(origin, ()))
         if found_letters != sum(map(_is_buried, ends.outcomes.get(origin, ()))):
-            outcomes = [o["outcome"] for o in ends.outcomes.get(origin, ())]
+            outcomes = [str(o["outcome"]) for o in ends.outcomes.get(origin, ())]
             yield f"{origin}: outcomes {outcomes}, {found_letters} dead letters"
 
 
