@@ -50,7 +50,7 @@ def _wrong(placed: Placed, check: int, halves: list[Incoming], rules: Rules) -> 
 def _expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
     """By the proxy's own request: another machine, its clock behind, may serve that."""
     for place, record in ends.ingress.items():
-        if record.header("timer-transaction") != b"expire":
+        if record.header("timer-transaction") != b"expire" or place in ends.dead_letters:
             continue
         half = f"{place.rpartition('/')[0]}/{int(record.header('timer-hop-from') or b'-1')}"
         prepare = ends.ingress.get(half)
