@@ -101,10 +101,11 @@ def _not_conserved(ends: Ends) -> Iterator[str]:
     for origin in {*ends.outcomes, *ends.dead_letters}:
         found_letters = len(ends.dead_letters.get(origin, ()))
         if found_letters != sum(map(_is_buried, ends.outcomes.get(origin, ()))):
-            outcomes = [o["outcome"] for o in ends.outcomes.get(origin, ())]
+            outcomes = [str(o["outcome"]) for o in ends.outcomes.get(origin, ())]
             yield f"{origin}: outcomes {outcomes}, {found_letters} dead letters"
 
 
 def _is_buried(outcome: Outcome) -> bool:
     """Whether a dead letter goes with it: what `release.overdue` drops expires without one."""
-    return outcome["outcome"] in BURIED and DROPPED not in str(outcome["detail"])
+    is_dropped = outcome["outcome"] == "expired" and DROPPED in str(outcome["detail"])
+    return outcome["outcome"] in BURIED and not is_dropped
