@@ -43,6 +43,7 @@ BY_KEY: Final = -1
 """Partition of an entry that leaves the choice to the key."""
 LONGEST_ID_BYTES: Final = 256
 LONGEST_ATTEMPT_DIGITS: Final = 9
+LONGEST_HOP_MS: Final = 7 * 86_400_000
 DECISIONS: Final = {COMMIT, ROLLBACK, EXPIRE}
 
 T = TypeVar("T")
@@ -120,10 +121,11 @@ class SpecialRequests:
         return Known(entry, ident, hop_from, due_ms, fires_ms < wanted_ms)
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
-        """No record waits longer than max_delay for its next attempt, whatever it says."""
+        """No record waits longer than this for its next attempt, whatever it says."""
         if HOP_NOT_BEFORE not in asked:
             return 0
-        return min(_number(asked, HOP_NOT_BEFORE), timestamp_ms + self._policy.max_delay_ms)
+        longest_ms = max(self._policy.max_delay_ms, LONGEST_HOP_MS)
+        return min(_number(asked, HOP_NOT_BEFORE), timestamp_ms + longest_ms)
 
     def _where(self, asked: Asked, timestamp_ms: int) -> tuple[str, int]:
         """The target and the due."""
