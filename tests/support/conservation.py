@@ -107,4 +107,5 @@ def _not_conserved(ends: Ends) -> Iterator[str]:
 
 def _is_buried(outcome: Outcome) -> bool:
     """Whether a dead letter goes with it: what `release.overdue` drops expires without one."""
-    return outcome["outcome"] in BURIED and DROPPED not in str(outcome["detail"])
+    is_dropped = outcome["outcome"] == "expired" and DROPPED in str(outcome["detail"])
+    return outcome["outcome"] in BURIED and not is_dropped
