@@ -14,7 +14,7 @@ from tests.support.story import Story
 
 pytestmark = pytest.mark.integration
 
-IMMUNITY_MS, INTERVAL_MS, CHECKS = 500, 300, 3
+IMMUNITY_MS, INTERVAL_MS, CHECKS = 500, 800, 3
 SETTINGS = {
     "transactions": {
         "immunity": f"{IMMUNITY_MS}ms",
