@@ -54,11 +54,6 @@ class Prepare(NamedTuple):
     interval_ms: int
     max_checks: int
 
-    @property
-    def expires_ms(self) -> int:
-        """When nobody has decided it by then, it ends."""
-        return self.first_check_ms + self.max_checks * self.interval_ms
-
 
 class Decision(NamedTuple):
     """What becomes of a half message: `commit`, `rollback`, or the proxy's own `expire`."""

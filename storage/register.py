@@ -1,7 +1,7 @@
 """What a shard keeps of ids: which entry each one names, and which entries were taken back."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol, TypeAlias
 
 Key: TypeAlias = tuple[int, int]
@@ -105,11 +105,3 @@ class Register(Protocol):
     def close(self) -> None:
         """Release files; writes nothing, so that it equals a crash."""
         ...
-
-
-def lowered_by(links: Sequence[tuple[int, int]], floor: int) -> int:
-    """The highest floor at or below `floor` that lies in no (low, high] of `links`."""
-    for low, high in sorted(links, key=lambda link: -link[1]):
-        if low < floor <= high:
-            floor = low
-    return floor

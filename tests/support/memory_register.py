@@ -1,9 +1,9 @@
 """The simplest Register there is: dicts. Tests hold the real one against it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from storage.register import Key, Named, lowered_by
+from storage.register import Key, Named
 
 
 class MemoryRegister:
@@ -65,3 +65,11 @@ class MemoryRegister:
 
     def close(self) -> None:
         return None
+
+
+def lowered_by(links: Sequence[tuple[int, int]], floor: int) -> int:
+    """The highest floor at or below `floor` that lies in no (low, high] of `links`."""
+    for low, high in sorted(links, key=lambda link: -link[1]):
+        if low < floor <= high:
+            floor = low
+    return floor
