@@ -113,11 +113,11 @@ def test_group_that_makes_no_topic_name_is_refused(group: str | bytes) -> None:
         assert code(asked) == "target-illegal"
 
 
-def test_prepare_says_when_it_is_asked_about_and_when_it_expires() -> None:
+def test_prepare_says_when_and_how_often_it_is_asked_about() -> None:
     fate = read({"timer-id": "t", "timer-transaction": "prepare", "timer-check-topic": "checks"})
     assert isinstance(fate, Prepare)
     assert (fate.check_topic, fate.first_check_ms) == ("checks", NOW_MS + 6_000)
-    assert fate.expires_ms == NOW_MS + 6_000 + 15 * 30_000
+    assert (fate.interval_ms, fate.max_checks) == (30_000, 15)
 
 
 def test_prepare_may_ask_for_its_own_immunity_up_to_the_longest_delay() -> None:

@@ -22,9 +22,9 @@ from storage.ids.links import Links
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.opening import Committed
-from storage.register import Key, Named, Register, lowered_by
+from storage.register import Key, Named, Register
 from tests.property.storage.test_store_against_model import DyingFiles, Killed
-from tests.support.memory_register import MemoryRegister
+from tests.support.memory_register import MemoryRegister, lowered_by
 
 Change: TypeAlias = tuple[int, Callable[[Register], None]]
 """(offset, what it changes)."""
