@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple
 
 from proxy.entries import opened
 from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
@@ -25,7 +25,9 @@ EXPIRED = Rejection(
 )
 
 
-_ident = attrgetter("ident")
+MAY_WAIT: Final = frozenset({tuple, Known})
+
+_ident, _fires_ms = attrgetter("ident"), itemgetter(0)
 
 
 class Turn(NamedTuple):
@@ -64,9 +66,10 @@ class Admission:
     def admit(self, messages: Sequence[Message], turn: Turn) -> Admitted:
         """Take the first of `messages`, as long as one policy counts and there is room."""
         fates, is_replay = self._judged(messages, turn.committed)
+        if (waiting := self._all_wait(fates, turn)) is not None:
+            return Admitted(len(fates), waiting, waits_for_clock=False)
         watermark_ms, cursor = turn.mark
         self._entries, self._waits_for_clock = [], False
-        name_anew = self._identities.name_anew
         taken = len(fates)
         for number, fate in enumerate(fates):
             if type(fate) is tuple and (  # an Entry; mypy does not follow
@@ -74,8 +77,6 @@ class Admission:
                 or (fate[0] == watermark_ms and fate[1] > cursor)
             ):
                 self._entries.append(fate)  # type: ignore[arg-type]
-            elif type(fate) is Known and fate.entry[:2] > turn.mark and name_anew(fate):
-                self._entries.append(fate.entry)
             elif is_replay:
                 self._take(messages[number], fate, Ends(), turn)
             elif len(self.ends) >= turn.room or not self._take(
@@ -99,8 +100,24 @@ class Admission:
             for m in messages
         ]
         others = [f for f in fates if type(f) is not tuple and type(f) is not Rejection]
-        self._identities.look_up({ident for f in others if (ident := _ident(f)) is not None})
+        idents = set(map(_ident, others))
+        idents.discard(None)
+        self._identities.look_up(idents)
         return fates, is_replay
+
+    def _all_wait(self, fates: list[Fate], turn: Turn) -> list[Entry] | None:
+        """Their entries, if each is simply to wait: the usual case, done for all at once."""
+        kinds = set(map(type, fates))
+        if not kinds <= MAY_WAIT:
+            return None
+        known = [fate for fate in fates if type(fate) is Known] if Known in kinds else []
+        entries: list[Entry] = [
+            fate[0] if type(fate) is Known else fate  # type: ignore[misc]
+            for fate in fates
+        ]
+        if min(map(_fires_ms, entries)) <= turn.mark[0]:
+            return None
+        return entries if not known or self._identities.name_all(known) else None
 
     def _take(self, message: Message, fate: Fate, ends: Ends, turn: Turn) -> bool:
         """A record that does not simply pend; False when it must wait."""

@@ -6,8 +6,8 @@ ingested: what supersedes it meanwhile ends the successor as it arrives.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Final
 
 from proxy.fates import Known, Prepare, Stray
@@ -22,8 +22,7 @@ CANCELLED: Final = 4
 NEVER_MS: Final = 2**62
 """A half message fires when it is decided, whenever that is."""
 
-_named = partial(tuple.__new__, Named)
-"""As `Named(*fields)`, in half the time."""
+_fires_ms = itemgetter(0)
 
 
 class Identities:
@@ -45,19 +44,21 @@ class Identities:
         held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
         return self._register.lowered(min(held))
 
-    def name_anew(self, known: Known) -> bool:
-        """A record arrives that stays, with an id of which nothing is known: the usual case.
+    def name_all(self, known: Sequence[Known]) -> bool:
+        """Records arrive that all stay, with ids of which nothing is known: the usual case.
 
-        False, and nothing done, where `admit` has to be asked.
+        False, and nothing done, where `admit` has to be asked about each.
         """
-        entry, ident, hop_from, due_ms, rolls = known
-        if ident is None or hop_from is not None or ident in self._rows:
-            return False
-        fires_ms, offset, target, _body = entry
-        row = _named((offset, fires_ms, offset, offset, due_ms, target, ROLLS if rolls else 0))
-        self._rows[ident] = row
-        self._register.put(offset, ident, row)
-        return True
+        entries, idents, hops, dues_ms, _rolls = zip(*known, strict=True)
+        is_usual = (
+            not self._rows
+            and hops.count(None) == len(hops)
+            and dues_ms == tuple(map(_fires_ms, entries))
+            and len(set(idents)) == len(idents)
+        )
+        if is_usual:
+            self._register.put_new(idents, [entry[:3] for entry in entries])
+        return is_usual
 
     def admit(self, offset: int, known: Known) -> tuple[list[Outcome], bool]:
         """A record arrives: what it ends, and whether it stays (else it is among those ended)."""

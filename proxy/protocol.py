@@ -6,7 +6,6 @@ a replay after any crash gives it again. Bad input is a value, `Rejection`, neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
 from typing import Final
@@ -36,7 +35,6 @@ from proxy.special_requests import BY_KEY, Asking, SpecialRequests, is_ident, re
 from proxy.target_names import TargetNames
 
 FOREVER_MS: Final = 2**62
-ONLY_AN_ID: Final = frozenset({ID})
 
 _known = partial(tuple.__new__, Known)
 """As `Known(*fields)`, in half the time."""
@@ -51,7 +49,7 @@ class RequestReader:
         self._names, self._times = TargetNames(policy), DueTimes(policy)
         self._special = SpecialRequests(policy, self._names, self._times, self._pack)
         self._verdicts, self._due_ms = self._names.verdicts, self._times.due_ms
-        self._often = ONLY_AN_ID if policy.protocol >= 2 else frozenset()
+        self._usual = PLAIN | {ID} if policy.protocol >= 2 else PLAIN
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(
@@ -70,13 +68,11 @@ class RequestReader:
         asked = dict(headers)
         ident = None
         if not asked.keys() <= PLAIN:
-            others = asked.keys() - PLAIN
-            if others == self._often and is_ident(asked[ID]):
-                ident = asked[ID]
-            elif ours := [name for name in asked if name in others and name[:6] == PREFIX]:
-                return self._stranger(ours, asked) or self._special.read(
+            if self._is_special(asked):
+                return self._stranger(asked) or self._special.read(
                     Asking(asked, headers, key, value, timestamp_ms, offset)
                 )
+            ident = asked.get(ID)
         target = self._verdicts.get(asked.get(TOPIC)) or self._names.target(asked)
         if isinstance(target, Rejection):
             return target
@@ -99,8 +95,18 @@ class RequestReader:
         entry = fires_ms, offset, target, self._pack(content)
         return entry if ident is None else _known((entry, ident, None, due_ms, rolls))
 
-    def _stranger(self, ours: Iterable[str], asked: dict[str, bytes | None]) -> Rejection | None:
-        """Why a record with these headers of ours, none of them plain, cannot be served."""
+    def _is_special(self, asked: dict[str, bytes | None]) -> bool:
+        """Whether it asks for more than to be delivered, perhaps under an id."""
+        usual = self._usual
+        if not asked.keys() <= usual and [
+            name for name in asked if name[:6] == PREFIX and name not in usual
+        ]:
+            return True
+        return ID in asked and not is_ident(asked[ID])
+
+    def _stranger(self, asked: dict[str, bytes | None]) -> Rejection | None:
+        """Why a record with these headers of ours, not all of them plain, cannot be served."""
+        ours = [name for name in asked if name[:6] == PREFIX and name not in PLAIN]
         if self._policy.protocol < 2:
             for name in ours:
                 if name in SINCE_2:

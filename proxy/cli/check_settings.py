@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from proxy.admin.access import is_loopback
 from proxy.cli.check_retries import retry_settings_findings
 from proxy.cli.connection import Connection
 from proxy.cli.findings import Finding, advice, ok, stop, warn
@@ -83,9 +84,10 @@ def _aliases(settings: Settings) -> Iterator[Finding]:
 
 
 def _admin(settings: Settings) -> Iterator[Finding]:
-    if settings.admin.host not in {"127.0.0.1", "::1", "localhost"} and not settings.admin.token:
+    if not is_loopback(settings.admin.host) and not settings.admin.token:
         yield advice(
             "admin",
-            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}",
-            "Set `admin: token`, or keep the port inside.",
+            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}; the "
+            "API answers 403 there without a token",
+            "Set `admin: token` to use the API, or keep the port inside.",
         )

@@ -29,7 +29,9 @@ def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     if not console.is_terminal:
         say(_aligned([columns, *rows]))
         return
-    table = Table(*columns)
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)

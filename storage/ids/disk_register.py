@@ -1,7 +1,7 @@
 """The `Register` on disk: memory tables for what is new, sorted runs for the rest."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from storage.ids.holdings import Holdings
 from storage.ids.idents import Hashing, padded
 from storage.ids.options import IdOptions
 from storage.ids.upkeep import Upkeep
-from storage.register import Key, Named
+from storage.register import Key, Named, New
 from storage.shard_files import DAMAGED
 from storage.wheel_store import OpenReport
 
@@ -68,8 +68,7 @@ class DiskRegister:
         asked = ids if isinstance(ids, list) else list(ids)
         found: dict[bytes, Named] = {}
         for table in reversed(self._held.tables):
-            known = table.ids
-            found.update((ident, known[ident]) for ident in asked if ident in known)
+            table.find(asked, found)
         if self._held.runs:
             left = [ident for ident in asked if ident not in found] if found else asked
             with self._guard:
@@ -83,6 +82,14 @@ class DiskRegister:
         recent = self._held.recent
         recent.ids[ident] = named
         recent.ident_bytes += len(ident)
+
+    def put_new(self, ids: Sequence[bytes], news: Sequence[New]) -> None:
+        """See `Register.put_new`. Raises as `put` does."""
+        self._move_to(news[0][1])
+        recent = self._held.recent
+        recent.new.update(zip(ids, news, strict=True))
+        recent.ident_bytes += sum(map(len, ids))
+        recent.last = self._at = news[-1][1]
 
     def bury(self, at: int, key: Key, target: str) -> None:
         """See `Register.bury`. Raises as `put` does."""

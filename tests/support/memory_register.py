@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from storage.register import Key, Named
+from storage.register import Key, Named, New, new_named
 
 
 class MemoryRegister:
@@ -21,6 +21,10 @@ class MemoryRegister:
 
     def put(self, at: int, ident: bytes, named: Named) -> None:
         self._ids[ident] = named
+
+    def put_new(self, ids: Sequence[bytes], news: Sequence[New]) -> None:
+        for ident, new in zip(ids, news, strict=True):
+            self.put(new[1], ident, new_named(new))
 
     def bury(self, at: int, key: Key, target: str) -> None:
         if key > self._ended:

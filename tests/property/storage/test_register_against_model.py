@@ -130,6 +130,23 @@ class RegisterAgainstModel(RuleBasedStateMachine):
             due_ms = self.ended[0] + fires_ms
             self.put(gap, ident, Named(at, due_ms, at, at - gap, due_ms + 7, topic, kind))
 
+    @rule(
+        ids=st.lists(IDS, min_size=1, max_size=12, unique=True),
+        fires_ms=st.integers(1, 300),
+        topic=TARGETS,
+        gap=st.integers(0, 5),
+    )
+    def name_new(self, ids: list[bytes], fires_ms: int, topic: str, gap: int) -> None:
+        known = self.register.find(ids)
+        new = [ident for ident in ids if ident not in known]
+        if not new:
+            return
+        first, due_ms = self.at + gap, self.ended[0] + fires_ms
+        news = [(due_ms, first + place, topic) for place in range(len(new))]
+        self.seen.update(new)
+        self.change(gap, lambda register: register.put_new(new, news))
+        self.next_at = first + len(new)
+
     @rule(ident=IDS, fires_ms=st.integers(0, 300), topic=TARGETS, low=st.integers(0, 9))
     def take_back(self, ident: bytes, fires_ms: int, topic: str, low: int) -> None:
         at = self.at
