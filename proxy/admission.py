@@ -100,9 +100,8 @@ class Admission:
             for m in messages
         ]
         others = [f for f in fates if type(f) is not tuple and type(f) is not Rejection]
-        idents = set(map(_ident, others))
-        idents.discard(None)
-        self._identities.look_up(idents)
+        idents = map(_ident, others)
+        self._identities.look_up([ident for ident in idents if ident is not None])
         return fates, is_replay
 
     def _all_wait(self, fates: list[Fate], turn: Turn) -> list[Entry] | None:

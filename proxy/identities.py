@@ -7,7 +7,6 @@ ingested: what supersedes it meanwhile ends the successor as it arrives.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Final
 
 from proxy.fates import Known, Prepare, Stray
@@ -22,8 +21,6 @@ CANCELLED: Final = 4
 NEVER_MS: Final = 2**62
 """A half message fires when it is decided, whenever that is."""
 
-_fires_ms = itemgetter(0)
-
 
 class Identities:
     """The ids of one shard. `mark` is its watermark and cursor: what lies at or below has ended."""
@@ -31,11 +28,13 @@ class Identities:
     def __init__(self, register: Register, undecided: Undecided, mark: Key) -> None:
         self._register, self._undecided = register, undecided
         self.mark = mark
+        self._asked: list[bytes] = []
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
 
-    def look_up(self, idents: set[bytes]) -> None:
+    def look_up(self, idents: list[bytes]) -> None:
         """What is known of the ids of the next records to be admitted, asked for all at once."""
+        self._asked = idents
         self._rows = self._register.find(idents) if idents else {}
 
     def lowest(self, floor: int) -> int:
@@ -45,19 +44,19 @@ class Identities:
         return self._register.lowered(min(held))
 
     def name_all(self, known: Sequence[Known]) -> bool:
-        """Records arrive that all stay, with ids of which nothing is known: the usual case.
-
-        False, and nothing done, where `admit` has to be asked about each.
+        """All records arrive whose ids were looked up, and stay, and nothing is known of any id:
+        the usual case. False, and nothing done, where `admit` has to be asked about each.
         """
-        entries, idents, hops, dues_ms, _rolls = zip(*known, strict=True)
+        entries, _idents, hops, dues_ms, _rolls = zip(*known, strict=True)
+        fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
         is_usual = (
             not self._rows
             and hops.count(None) == len(hops)
-            and dues_ms == tuple(map(_fires_ms, entries))
-            and len(set(idents)) == len(idents)
+            and dues_ms == fires_ms
+            and len(set(self._asked)) == len(known)
         )
         if is_usual:
-            self._register.put_new(idents, [entry[:3] for entry in entries])
+            self._register.put_new(self._asked, fires_ms, offsets, targets)
         return is_usual
 
     def admit(self, offset: int, known: Known) -> tuple[list[Outcome], bool]:

@@ -31,10 +31,18 @@ from proxy.headers import (
 )
 from proxy.policy import Policy
 from proxy.rejection import Rejection
-from proxy.special_requests import BY_KEY, Asking, SpecialRequests, is_ident, read_partition
+from proxy.special_requests import (
+    BY_KEY,
+    LONGEST_ID_BYTES,
+    Asking,
+    SpecialRequests,
+    read_partition,
+)
 from proxy.target_names import TargetNames
 
 FOREVER_MS: Final = 2**62
+NO_ID: Final = b"-"
+"""This very object stands for the header that is not there."""
 
 _known = partial(tuple.__new__, Known)
 """As `Known(*fields)`, in half the time."""
@@ -66,13 +74,15 @@ class RequestReader:
         and a dead letter shows what was really asked.
         """
         asked = dict(headers)
-        ident = None
-        if not asked.keys() <= PLAIN:
-            if self._is_special(asked):
-                return self._stranger(asked) or self._special.read(
-                    Asking(asked, headers, key, value, timestamp_ms, offset)
-                )
-            ident = asked.get(ID)
+        ident = asked.get(ID, NO_ID)
+        if (
+            not ident
+            or len(ident) > LONGEST_ID_BYTES
+            or (not asked.keys() <= self._usual and self._is_special(asked))
+        ):
+            return self._stranger(asked) or self._special.read(
+                Asking(asked, headers, key, value, timestamp_ms, offset)
+            )
         target = self._verdicts.get(asked.get(TOPIC)) or self._names.target(asked)
         if isinstance(target, Rejection):
             return target
@@ -93,16 +103,12 @@ class RequestReader:
         else:
             fires_ms = due_ms
         entry = fires_ms, offset, target, self._pack(content)
-        return entry if ident is None else _known((entry, ident, None, due_ms, rolls))
+        return entry if ident is NO_ID else _known((entry, ident, None, due_ms, rolls))
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
         """Whether it asks for more than to be delivered, perhaps under an id."""
         usual = self._usual
-        if not asked.keys() <= usual and [
-            name for name in asked if name[:6] == PREFIX and name not in usual
-        ]:
-            return True
-        return ID in asked and not is_ident(asked[ID])
+        return bool([name for name in asked if name[:6] == PREFIX and name not in usual])
 
     def _stranger(self, asked: dict[str, bytes | None]) -> Rejection | None:
         """Why a record with these headers of ours, not all of them plain, cannot be served."""

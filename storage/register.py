@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 Key: TypeAlias = tuple[int, int]
 """(fires_ms, offset): the order in which entries fire."""
-New: TypeAlias = tuple[int, int, str]
-"""(fires_ms, offset, target) of an entry that is delivered as it was written: `new_named`."""
 
 NOTHING = -1
 
@@ -35,12 +33,6 @@ class Named(NamedTuple):
         return self.fires_ms, self.offset
 
 
-def new_named(new: New) -> Named:
-    """What is known of an id that has been written once, with this entry."""
-    fires_ms, offset, target = new
-    return Named(offset, fires_ms, offset, offset, fires_ms, target)
-
-
 class Register(Protocol):
     """The ids of one shard. `at` is the ingress offset of what caused a change: it never falls,
     and never lies below a `settled_offset` given before.
@@ -62,9 +54,15 @@ class Register(Protocol):
         """From `at` on this is what is known of `ident`."""
         ...
 
-    def put_new(self, ids: Sequence[bytes], news: Sequence[New]) -> None:
-        """As `put` of `new_named` for each, at its own offset: at least one id, of none of which
-        anything was known, none twice, in the order of their offsets."""
+    def put_new(
+        self,
+        ids: Sequence[bytes],
+        fires_ms: Sequence[int],
+        offsets: Sequence[int],
+        targets: Sequence[str],
+    ) -> None:
+        """Put each of these ids, at least one, at its own offset; the offsets rise. Nothing was
+        known of any, and none is there twice. Its record names the entry that delivers it."""
         ...
 
     def bury(self, at: int, key: Key, target: str) -> None:

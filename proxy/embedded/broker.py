@@ -25,7 +25,7 @@ PORT_TRIES = 3
 LOOK_EVERY_S = 0.05
 TAIL_LINES = 200
 GIVEN_UP, FENCED = "because its session has timed out", "fenced=1"
-FENCED_WITHIN_S = 5
+FENCED_WITHIN_S = 30
 QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 LASTING_JVM = ("-server", "-XX:+UseParallelGC", "-XX:-UsePerfData")
 LOGGING = (

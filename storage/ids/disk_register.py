@@ -10,10 +10,10 @@ import numpy as np
 from storage.errors import StorageFull, StoreDamaged
 from storage.files import Files
 from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashing, padded
+from storage.ids.idents import Hashed, Hashing, padded
 from storage.ids.options import IdOptions
 from storage.ids.upkeep import Upkeep
-from storage.register import Key, Named, New
+from storage.register import Key, Named
 from storage.shard_files import DAMAGED
 from storage.wheel_store import OpenReport
 
@@ -57,6 +57,7 @@ class DiskRegister:
         self._upkeep = Upkeep(folder, held, options, files, hashing)
         self._guard = _Guard(folder, files)
         self._at = -1
+        self._last_hashed = Hashed((), padded([]), hashing(padded([])))
 
     @property
     def covered(self) -> int:
@@ -65,7 +66,7 @@ class DiskRegister:
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
         """See `Register.find`. Raises StoreDamaged."""
-        asked = ids if isinstance(ids, list) else list(ids)
+        asked = ids if isinstance(ids, Sequence) else list(ids)
         found: dict[bytes, Named] = {}
         for table in reversed(self._held.tables):
             table.find(asked, found)
@@ -83,13 +84,19 @@ class DiskRegister:
         recent.ids[ident] = named
         recent.ident_bytes += len(ident)
 
-    def put_new(self, ids: Sequence[bytes], news: Sequence[New]) -> None:
+    def put_new(
+        self,
+        ids: Sequence[bytes],
+        fires_ms: Sequence[int],
+        offsets: Sequence[int],
+        targets: Sequence[str],
+    ) -> None:
         """See `Register.put_new`. Raises as `put` does."""
-        self._move_to(news[0][1])
+        self._move_to(offsets[0])
         recent = self._held.recent
-        recent.new.update(zip(ids, news, strict=True))
+        recent.new.add(self._hashed(ids), fires_ms, offsets, targets)
         recent.ident_bytes += sum(map(len, ids))
-        recent.last = self._at = news[-1][1]
+        recent.last = self._at = offsets[-1]
 
     def bury(self, at: int, key: Key, target: str) -> None:
         """See `Register.bury`. Raises as `put` does."""
@@ -167,8 +174,15 @@ class DiskRegister:
             held.recent.first = at
         held.recent.last = self._at = at
 
-    def _find_on_disk(self, left: list[bytes], found: dict[bytes, Named]) -> None:
-        hashes = self._hashing(padded(left))
+    def _hashed(self, ids: Sequence[bytes]) -> Hashed:
+        """What has been looked for is nearly always put next: it is hashed but once."""
+        if ids is not self._last_hashed.ids:
+            idents = padded(ids)
+            self._last_hashed = Hashed(ids, idents, self._hashing(idents))
+        return self._last_hashed
+
+    def _find_on_disk(self, left: Sequence[bytes], found: dict[bytes, Named]) -> None:
+        hashes = self._hashed(left).hashes
         for run in reversed(self._held.runs):
             if not left:
                 return

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from storage.ids.idents import Column, Words
+from storage.ids.idents import Column, Words, gathered
 from storage.records import Rows
 from storage.register import Key
 
@@ -56,6 +56,9 @@ class Buried(NamedTuple):
         return Buried(self.fires_ms[place], self.offsets[place], self.targets[place])
 
 
+NONE_BURIED = Buried(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint32))
+
+
 @dataclass(frozen=True, slots=True)
 class Contents:
     """Ids in the order of their hashes: `rows` (ROW) say what is known and where in `words` the
@@ -71,6 +74,15 @@ class Contents:
     def size(self) -> int:
         """How many ids and buried keys there are."""
         return int(self.hashes.size) + int(self.buried.offsets.size)
+
+
+def in_hash_order(hashes: Words, rows: Rows, words: Words) -> Contents:
+    """Contents without buried keys and names; `rows` say where in `words` their ids lie."""
+    order = np.argsort(hashes)
+    ordered = taken(rows, order)
+    idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
+    ordered["word"] = idents.starts
+    return Contents(hashes[order], ordered, idents.words, NONE_BURIED, [])
 
 
 @dataclass(frozen=True, slots=True)

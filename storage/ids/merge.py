@@ -108,13 +108,22 @@ class Merge:
 
     def _write_ids(self, writer: RunWriter, starts: list[int], ends: list[int]) -> None:
         hashes, rows, words = self._newest_first(starts, ends)
-        order = np.argsort(hashes, kind="stable")
-        order = order[_is_newest(hashes, rows, words, order)]
-        order = order[~self._may_go(hashes[order], taken(rows, order))]
-        kept = taken(rows, order)
-        idents = gathered(words, kept["word"], kept["size"].astype(np.int64))
-        kept["target"] = self._names.numbered(kept["target"])
-        writer.add_ids(hashes[order], kept, idents)
+        if len(self._sources) > 1:
+            order = np.argsort(hashes, kind="stable")
+            order = order[_is_newest(hashes, rows, words, order)]
+            hashes, rows = hashes[order], taken(rows, order)
+        may_go = self._may_go(hashes, rows)
+        if may_go.any():
+            hashes, rows = hashes[~may_go], taken(rows, ~may_go)
+        rows["target"] = self._names.numbered(rows["target"])
+        sizes = rows["size"].astype(np.int64)
+        is_as_it_lies = len(self._sources) == 1 and not may_go.any()
+        idents = (
+            Idents(words, rows["word"], sizes)
+            if is_as_it_lies
+            else gathered(words, rows["word"], sizes)
+        )
+        writer.add_ids(hashes, rows, idents)
 
     def _newest_first(self, starts: list[int], ends: list[int]) -> tuple[Words, Rows, Words]:
         """The slices of all sources as one, with `word` and `target` made to fit that."""

@@ -224,7 +224,6 @@ def test_a_handler_may_send_a_record_to_the_dead_letters_at_once(world: World) -
     assert letter.header("retry-exception") == b"no such customer"
 
 
-@pytest.mark.soak  # once in a full run no request came within 60 s: not understood yet
 def test_a_record_whose_headers_cannot_be_read_goes_to_the_dead_letters(world: World) -> None:
     produce_raw(world.bootstrap, world.orders, b"v", [(b"\xff\xfe", b"x")])
     with at_work(world, lambda _: None):

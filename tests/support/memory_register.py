@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from storage.register import Key, Named, New, new_named
+from storage.register import Key, Named
 
 
 class MemoryRegister:
@@ -22,9 +22,15 @@ class MemoryRegister:
     def put(self, at: int, ident: bytes, named: Named) -> None:
         self._ids[ident] = named
 
-    def put_new(self, ids: Sequence[bytes], news: Sequence[New]) -> None:
-        for ident, new in zip(ids, news, strict=True):
-            self.put(new[1], ident, new_named(new))
+    def put_new(
+        self,
+        ids: Sequence[bytes],
+        fires_ms: Sequence[int],
+        offsets: Sequence[int],
+        targets: Sequence[str],
+    ) -> None:
+        for ident, due_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
+            self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
 
     def bury(self, at: int, key: Key, target: str) -> None:
         if key > self._ended:

@@ -18,6 +18,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.waiting import wait_for
+
 Headers = list[tuple[str, bytes | None]]
 
 _read_headers = methodcaller("headers")
@@ -73,12 +75,22 @@ def new_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """Create a topic nobody else uses and return its name; retention is off unless configured."""
+    """Create a topic nobody else uses and return its name; retention is off unless configured.
+
+    All its partitions are led when it returns: before, the broker may know only some of them.
+    """
     name = f"{about}-{uuid.uuid4().hex[:8]}"
     settings = {"retention.ms": "-1", **(config or {})}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(name, partitions, 1, config=settings)
     admin.create_topics([topic])[name].result(WRITE_TIMEOUT_S)
+
+    def is_led() -> bool:
+        found = admin.list_topics(name, timeout=WRITE_TIMEOUT_S).topics[name]
+        led = [one for one in found.partitions.values() if one.error is None and one.leader >= 0]
+        return found.error is None and len(led) == partitions
+
+    wait_for(is_led, WRITE_TIMEOUT_S, f"{name} to be led")
     return name
 
 

@@ -132,20 +132,22 @@ class RegisterAgainstModel(RuleBasedStateMachine):
 
     @rule(
         ids=st.lists(IDS, min_size=1, max_size=12, unique=True),
-        fires_ms=st.integers(1, 300),
-        topic=TARGETS,
+        fires_ms=st.lists(st.integers(1, 300), min_size=12, max_size=12),
+        topics=st.lists(TARGETS, min_size=12, max_size=12),
         gap=st.integers(0, 5),
     )
-    def name_new(self, ids: list[bytes], fires_ms: int, topic: str, gap: int) -> None:
+    def name_new(self, ids: list[bytes], fires_ms: list[int], topics: list[str], gap: int) -> None:
         known = self.register.find(ids)
-        new = [ident for ident in ids if ident not in known]
+        new = ids if not known else [ident for ident in ids if ident not in known]
         if not new:
             return
-        first, due_ms = self.at + gap, self.ended[0] + fires_ms
-        news = [(due_ms, first + place, topic) for place in range(len(new))]
+        offsets = range(self.at + gap, self.at + gap + len(new))
+        dues_ms = [self.ended[0] + later_ms for later_ms in fires_ms[: len(new)]]
         self.seen.update(new)
-        self.change(gap, lambda register: register.put_new(new, news))
-        self.next_at = first + len(new)
+        self.change(
+            gap, lambda register: register.put_new(new, dues_ms, offsets, topics[: len(new)])
+        )
+        self.next_at = offsets[-1] + 1
 
     @rule(ident=IDS, fires_ms=st.integers(0, 300), topic=TARGETS, low=st.integers(0, 9))
     def take_back(self, ident: bytes, fires_ms: int, topic: str, low: int) -> None:
