@@ -62,7 +62,7 @@ def _outage(broker: EmbeddedBroker, installation: Installation, how: str, outage
     assert ends.counts == {"delivered": load.sent}
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.soak), "kill"])
 def test_broker_away_for_a_while_costs_nothing_but_time(
     broker: EmbeddedBroker, installation: Installation, how: str
 ) -> None:

@@ -49,7 +49,7 @@ def _until(deadline: float) -> Iterable[int]:
         yield 0
 
 
-@pytest.mark.parametrize(("crashes", "disk"), [(20, "kept"), (8, "lost")])
+@pytest.mark.parametrize(("crashes", "disk"), [(10, "kept"), (5, "lost")])
 def test_killed_many_times_at_random_moments_under_load(
     installation: Installation, crashes: int, disk: str
 ) -> None:

@@ -365,7 +365,13 @@ def test_an_interrupt_in_the_handler_ends_the_consumer_before_that_record(world:
     assert world.committed(world.orders) == 3
 
 
-@pytest.mark.parametrize("is_exact", [False, True], ids=["plain", "exactly-once"])
+@pytest.mark.parametrize(
+    "is_exact",
+    [
+        pytest.param(False, id="plain"),
+        pytest.param(True, id="exactly-once", marks=pytest.mark.soak),
+    ],
+)
 def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
     own_broker: StartBroker, is_exact: bool
 ) -> None:

@@ -12,8 +12,8 @@ from tests.support.records import Outgoing
 
 pytestmark = pytest.mark.integration
 
-BAD, GOOD = 100_000, 1_000
-LEAD_MS, SPREAD_MS = 12_000, 4_000
+BAD, GOOD = 40_000, 400
+LEAD_MS, SPREAD_MS = 8_000, 2_000
 LATE_MS = 8_000
 """Generous: the flood's dead letters share a loaded machine with the broker that takes them."""
 
