@@ -16,6 +16,7 @@ from tests.support.ends import DROPPED, Ends, Outcome, Topics, read_ends
 from tests.support.faithful import wrong_letters, wrong_life
 from tests.support.lives import Lives
 from tests.support.records import Incoming
+from tests.support.standstill import what_stands_still
 
 SHOWN = 10
 BURIED = ("dead-lettered", "expired")
@@ -38,7 +39,10 @@ def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> N
     with CommittedReader(topics.bootstrap) as counter:
         while ended < enough:
             ended = counter.count([*topics.targets, topics.outcomes], enough, deadline)
-            assert ended >= enough, f"{ended} of {enough} records had ended after {timeout_s:g} s"
+            if ended < enough:
+                held = "; ".join(what_stands_still(topics))
+                said = f"{ended} of {enough} records had ended after {timeout_s:g} s"
+                raise AssertionError(f"{said}: {held}")
             enough = wanted()
 
 
