@@ -70,13 +70,15 @@ class Admission:
             return Admitted(len(fates), waiting, waits_for_clock=False)
         watermark_ms, cursor = turn.mark
         self._entries, self._waits_for_clock = [], False
-        taken = len(fates)
+        name_anew, taken = self._identities.name_anew, len(fates)
         for number, fate in enumerate(fates):
             if type(fate) is tuple and (  # an Entry; mypy does not follow
                 fate[0] > watermark_ms  # type: ignore[operator]
                 or (fate[0] == watermark_ms and fate[1] > cursor)
             ):
                 self._entries.append(fate)  # type: ignore[arg-type]
+            elif type(fate) is Known and fate.entry[:2] > turn.mark and name_anew(fate):
+                self._entries.append(fate.entry)
             elif is_replay:
                 self._take(messages[number], fate, Ends(), turn)
             elif len(self.ends) >= turn.room or not self._take(
@@ -116,7 +118,7 @@ class Admission:
         ]
         if min(map(_fires_ms, entries)) <= turn.mark[0]:
             return None
-        return entries if not known or self._identities.name_all(known) else None
+        return entries if not known or self._identities.name_all_anew(known) else None
 
     def _take(self, message: Message, fate: Fate, ends: Ends, turn: Turn) -> bool:
         """A record that does not simply pend; False when it must wait."""

@@ -43,9 +43,21 @@ class Identities:
         held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
         return self._register.lowered(min(held))
 
-    def name_all(self, known: Sequence[Known]) -> bool:
+    def name_anew(self, known: Known) -> bool:
+        """A record arrives that stays and ends nothing, since nothing is known of its id.
+
+        False, and nothing done, where `admit` has to be asked.
+        """
+        (fires_ms, offset, target, _body), ident, hop_from, due_ms, rolls = known
+        if ident is None or hop_from is not None or ident in self._rows:
+            return False
+        kind = ROLLS if rolls else 0
+        self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
+        return True
+
+    def name_all_anew(self, known: Sequence[Known]) -> bool:
         """All records arrive whose ids were looked up, and stay, and nothing is known of any id:
-        the usual case. False, and nothing done, where `admit` has to be asked about each.
+        the usual case. False, and nothing done, where they have to be taken one by one.
         """
         entries, _idents, hops, dues_ms, _rolls = zip(*known, strict=True)
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)

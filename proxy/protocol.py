@@ -41,8 +41,9 @@ from proxy.special_requests import (
 from proxy.target_names import TargetNames
 
 FOREVER_MS: Final = 2**62
-NO_ID: Final = b"-"
-"""This very object stands for the header that is not there."""
+NO_ID: Final = bytes(bytearray(b"no id"))
+"""This very object stands for the header that is not there. Made at run time: the interpreter keeps
+one object for equal short bytes and for equal constants, and a record's id could be that one."""
 
 _known = partial(tuple.__new__, Known)
 """As `Known(*fields)`, in half the time."""

@@ -54,6 +54,7 @@ class DiskRegister:
         self.report = report
         self._held = held
         self._hashing = hashing
+        self._few_ids = options.few_ids
         self._upkeep = Upkeep(folder, held, options, files, hashing)
         self._guard = _Guard(folder, files)
         self._at = -1
@@ -92,6 +93,10 @@ class DiskRegister:
         targets: Sequence[str],
     ) -> None:
         """See `Register.put_new`. Raises as `put` does."""
+        if len(ids) < self._few_ids:
+            for ident, due_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
+                self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
+            return
         self._move_to(offsets[0])
         recent = self._held.recent
         recent.new.add(self._hashed(ids), fires_ms, offsets, targets)

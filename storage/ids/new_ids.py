@@ -3,7 +3,6 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 
 import numpy as np
 
@@ -14,13 +13,17 @@ from storage.register import Named
 
 
 class NewIds:
-    """Columns in the order of the offsets, of which no two are the same; `offsets` are by id."""
+    """Columns in the order of the offsets, of which no two are the same; `offsets` are by id.
+
+    `targets`: every target met."""
 
     def __init__(self) -> None:
         self.offsets: dict[bytes, int] = {}
         self._column = array("q")
         self._fires_ms = array("q")
-        self._targets: list[tuple[str, int]] = []
+        self.targets: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._targets = array("q")
         self._hashed: list[Hashed] = []
 
     def add(
@@ -34,23 +37,20 @@ class NewIds:
         self.offsets.update(zip(hashed.ids, offsets, strict=True))
         self._column.extend(offsets)
         self._fires_ms.extend(fires_ms)
-        self._targets += [(target, len(list(same))) for target, same in groupby(targets)]
+        numbers = self._numbers
+        for target in set(targets).difference(numbers):
+            numbers[target] = len(numbers)
+            self.targets.append(target)
+        self._targets.extend(map(numbers.__getitem__, targets))
         self._hashed.append(hashed._replace(ids=()))
 
     def named(self, ident: bytes) -> Named:
         """What is known of one of `offsets`."""
         offset = self.offsets[ident]
         place = bisect_left(self._column, offset)
-        fires_ms, left = self._fires_ms[place], place
-        for target, count in self._targets:
-            left -= count
-            if left < 0:
-                return Named(offset, fires_ms, offset, offset, fires_ms, target)
-        raise AssertionError(f"no target for place {place}")
-
-    def targets(self) -> set[str]:
-        """Every target met."""
-        return {target for target, _count in self._targets}
+        fires_ms = self._fires_ms[place]
+        target = self.targets[self._targets[place]]
+        return Named(offset, fires_ms, offset, offset, fires_ms, target)
 
     def contents(self, numbers: Mapping[str, int], found: list[Contents]) -> Iterator[None]:
         """Append them all, in two steps; `numbers` are those of the targets."""
@@ -64,10 +64,8 @@ class NewIds:
         rows = np.zeros(len(self._column), ROW)
         rows["fires_ms"] = rows["due_ms"] = self._fires_ms
         rows["latest"] = rows["offset"] = rows["origin"] = self._column
-        rows["target"] = np.repeat(
-            [numbers[target] for target, _count in self._targets],
-            [count for _target, count in self._targets],
-        )
+        named = np.fromiter(map(numbers.__getitem__, self.targets), np.int64)
+        rows["target"] = named[np.frombuffer(self._targets, np.int64)]
         first = 0
         for start, end, idents in self._batches():
             rows["word"][start:end] = idents.starts + first

@@ -14,6 +14,8 @@ class IdOptions:
     """Bytes of the ids in a table, without what Python adds: about 400 bytes each."""
     recent_offsets: int = 65_536
     """Offsets a restart may have to read again before memory is written out."""
+    few_ids: int = 32
+    """New ids put together are kept as arrays; fewer than these are not worth it."""
     write_entries: int = 4_096
     """Ids of a memory table that one step makes into columns."""
     merge_entries: int = 8_192

@@ -37,7 +37,8 @@ class Table:
         """Add to `found`, or replace there, what is known here of the ids asked for."""
         new, ids = self.new.offsets, self.ids
         if not new.keys().isdisjoint(asked):
-            found.update((ident, self.new.named(ident)) for ident in asked if ident in new)
+            here = (ident for ident in asked if ident in new and ident not in ids)
+            found.update((ident, self.new.named(ident)) for ident in here)
         if not ids.keys().isdisjoint(asked):
             found.update((ident, ids[ident]) for ident in asked if ident in ids)
 
@@ -62,7 +63,7 @@ class Table:
                 self.ids.popitem()
 
     def _numbers(self) -> dict[str, int]:
-        names = self.new.targets() | set(map(itemgetter(5), self.ids.values()))
+        names = set(self.new.targets) | set(map(itemgetter(5), self.ids.values()))
         names |= set(self.buried.targets.values())
         return {name: number for number, name in enumerate(sorted(names))}
 

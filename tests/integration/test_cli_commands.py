@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
     AclOperation,
-    AclPermissionType,
     AdminClient,
-    ResourcePatternType,
-    ResourceType,
 )
 
 from proxy.cli.app import main
 from tests.conftest import StartBroker
 from tests.support.records import Outgoing, new_topic, read_to_end, write
+from tests.support.rights import ASKING, allow
 from tests.support.waiting import wait_for
 
 Call = Callable[..., tuple[int, str, str]]
@@ -134,25 +131,10 @@ def test_check_sees_an_ingress_topic_that_keeps_records_too_short_a_time(
 def test_check_sees_what_the_broker_does_not_allow(
     call: Call, own_broker: StartBroker, topics: dict[str, str]
 ) -> None:
-    broker = own_broker(
-        overrides={
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "allow.everyone.if.no.acl.found": "true",
-        }
-    )
+    broker = own_broker(overrides=ASKING)
     call("topics", "create", "--bootstrap", broker.bootstrap_servers)
     name = topics["dead_letters"]
-    only_describe = AclBinding(
-        ResourceType.TOPIC,
-        name,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_acls([only_describe])[only_describe].result(10)
+    allow(broker.bootstrap_servers, name, AclOperation.DESCRIBE)
     where = ("--bootstrap", broker.bootstrap_servers)
     wait_for(lambda: findings(call, *where)[0] == 1, ACL_LIMIT_S, "the broker to apply the ACL")
     found = findings(call, *where)[1]

@@ -6,26 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from tests.conftest import StartBroker
 from tests.support.installation import Installation
 from tests.support.records import Outgoing
+from tests.support.rights import ASKING, allow, deny
 
 pytestmark = pytest.mark.integration
-
-ASKING = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
-TIMEOUT_S = 30
 
 
 @pytest.fixture
@@ -36,22 +24,6 @@ def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installati
     made.close()
 
 
-def _rule(bootstrap: str, topic: str, operation: AclOperation, kind: AclPermissionType) -> None:
-    pattern = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
-    rule = AclBinding(*pattern, "User:ANONYMOUS", "*", operation, kind)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_acls([rule])[rule].result(TIMEOUT_S)
-
-
-def _only_read(bootstrap: str, topic: str) -> None:
-    """Once a topic has a rule, what no rule allows is refused; to read includes to describe."""
-    _rule(bootstrap, topic, AclOperation.READ, AclPermissionType.ALLOW)
-
-
-def _hide(bootstrap: str, topic: str) -> None:
-    _rule(bootstrap, topic, AclOperation.DESCRIBE, AclPermissionType.DENY)
-
-
 def _to(topic: str, name: str) -> Outgoing:
     return Outgoing(b"k", name.encode(), [("timer-topic", topic.encode())])
 
@@ -60,13 +32,13 @@ def test_targets_not_allowed_end_their_records_and_no_others(installation: Insta
     """Denied from the start, hidden altogether, and denied after it was found to be allowed."""
     orders, later = installation.target(), installation.target("later")
     forbidden, hidden = installation.target("forbidden"), installation.target("hidden")
-    _only_read(installation.bootstrap, forbidden)
-    _hide(installation.bootstrap, hidden)
+    allow(installation.bootstrap, forbidden, AclOperation.READ)
+    deny(installation.bootstrap, hidden, AclOperation.DESCRIBE)
     installation.proxy(retry={"max_attempts": 1}).start_ready()
 
     installation.send([_to(topic, "first") for topic in (orders, later, forbidden, hidden)])
     installation.await_ends(4)
-    _only_read(installation.bootstrap, later)
+    allow(installation.bootstrap, later, AclOperation.READ)
     installation.send([_to(topic, "second") for topic in (orders, later, orders)])
 
     installation.targets.remove(hidden)

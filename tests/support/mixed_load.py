@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
-from types import TracebackType
-from typing import Self
 
 from tests.support.installation import Installation
+from tests.support.paced import Paced
 from tests.support.records import Headers, Outgoing
 
-TICK_S = 0.02
 IDS = 40
 """So few that operations meet each other all the time."""
 GROUP = "readers"
 
 
-class MixedLoad:
+class MixedLoad(Paced):
     """Writes `per_second` records, or about so many, until left. Same seed, same records.
 
     Nobody decides every second half message: those expire. `sent` counts by kind.
@@ -26,34 +22,18 @@ class MixedLoad:
     def __init__(
         self, installation: Installation, targets: list[str], *, per_second: int = 150
     ) -> None:
+        super().__init__(per_second)
         self.sent: dict[str, int] = {}
         self._targets = targets
         self._checks = installation.check_topics[0].encode()
-        self._per_second = per_second
         self._random = random.Random(7)
-        self._ending = threading.Event()
         self._writer = installation.writer()
-        self._thread = threading.Thread(target=self._write, name="mixed-load", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def _written(self) -> int:
+        return sum(self.sent.values())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ending.set()
-        self._thread.join()
-        self._writer.__exit__(kind, error, trace)
-
-    def _write(self) -> None:
-        started = time.monotonic()
-        while not self._ending.wait(TICK_S):
-            while sum(self.sent.values()) < (time.monotonic() - started) * self._per_second:
-                self._write_one()
+    def _finish(self, error: BaseException | None) -> None:
+        self._writer.__exit__(type(error) if error else None, error, None)
 
     def _write_one(self) -> None:
         kinds = {

@@ -10,7 +10,7 @@ import pytest
 from proxy.entries import opened
 from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
 from proxy.policy import Policy, RetryGroup
-from proxy.protocol import RequestReader
+from proxy.protocol import NO_ID, RequestReader
 from proxy.rejection import REASONS, Rejection
 from tests.support.world import DEAD_LETTERS, OUTCOMES, World
 
@@ -59,7 +59,7 @@ def test_cancel_needs_nothing_else_and_heeds_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", ["timer-id", "timer-cancel"])
 def test_ids_have_1_to_256_bytes_of_any_kind(name: str) -> None:
-    for ident in (LONGEST_ID.encode(), b"\xff\x00", b" "):
+    for ident in (LONGEST_ID.encode(), b"\xff\x00", b" ", bytes(bytearray(NO_ID)), b"x-"[1:]):
         assert read({name: ident}).ident == ident  # type: ignore[union-attr]
     for bad in (b"", None, b"x" * 257, b"x" * 10_240):
         assert code({name: bad}) == "id-bad"

@@ -66,6 +66,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         hashing=st.sampled_from(HASHINGS),
         table_entries=st.integers(1, 12),
         step_entries=st.integers(1, 9),
+        few_ids=st.integers(1, 6),
         recent_offsets=st.integers(1, 40),
         merged_runs=st.sampled_from([2, 3, 8]),
         most_runs=st.sampled_from([8, 64]),
@@ -75,6 +76,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         hashing: Hashing,
         table_entries: int,
         step_entries: int,
+        few_ids: int,
         recent_offsets: int,
         merged_runs: int,
         most_runs: int,
@@ -83,6 +85,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         self.options = IdOptions(
             table_entries=table_entries,
             recent_offsets=recent_offsets,
+            few_ids=few_ids,
             write_entries=step_entries,
             merge_entries=step_entries,
             merged_runs=merged_runs,
