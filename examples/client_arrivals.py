@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
 
 BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
 
@@ -34,12 +34,17 @@ class Arrivals:
 
     def wait(self, count: int, within_s: float) -> Iterator[str]:
         """Values as they come; fewer than `count` when no more came within the time."""
+        for message in self.messages(count, within_s):
+            yield (message.value() or b"").decode()
+
+    def messages(self, count: int, within_s: float) -> Iterator[Message]:
+        """The same with all that a message carries."""
         deadline_s = time.monotonic() + within_s
         while count and time.monotonic() < deadline_s:
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
                 count -= 1
-                yield (message.value() or b"").decode()
+                yield message
 
     def __enter__(self) -> Self:
         return self

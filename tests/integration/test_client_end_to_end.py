@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from proxy.client import (
     DeadLetter,
@@ -25,16 +19,13 @@ from proxy.client import (
     State,
     TransactionalDelayProducer,
 )
-from proxy.embedded import EmbeddedBroker
 from tests.support.installation import Installation
-from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Incoming, read_to_end
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
 WITHIN_S = 60
-REPOSITORY = Path(__file__).parents[2]
 QUICK: dict[str, Any] = {
     "levels": "100ms 200ms 300ms 400ms",
     "transactions": {"immunity": "1s", "check_interval": "1s", "max_checks": 15},
@@ -198,55 +189,3 @@ def test_half_messages_arrive_only_if_their_transaction_succeeded(
     names = [name for name, _ in found[b"committed"].headers]
     assert names == ["trace", "timer-origin", "timer-due"]
     assert set(listener.asked) == {b"lost, then committed", b"lost, then rolled back"}
-
-
-@pytest.fixture(scope="module")
-def out_of_the_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker and a proxy with the names that `make run` gives."""
-    folder = tmp_path_factory.mktemp("examples")
-    with EmbeddedBroker(folder / "broker") as broker:
-        bootstrap = broker.bootstrap_servers
-        proxy = ProxyProcess(folder / "proxy", {"kafka": {"bootstrap.servers": bootstrap}})
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("orders", 3)])["orders"].result(WITHIN_S)
-        proxy.start_ready()
-        try:
-            yield bootstrap
-        finally:
-            proxy.kill()
-            print(proxy.log_tail())
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("client_send", ["in two seconds", "at its time", "at level 1"]),
-        ("client_cancel_replace", ["arrived: second, replaced"]),
-        ("client_batch", ["arrived: 100 records"]),
-        ("client_retry_consumer", ["'fails at first', failed 1 times before", "done;"]),
-        (
-            "client_transaction",
-            ["arrived: paid\n", "arrived: paid, later", "arrived: paid, but who knows"],
-        ),
-    ],
-)
-def test_an_example_runs_by_itself_and_shows_what_it_is_about(
-    out_of_the_box: str, name: str, shown: list[str]
-) -> None:
-    ran = subprocess.run(
-        [sys.executable, f"examples/{name}.py"],
-        cwd=REPOSITORY,
-        env={
-            **os.environ,
-            "KAFKA_BOOTSTRAP_SERVERS": out_of_the_box,
-            "PYTHONPATH": str(REPOSITORY),
-        },
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert all(text in ran.stdout for text in shown), ran.stdout
-    assert "never to be seen" not in ran.stdout
-    assert "not paid" not in ran.stdout

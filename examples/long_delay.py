@@ -1,0 +1,29 @@
+"""A delay longer than the ingress topic keeps its records: they are rewritten on the way.
+
+Start the proxy with `DELAY_PROXY_CONFIG=examples/proxy.yaml make run`: `roll_after` is 3 s there.
+"""
+
+import json
+
+from client_arrivals import BOOTSTRAP, Arrivals
+
+from proxy.client import DelayProducer
+
+with (
+    Arrivals("timer.outcomes") as outcomes,
+    Arrivals("orders") as arrivals,
+    DelayProducer({"bootstrap.servers": BOOTSTRAP}) as producer,
+):
+    receipt = producer.send("orders", "after ten seconds", key="k1", delay="10s").result(10)
+    print("stored as", receipt.origin)
+
+    # A rewritten record ends as `rolled`; its successor waits on in its place. A cancel or a
+    # replacement by id meets whichever of them waits.
+    for text in outcomes.wait(3, within_s=30):
+        outcome = json.loads(text)
+        print(outcome["outcome"], outcome["origin"])
+
+    for message in arrivals.messages(1, within_s=30):
+        headers = dict(message.headers() or [])
+        print("arrived:", (message.value() or b"").decode())
+        print("first written as", (headers["timer-first-origin"] or b"").decode())
