@@ -1,6 +1,6 @@
 """Producers of other schedulers, whose headers the proxy understands (docs/aliases.md).
 
-Start the proxy with `DELAY_PROXY_CONFIG=examples/proxy.yaml make run`: aliases are opt-in.
+Start the proxy with `make run ARGS="--config examples/proxy.yaml"`: aliases are opt-in.
 """
 
 import time

@@ -1,6 +1,6 @@
 """A delay longer than the ingress topic keeps its records: they are rewritten on the way.
 
-Start the proxy with `DELAY_PROXY_CONFIG=examples/proxy.yaml make run`: `roll_after` is 3 s there.
+Start the proxy with `make run ARGS="--config examples/proxy.yaml"`: `roll_after` is 3 s there.
 """
 
 import json

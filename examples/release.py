@@ -1,6 +1,6 @@
 """What is due is not always let go at once: a cap for a slow target, a rule for what is too late.
 
-Start the proxy with `DELAY_PROXY_CONFIG=examples/proxy.yaml make run`; its `release` says how much
+Start the proxy with `make run ARGS="--config examples/proxy.yaml"`; its `release` says how much
 and how late. To hold back a target by hand: admin-pause.sh.
 """
 

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from proxy.cli.broker import Port
 from proxy.cli.child import ProxyEnded, ProxyProcess
 from proxy.cli.connection import client_config, explained
-from proxy.cli.options import settings_for, settings_for_embedded
+from proxy.cli.options import Config, settings_for, settings_for_embedded
 from proxy.cli.output import say
 from proxy.cli.stopping import StopAsked, stop_raises
 from proxy.embedded import EmbeddedBroker
@@ -35,22 +35,23 @@ def dev(
     data_dir: Annotated[
         Path, typer.Option(help="Folder for the broker's and the proxy's data; kept.")
     ] = Path("data/dev"),
+    config: Config = None,
 ) -> None:
     """Start a real Kafka broker and the proxy in front of it; say what to paste where."""
-    settings = settings_for(None)
+    settings = settings_for(config)
     configure_logs(settings.log.level, settings.log.format)
     with suppress(StopAsked), stop_raises():
-        _serve(settings, port, data_dir)
+        _serve(config, port, data_dir)
 
 
-def _serve(settings: Settings, port: int, data_dir: Path) -> None:
+def _serve(config: Path | None, port: int, data_dir: Path) -> None:
     say("starting the broker …")
     with EmbeddedBroker(data_dir / "broker", port=port) as broker:
-        settings = settings_for_embedded(broker.bootstrap_servers)
+        settings = settings_for_embedded(broker.bootstrap_servers, config)
         make_topics(settings, {TRIAL_TOPIC: {}})
         admin_port = _admin_port(settings)
         say("starting the proxy …")
-        with proxy_process(settings, data_dir / "proxy", admin_port) as proxy:
+        with proxy_process(settings, data_dir / "proxy", admin_port, config) as proxy:
             proxy.await_ready(READY_LIMIT_S)
             say(invitation(command_name(), broker.port, admin_port, settings.topics))
             while broker.is_running and proxy.exit_code is None:
@@ -79,12 +80,15 @@ def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
                     raise
 
 
-def proxy_process(settings: Settings, data_dir: Path, admin_port: int) -> ProxyProcess:
+def proxy_process(
+    settings: Settings, data_dir: Path, admin_port: int, config: Path | None = None
+) -> ProxyProcess:
     """The proxy for this broker, with its data in `data_dir`; logs go where ours go."""
     environment = {
         "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": settings.bootstrap_servers,
         "DELAY_PROXY_DATA_DIR": str(data_dir),
         "DELAY_PROXY_ADMIN__PORT": str(admin_port),
+        **({"DELAY_PROXY_CONFIG": str(config)} if config else {}),
     }
     return ProxyProcess(environment, admin_port)
 

@@ -27,9 +27,9 @@ def checked_ident(text: str) -> str:
     return text
 
 
-def settings_for_embedded(bootstrap: str) -> Settings:
-    """The settings of the environment, for a broker that was just started and needs no password."""
-    return load_settings(None).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})
+def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:
+    """The settings of file and environment, for a broker just started that needs no password."""
+    return load_settings(config).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})
 
 
 def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:

@@ -19,17 +19,19 @@ STOP_LIMIT_S = 60.0
 DEMO_LIMIT_S = 180.0
 PATIENT = ("--wait", "40s", "--json")
 COMMAND = (sys.executable, "-m", "proxy")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "proxy.yaml"
+KNOWN_WITHIN_S = 30.0
 
 pytestmark = pytest.mark.integration
 
 
 @contextmanager
-def a_dev(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def a_dev(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """`dev` on a port of its own choosing, and the file its output goes to."""
     said = folder / "said"
     with said.open("ab") as out:
         process = subprocess.Popen(
-            [*COMMAND, "dev", "--port", "0", "--data-dir", str(folder / "data")],
+            [*COMMAND, "dev", "--port", "0", "--data-dir", str(folder / "data"), *options],
             stdout=out,
             stderr=subprocess.STDOUT,
         )
@@ -54,6 +56,12 @@ def admin_port(said: str) -> int:
     return int(found[1])
 
 
+def pending(said: Path) -> int:
+    """How many records wait."""
+    shown = call("pending", "--admin", f"127.0.0.1:{admin_port(said.read_text())}", "--json")
+    return int(json.loads(shown)["pending"])
+
+
 def broker(said: str) -> str:
     found = re.search(r"Kafka listens on (\S+),", said)
     assert found, said
@@ -65,16 +73,25 @@ def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path:
         wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
         bootstrap = broker(said.read_text())
         sent = call("send", "-b", bootstrap, "-t", "orders", "--delay", "1s", "-v", "x", "--json")
-        waiting = call("pending", "--admin", f"127.0.0.1:{admin_port(said.read_text())}", "--json")
+        waiting = pending(said)
         shown = call(
             "watch", "orders", "-b", bootstrap, "--from-beginning", "--count", "1", "--json"
         )
         process.send_signal(signal.SIGINT)
         assert process.wait(STOP_LIMIT_S) == 0, said.read_text()
-    assert json.loads(waiting)["pending"] in {0, 1}
+    assert waiting in {0, 1}
     assert json.loads(shown)["origin"] == json.loads(sent)["origin"]
     assert json.loads(shown)["lateness_ms"] >= 0
     assert "proxy stopped" in said.read_text()
+
+
+def test_dev_takes_a_settings_file(tmp_path: Path) -> None:
+    """Without it nobody would heed another scheduler's header: the record would not wait."""
+    with a_dev(tmp_path, "--config", str(EXAMPLE)) as (_process, said):
+        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        where = ("-b", broker(said.read_text()), "-t", "orders")
+        call("send", *where, "-v", "in an hour", "-H", "x-delay=3600000")
+        wait_for(lambda: pending(said) == 1, KNOWN_WITHIN_S, "the record to wait")
 
 
 def test_dev_takes_back_what_is_cancelled_and_decides_half_messages(tmp_path: Path) -> None:
