@@ -101,12 +101,13 @@ class _Opening:
 
     def ledger(self, checkpoint: Checkpoint) -> Ledger:
         at = self.committed
+        covered = min(at.next_offset, max(checkpoint.covered, at.floor))
         return Ledger(
             watermark_ms=at.watermark_ms,
             cursor=at.cursor,
             counted=(checkpoint.watermark_ms, checkpoint.cursor),
             floor=at.floor,
-            covered=min(at.next_offset, max(checkpoint.covered, at.floor)),
-            next_offset=at.next_offset,
+            covered=covered,
+            next_offset=covered,
             counts=checkpoint.counts.copy(),
         )

@@ -169,6 +169,6 @@ def _ledger(checkpoint: Checkpoint, committed: Committed) -> Ledger:
         counted=(checkpoint.watermark_ms, checkpoint.cursor),
         floor=committed.floor,
         covered=covered,
-        next_offset=committed.next_offset,
+        next_offset=covered,
         counts=checkpoint.counts,
     )

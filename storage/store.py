@@ -62,7 +62,8 @@ class Store(Protocol):
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """Do one bounded piece of work on about `budget_entries` entries; True when more waits.
 
-        `next_offset` is the COMMITTED next ingress offset: `covered` never exceeds it.
+        All offsets below `next_offset` are COMMITTED and what pends of them was put here (not yet
+        while the shard is read again after an opening): `covered` never exceeds it.
         Raises StorageFull (work is kept and tried again) or StoreDamaged (open the folder anew)."""
         ...
 

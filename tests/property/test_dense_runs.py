@@ -64,7 +64,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
         ("policy", {"roll_after_ms": chance.choice([None, 12, 25])}),
         ("bodies", chance.choice(["local", "kafka"])),
     ]
-    return chance.choices(steps, [sends, 25, 18, crashes, 1, 2, 2, 3, 1, 1, 1])[0]
+    return chance.choices(steps, [sends, 25, 18, crashes, 3, 2, 2, 3, 1, 1, 1])[0]
 
 
 def _play(kind: Kind | None, seeds: range) -> None:
@@ -72,6 +72,7 @@ def _play(kind: Kind | None, seeds: range) -> None:
         chance = random.Random(seed)
         sends, crashes = chance.choice([8, 15, 45]), chance.choice([3, 12])
         script = [_step(chance, sends, crashes) for _ in range(chance.randrange(30, 120))]
+        script.insert(0, ("batches", chance.choice([1, 3, 1_000])))
         limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
         try:
             if kind is None:

@@ -98,6 +98,7 @@ faults = st.one_of(
         st.integers(0, PARTITIONS - 1),
     ),
     st.tuples(st.just("behind"), st.integers(1, 8)),
+    st.tuples(st.just("batches"), st.sampled_from([1, 3])),
     st.tuples(
         st.just("policy"),
         st.fixed_dictionaries(
@@ -150,6 +151,9 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("bodies", str() as kept):
             world.crash()
             world.bodies = kept
+        case ("batches", int() as batch_records):
+            world.crash()
+            world.batch_records = batch_records
         case ("policy", dict() as changes):
             world.crash()
             world.policy = replace(world.policy, **changes)
