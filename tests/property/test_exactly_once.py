@@ -148,14 +148,18 @@ def perform(world: World, step: tuple[object, ...]) -> None:
             world.kafka.rebalances.append((callback, partition))
         case ("fault", str() as when, str() as kind) if not (when == "after" and kind in "AR"):
             world.kafka.commit_faults.append((when, FAULTS[kind]))
-        case ("bodies", str() as kept):
+        case ("bodies" | "batches" | "policy", _):
             world.crash()
+            _start_otherwise(world, step)
+
+
+def _start_otherwise(world: World, step: tuple[object, ...]) -> None:
+    match step:
+        case ("bodies", str() as kept):
             world.bodies = kept
         case ("batches", int() as batch_records):
-            world.crash()
             world.batch_records = batch_records
         case ("policy", dict() as changes):
-            world.crash()
             world.policy = replace(world.policy, **changes)
 
 

@@ -143,11 +143,15 @@ class World:
     def settle(self) -> None:
         """Turn until nothing more can happen at this time."""
         for _ in range(1_000):
-            before = (self.kafka.read(DEAD_LETTERS), self.positions())
+            before = self._progress()
             self.turn(2)
-            if before == (self.kafka.read(DEAD_LETTERS), self.positions()):
+            if before == self._progress():
                 return
         raise AssertionError("the pipeline does not come to rest")
+
+    def _progress(self) -> object:
+        read = [shard.next_offset for shard in self.shards.values()]
+        return self.kafka.read(DEAD_LETTERS), self.positions(), read
 
     def positions(self) -> list[Position]:
         return [shard.position for shard in self.shards.values()]

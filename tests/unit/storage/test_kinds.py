@@ -44,6 +44,24 @@ def test_what_was_flushed_is_there_again(kind: Kind, tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_store_given_up_while_it_is_read_again_covers_only_what_it_was_given(
+    kind: Kind, tmp_path: Path
+) -> None:
+    folder, at = tmp_path / "shard", committed(next_offset=100)
+    store = opened_kind(kind, folder, at)
+    store.flush(0)
+    store.close()
+    store = opened_kind(kind, folder, at)
+    assert store.covered == 0
+    store.put(entries(range(1, 11)))
+    store.maintain(10, 1_000)
+    store.flush(10)
+    store.close()
+    store = opened_kind(kind, folder, at)
+    assert (store.covered, store.pending()) == (10, 10)
+    store.close()
+
+
 def test_a_folder_is_one_process_s(kind: Kind, tmp_path: Path) -> None:
     store = opened_kind(kind, tmp_path / "shard")
     with pytest.raises(StoreLocked):

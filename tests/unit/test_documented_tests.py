@@ -1,0 +1,19 @@
+"""The failure matrix names tests: they are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+MATRIX = (TESTS.parent / "docs" / "exactly-once.md").read_text()
+NAMED = sorted(set(re.findall(r"`((?:unit|property|integration|faults)/[^`\s]*)`", MATRIX)))
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_a_test_that_the_matrix_names_exists(named: str) -> None:
+    path, _, name = named.partition("::")
+    found = list(TESTS.glob(path)) if "*" in path else [TESTS / path]
+    assert found
+    assert all(file.exists() for file in found)
+    assert not name or f"def {name}(" in found[0].read_text()
