@@ -9,7 +9,8 @@ from storage.counts import Counts
 class Ledger:
     """(watermark_ms, cursor): what has ended. counted: the same when the folder was opened, as
     far as `counts` reflect it. floor: nothing below it pended then. covered: offsets below it are
-    in the files. next_offset: offsets below it are committed and were put here. counts: entries on disk that pend."""
+    in the files. next_offset: offsets below it are committed and were put here. counts: entries on
+    disk that pend."""
 
     watermark_ms: int
     cursor: int
