@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from proxy.entries import opened
 from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
@@ -111,11 +111,13 @@ class Admission:
         kinds = set(map(type, fates))
         if not kinds <= MAY_WAIT:
             return None
-        known = [fate for fate in fates if type(fate) is Known] if Known in kinds else []
-        entries: list[Entry] = [
-            fate[0] if type(fate) is Known else fate  # type: ignore[misc]
-            for fate in fates
-        ]
+        known, entries = [], cast("list[Entry]", fates)
+        if Known in kinds:
+            known = [fate for fate in fates if type(fate) is Known]
+            entries = [
+                fate[0] if type(fate) is Known else fate  # type: ignore[misc]
+                for fate in fates
+            ]
         if min(map(_fires_ms, entries)) <= turn.mark[0]:
             return None
         return entries if not known or self._identities.name_all_anew(known) else None

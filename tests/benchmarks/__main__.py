@@ -79,7 +79,7 @@ def _run(
 ) -> dict[str, object]:
     signal.signal(signal.SIGTERM, _leave)
     try:
-        with _world(folder, proxy_command, scale) as world:
+        with made_world(folder, proxy_command, scale) as world:
             warm_broker(world)
             return {name: SCENARIOS[name](world) for name in names}
     except BenchmarkError as error:
@@ -100,7 +100,10 @@ def _chosen(only: str) -> list[str]:
 
 
 @contextmanager
-def _world(folder: Path | None, proxy_command: tuple[str, ...], scale: Scale) -> Iterator[World]:
+def made_world(
+    folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
+) -> Iterator[World]:
+    """A broker of its own, and what is measured on it."""
     with _folder(folder) as root:
         progress.print(f"starting the broker; data in {root}")
         with EmbeddedBroker(data_dir=root / "broker", port=0) as broker:

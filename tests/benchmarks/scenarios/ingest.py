@@ -37,13 +37,13 @@ class Ingest:
 
 def measure(world: World) -> Ingest:
     """Some rounds, each with a fresh proxy."""
-    rounds = [_run(world, number) for number in range(world.scale.rounds)]
+    rounds = [run_once(world, f"ingest-{number}") for number in range(world.scale.rounds)]
     by_rate = sorted(rounds, key=lambda ingested: ingested.records_per_s)
     return Ingest(by_rate[len(by_rate) // 2], rounds)
 
 
-def _run(world: World, number: int) -> Ingested:
-    name = f"ingest-{number}"
+def run_once(world: World, name: str) -> Ingested:
+    """One round, with a fresh proxy."""
     world.say(f"{name}: {world.scale.ingest_records} records due far away")
     with trial(world, name) as made:
         before = made.wait_until_ingested(PATIENCE_S)
