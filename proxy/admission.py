@@ -7,7 +7,7 @@ from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple, cast
 
 from proxy.entries import opened
-from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
+from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Read, Stray, WithId, unfolded
 from proxy.half_records import gone_half, note_of
 from proxy.halves import Undecided
 from proxy.identities import Identities
@@ -24,8 +24,7 @@ EXPIRED = Rejection(
     "long as the settings say: see to the producer, then send the record again",
 )
 
-
-MAY_WAIT: Final = frozenset({tuple, Known})
+PLAIN_TUPLES: Final = {tuple}
 
 _ident, _fires_ms = attrgetter("ident"), itemgetter(0)
 
@@ -65,9 +64,11 @@ class Admission:
 
     def admit(self, messages: Sequence[Message], turn: Turn) -> Admitted:
         """Take the first of `messages`, as long as one policy counts and there is room."""
-        fates, is_replay = self._judged(messages, turn.committed)
-        if (waiting := self._all_wait(fates, turn)) is not None:
-            return Admitted(len(fates), waiting, waits_for_clock=False)
+        read, is_replay = self._read(messages, turn.committed)
+        if (waiting := self._all_wait(read, turn)) is not None:
+            return Admitted(len(read), waiting, waits_for_clock=False)
+        fates = list(map(unfolded, read))
+        self._look_up(fates)
         watermark_ms, cursor = turn.mark
         self._entries, self._waits_for_clock = [], False
         name_anew, taken = self._identities.name_anew, len(fates)
@@ -88,7 +89,7 @@ class Admission:
                 break
         return Admitted(taken, self._entries, self._waits_for_clock)
 
-    def _judged(self, messages: Sequence[Message], committed: int) -> tuple[list[Fate], bool]:
+    def _read(self, messages: Sequence[Message], committed: int) -> tuple[list[Read], bool]:
         """The fates of the first messages that one policy judges, and whether it is a replay."""
         first = messages[0].offset()
         read, until = self._judges.at(first)
@@ -101,26 +102,25 @@ class Admission:
             read(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
             for m in messages
         ]
+        return fates, is_replay
+
+    def _all_wait(self, read: list[Read], turn: Turn) -> list[Entry] | None:
+        """Their entries, if each is simply to wait: the usual case, done for all at once."""
+        if set(map(type, read)) != PLAIN_TUPLES:
+            return None
+        waiting = cast("list[Entry | WithId]", read)
+        with_ids = [fate for fate in waiting if len(fate) == 2]
+        entries = cast("list[Entry]", read)
+        if with_ids:
+            entries = [fate[0] if len(fate) == 2 else fate for fate in waiting]
+        if min(map(_fires_ms, entries)) <= turn.mark[0]:
+            return None
+        return entries if not with_ids or self._identities.name_all_anew(with_ids) else None
+
+    def _look_up(self, fates: list[Fate]) -> None:
         others = [f for f in fates if type(f) is not tuple and type(f) is not Rejection]
         idents = map(_ident, others)
         self._identities.look_up([ident for ident in idents if ident is not None])
-        return fates, is_replay
-
-    def _all_wait(self, fates: list[Fate], turn: Turn) -> list[Entry] | None:
-        """Their entries, if each is simply to wait: the usual case, done for all at once."""
-        kinds = set(map(type, fates))
-        if not kinds <= MAY_WAIT:
-            return None
-        known, entries = [], cast("list[Entry]", fates)
-        if Known in kinds:
-            known = [fate for fate in fates if type(fate) is Known]
-            entries = [
-                fate[0] if type(fate) is Known else fate  # type: ignore[misc]
-                for fate in fates
-            ]
-        if min(map(_fires_ms, entries)) <= turn.mark[0]:
-            return None
-        return entries if not known or self._identities.name_all_anew(known) else None
 
     def _take(self, message: Message, fate: Fate, ends: Ends, turn: Turn) -> bool:
         """A record that does not simply pend; False when it must wait."""

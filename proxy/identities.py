@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from proxy.fates import Known, Prepare, Stray
+from proxy.fates import Known, Prepare, Stray, WithId
 from proxy.halves import Undecided
 from proxy.outgoing import Outcome
 from storage.register import NOTHING, Key, Named, Register
@@ -28,13 +28,11 @@ class Identities:
     def __init__(self, register: Register, undecided: Undecided, mark: Key) -> None:
         self._register, self._undecided = register, undecided
         self.mark = mark
-        self._asked: list[bytes] = []
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
 
     def look_up(self, idents: list[bytes]) -> None:
         """What is known of the ids of the next records to be admitted, asked for all at once."""
-        self._asked = idents
         self._rows = self._register.find(idents) if idents else {}
 
     def lowest(self, floor: int) -> int:
@@ -55,21 +53,13 @@ class Identities:
         self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
         return True
 
-    def name_all_anew(self, known: Sequence[Known]) -> bool:
-        """All records arrive whose ids were looked up, and stay, and nothing is known of any id:
-        the usual case. False, and nothing done, where they have to be taken one by one.
+    def name_all_anew(self, arrived: Sequence[WithId]) -> bool:
+        """These records arrive, and stay, and nothing is known of any of their ids: the usual
+        case. False, and nothing done, where they have to be looked up and taken one by one.
         """
-        entries, _idents, hops, dues_ms, _rolls = zip(*known, strict=True)
+        entries, idents = zip(*arrived, strict=True)
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
-        is_usual = (
-            not self._rows
-            and hops.count(None) == len(hops)
-            and dues_ms == fires_ms
-            and len(set(self._asked)) == len(known)
-        )
-        if is_usual:
-            self._register.put_new(self._asked, fires_ms, offsets, targets)
-        return is_usual
+        return self._register.put_if_new(idents, fires_ms, offsets, targets)
 
     def admit(self, offset: int, known: Known) -> tuple[list[Outcome], bool]:
         """A record arrives: what it ends, and whether it stays (else it is among those ended)."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from proxy.checkpoint import LAST_OFFSET
-from proxy.fates import Fate
+from proxy.fates import Fate, Read, unfolded
 from proxy.message import Message
 from proxy.protocol import RequestReader
 
@@ -17,14 +17,17 @@ class Judges:
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
         self._readers = list(readers)
 
-    def at(self, offset: int) -> tuple[Callable[..., Fate], int]:
-        """The judge of the record at `offset`, and the first offset that another judges."""
+    def at(self, offset: int) -> tuple[Callable[..., Read], int]:
+        """What reads the record at `offset`, and the first offset that is another's.
+
+        See `RequestReader.read_folded`."""
         index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
         until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
-        return self._readers[index][1].read, until
+        return self._readers[index][1].read_folded, until
 
     def judge(self, message: Message) -> Fate:
         """One record's fate, which is the same whenever it is asked for."""
         offset = message.offset()
         headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
-        return self.at(offset)[0](headers, message.key(), message.value(), timestamp_ms, offset)
+        read, _until = self.at(offset)
+        return unfolded(read(headers, message.key(), message.value(), timestamp_ms, offset))

@@ -7,14 +7,13 @@ a replay after any crash gives it again. Bad input is a value, `Rejection`, neve
 from __future__ import annotations
 
 from difflib import get_close_matches
-from functools import partial
 from typing import Final
 
 from proxy.aliases import alias_reader
 from proxy.body import Headers, packer
 from proxy.due_times import DueTimes
 from proxy.entries import Purpose, marked, with_purpose
-from proxy.fates import Fate, Known
+from proxy.fates import Fate, Known, Read, unfolded
 from proxy.headers import (
     CANCEL,
     ID,
@@ -45,9 +44,6 @@ NO_ID: Final = bytes(bytearray(b"no id"))
 """This very object stands for the header that is not there. Made at run time: the interpreter keeps
 one object for equal short bytes and for equal constants, and a record's id could be that one."""
 
-_known = partial(tuple.__new__, Known)
-"""As `Known(*fields)`, in half the time."""
-
 
 class RequestReader:
     """Turns ingress records into what becomes of them under one policy."""
@@ -69,7 +65,18 @@ class RequestReader:
         timestamp_ms: int,
         offset: int,
     ) -> Fate:
-        """One record's fate. `timestamp_ms` is the record's own, -1 when it has none.
+        """One record's fate. `timestamp_ms` is the record's own, -1 when it has none."""
+        return unfolded(self.read_folded(headers, key, value, timestamp_ms, offset))
+
+    def read_folded(
+        self,
+        headers: Headers,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        offset: int,
+    ) -> Read:
+        """As `read`, with the most usual fates as plain tuples (`fates.WithId`).
 
         The entry keeps the headers as they came; requests and stamps are stripped on delivery,
         and a dead letter shows what was really asked.
@@ -97,14 +104,13 @@ class RequestReader:
             headers = [*headers, (INGRESS_KEY, key)]
             key = asked[KEY]
         content = partition, key, value, headers
-        rolls = due_ms - timestamp_ms > self._roll_after_ms and timestamp_ms >= 0
-        if rolls:
+        if due_ms - timestamp_ms > self._roll_after_ms and timestamp_ms >= 0:
             content = with_purpose(content, Purpose(due_ms, offset, due_ms))
-            fires_ms, target = timestamp_ms + self._roll_after_ms, marked(target)
-        else:
-            fires_ms = due_ms
-        entry = fires_ms, offset, target, self._pack(content)
-        return entry if ident is NO_ID else _known((entry, ident, None, due_ms, rolls))
+            fires_ms = timestamp_ms + self._roll_after_ms
+            entry = fires_ms, offset, marked(target), self._pack(content)
+            return entry if ident is NO_ID else Known(entry, ident, None, due_ms, rolls=True)
+        entry = due_ms, offset, target, self._pack(content)
+        return entry if ident is NO_ID else (entry, ident)
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
         """Whether it asks for more than to be delivered, perhaps under an id."""
@@ -130,19 +136,19 @@ class TranslatingReader(RequestReader):
         super().__init__(policy)
         self._foreign = alias_reader(policy.aliases)
 
-    def read(
+    def read_folded(
         self,
         headers: Headers,
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
         offset: int,
-    ) -> Fate:
-        """See `RequestReader.read`."""
+    ) -> Read:
+        """See `RequestReader.read_folded`."""
         translated = self._foreign.translate(headers, key, value)
         if isinstance(translated, Rejection):
             return translated
-        return super().read(*translated, timestamp_ms, offset)
+        return super().read_folded(*translated, timestamp_ms, offset)
 
 
 def request_reader(policy: Policy) -> RequestReader:

@@ -54,15 +54,18 @@ class Register(Protocol):
         """From `at` on this is what is known of `ident`."""
         ...
 
-    def put_new(
+    def put_if_new(
         self,
         ids: Sequence[bytes],
         fires_ms: Sequence[int],
         offsets: Sequence[int],
         targets: Sequence[str],
-    ) -> None:
-        """Put each of these ids, at least one, at its own offset; the offsets rise. Nothing was
-        known of any, and none is there twice. Its record names the entry that delivers it."""
+    ) -> bool:
+        """Put each of these ids, at least one, at its own offset; the offsets rise. Its record
+        names the entry that delivers it.
+
+        False, and nothing put, when something is, or seems to be, known of any, or when one is
+        there twice."""
         ...
 
     def bury(self, at: int, key: Key, target: str) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from storage.errors import StorageFull, StoreDamaged
 from storage.files import Files
 from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashed, Hashing, padded
+from storage.ids.idents import Hashing, Words, padded
 from storage.ids.options import IdOptions
 from storage.ids.upkeep import Upkeep
 from storage.register import Key, Named
@@ -18,6 +19,7 @@ from storage.shard_files import DAMAGED
 from storage.wheel_store import OpenReport
 
 OF_KIND_ROWS = 16_384
+NO_HASHES = np.zeros(0, np.uint64)
 
 
 class _Guard:
@@ -58,7 +60,6 @@ class DiskRegister:
         self._upkeep = Upkeep(folder, held, options, files, hashing)
         self._guard = _Guard(folder, files)
         self._at = -1
-        self._last_hashed = Hashed((), padded([]), hashing(padded([])))
 
     @property
     def covered(self) -> int:
@@ -69,12 +70,14 @@ class DiskRegister:
         """See `Register.find`. Raises StoreDamaged."""
         asked = ids if isinstance(ids, Sequence) else list(ids)
         found: dict[bytes, Named] = {}
-        for table in reversed(self._held.tables):
-            table.find(asked, found)
-        if self._held.runs:
-            left = [ident for ident in asked if ident not in found] if found else asked
+        tables, runs = self._held.tables, self._held.runs
+        needs_hashes = bool(runs) or any(table.new for table in tables)
+        hashes = self._hashing(padded(asked)) if needs_hashes else NO_HASHES
+        for table in reversed(tables):
+            table.find(asked, hashes, found)
+        if runs:
             with self._guard:
-                self._find_on_disk(left, found)
+                self._find_on_disk(asked, hashes, found)
         return found
 
     def put(self, at: int, ident: bytes, named: Named) -> None:
@@ -85,23 +88,26 @@ class DiskRegister:
         recent.ids[ident] = named
         recent.ident_bytes += len(ident)
 
-    def put_new(
+    def put_if_new(
         self,
         ids: Sequence[bytes],
         fires_ms: Sequence[int],
         offsets: Sequence[int],
         targets: Sequence[str],
-    ) -> None:
-        """See `Register.put_new`. Raises as `put` does."""
+    ) -> bool:
+        """See `Register.put_if_new`. Raises as `put` and `find` do."""
         if len(ids) < self._few_ids:
-            for ident, due_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
-                self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
-            return
+            return self._put_few_if_new(ids, fires_ms, offsets, targets)
+        idents = padded(ids)
+        hashes = self._hashing(idents)
+        if self._has_any(ids, hashes):
+            return False
         self._move_to(offsets[0])
         recent = self._held.recent
-        recent.new.add(self._hashed(ids), fires_ms, offsets, targets)
-        recent.ident_bytes += sum(map(len, ids))
+        recent.new.add(idents, hashes, fires_ms, offsets, targets)
+        recent.ident_bytes += int(idents.sizes.sum())
         recent.last = self._at = offsets[-1]
+        return True
 
     def bury(self, at: int, key: Key, target: str) -> None:
         """See `Register.bury`. Raises as `put` does."""
@@ -179,15 +185,36 @@ class DiskRegister:
             held.recent.first = at
         held.recent.last = self._at = at
 
-    def _hashed(self, ids: Sequence[bytes]) -> Hashed:
-        """What has been looked for is nearly always put next: it is hashed but once."""
-        if ids is not self._last_hashed.ids:
-            idents = padded(ids)
-            self._last_hashed = Hashed(ids, idents, self._hashing(idents))
-        return self._last_hashed
+    def _put_few_if_new(
+        self,
+        ids: Sequence[bytes],
+        fires_ms: Sequence[int],
+        offsets: Sequence[int],
+        targets: Sequence[str],
+    ) -> bool:
+        if len(set(ids)) < len(ids) or self.find(ids):
+            return False
+        for ident, due_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
+            self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
+        return True
 
-    def _find_on_disk(self, left: Sequence[bytes], found: dict[bytes, Named]) -> None:
-        hashes = self._hashed(left).hashes
+    def _has_any(self, ids: Sequence[bytes], hashes: Words) -> bool:
+        """Whether two of these hashes are the same, or something seems to be known of an id."""
+        in_order = np.sort(hashes)
+        if (in_order[1:] == in_order[:-1]).any():
+            return True
+        if any(table.has_any(ids, hashes) for table in self._held.tables):
+            return True
+        with self._guard:
+            return any(run.has_any(hashes) for run in self._held.runs)
+
+    def _find_on_disk(
+        self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]
+    ) -> None:
+        left: Sequence[bytes] = asked
+        if found:
+            is_left = np.fromiter((ident not in found for ident in asked), np.bool_, len(asked))
+            left, hashes = list(compress(asked, is_left.tolist())), hashes[is_left]
         for run in reversed(self._held.runs):
             if not left:
                 return

@@ -33,14 +33,6 @@ Hashing: TypeAlias = Callable[[Idents], Words]
 """Gives the hash of each id; equal ids have equal hashes, in every process and batch."""
 
 
-class Hashed(NamedTuple):
-    """Ids, the same as arrays, and their hashes."""
-
-    ids: Sequence[bytes]
-    idents: Idents
-    hashes: Words
-
-
 def words_of(sizes: Column) -> Column:
     """How many words ids of so many bytes take."""
     return np.maximum((sizes + (WORD_BYTES - 1)) // WORD_BYTES, 1)

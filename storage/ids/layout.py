@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from storage.ids.hash_filter import filter_power
 from storage.ids.idents import Column, Words, gathered
 from storage.records import Rows
 from storage.register import Key
 
-MAGIC = b"KDPIDS01"
+MAGIC = b"KDPIDS02"
 ROW = np.dtype(
     [
         ("latest", "<i8"),
@@ -28,8 +29,8 @@ ROW = np.dtype(
 )
 ROW_BYTES = ROW.itemsize
 _OPAQUE = np.dtype((np.void, ROW_BYTES))
-FILTER_BITS = 8
-"""Bits of the filter for each id: one in nine unknown ids passes it."""
+FILTER_BITS = 16
+"""Bits of the filter for each id, at least: one in 70 unknown ids passes it, at most."""
 
 
 class Buried(NamedTuple):
@@ -95,8 +96,8 @@ class Room:
 
     @property
     def filter_power(self) -> int:
-        """The filter has two to this many bits, at least one byte."""
-        return max(3, (max(1, self.ids) * FILTER_BITS - 1).bit_length())
+        """The filter has two to this many bits."""
+        return filter_power(self.ids, FILTER_BITS)
 
     def positions(self) -> dict[str, int]:
         """Where each section of the file begins, in bytes; the names come last."""

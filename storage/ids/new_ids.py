@@ -1,81 +1,150 @@
 """Ids that have been written once, each with an entry that is delivered as it was written."""
 
-from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from storage.ids.idents import Hashed, Idents
-from storage.ids.layout import ROW, Contents, in_hash_order
+from storage.ids.hash_filter import HashFilter
+from storage.ids.idents import Column, Idents, Words, gathered, texts
+from storage.ids.layout import NONE_BURIED, ROW, Contents
 from storage.records import Rows
 from storage.register import Named
 
+FILTER_POWER: Final = 21
+"""256 KiB. With 32,768 ids here, of 1,024 others one passes."""
+FIRST_ROOM: Final = 4096
+COMPARED: Final = 16
+"""So many hashes at most are looked for one by one."""
+
+
+class _Part(NamedTuple):
+    """What came together, as columns; the offsets rise from part to part."""
+
+    idents: Idents
+    fires_ms: Column
+    offsets: Column
+    targets: Column
+
 
 class NewIds:
-    """Columns in the order of the offsets, of which no two are the same; `offsets` are by id.
-
-    `targets`: every target met."""
+    """Columns in the order of the offsets, of which no two are the same. `targets`: every target
+    met. That most ids are never asked for again is what it is made for: only once one has been
+    are they indexed by name."""
 
     def __init__(self) -> None:
-        self.offsets: dict[bytes, int] = {}
-        self._column = array("q")
-        self._fires_ms = array("q")
         self.targets: list[str] = []
         self._numbers: dict[str, int] = {}
-        self._targets = array("q")
-        self._hashed: list[Hashed] = []
+        self._parts: list[_Part] = []
+        self._starts: list[int] = []
+        self._hashes = np.empty(FIRST_ROOM, np.uint64)
+        self._filter: HashFilter | None = None
+        self._count = self._indexed_parts = 0
+        self._places: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(
         self,
-        hashed: Hashed,
+        idents: Idents,
+        hashes: Words,
         fires_ms: Sequence[int],
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> None:
-        """Append ids; see `Register.put_new`."""
-        self.offsets.update(zip(hashed.ids, offsets, strict=True))
-        self._column.extend(offsets)
-        self._fires_ms.extend(fires_ms)
-        numbers = self._numbers
-        for target in set(targets).difference(numbers):
-            numbers[target] = len(numbers)
-            self.targets.append(target)
-        self._targets.extend(map(numbers.__getitem__, targets))
-        self._hashed.append(hashed._replace(ids=()))
+        """Append ids, whose hashes are given; see `Register.put_if_new`."""
+        part = _Part(
+            idents,
+            np.fromiter(fires_ms, np.int64, hashes.size),
+            np.fromiter(offsets, np.int64, hashes.size),
+            self._numbered(targets),
+        )
+        self._parts.append(part)
+        self._starts.append(self._count)
+        self._note(hashes)
 
-    def named(self, ident: bytes) -> Named:
-        """What is known of one of `offsets`."""
-        offset = self.offsets[ident]
-        place = bisect_left(self._column, offset)
-        fires_ms = self._fires_ms[place]
-        target = self.targets[self._targets[place]]
-        return Named(offset, fires_ms, offset, offset, fires_ms, target)
+    def has_any(self, hashes: Words) -> bool:
+        """Whether an id with one of these hashes is here. True, too, if there seem to be many."""
+        if self._filter is None:
+            return False
+        passing = hashes[self._filter.passing(hashes)]
+        if passing.size > COMPARED:
+            return True
+        column = self._hashes[: self._count]
+        return any((column == one).any() for one in passing)
+
+    def find(self, asked: Sequence[bytes], hashes: Words) -> dict[bytes, Named]:
+        """What is known of those of `asked`, whose hashes are given, that are here."""
+        if not self.has_any(hashes):
+            return {}
+        self._index()
+        places = self._places
+        return {ident: self._named(places[ident]) for ident in asked if ident in places}
 
     def contents(self, numbers: Mapping[str, int], found: list[Contents]) -> Iterator[None]:
         """Append them all, in two steps; `numbers` are those of the targets."""
-        rows = self._rows(numbers)
-        words = np.concatenate([hashed.idents.words for hashed in self._hashed])
+        order = np.argsort(self._hashes[: self._count])
+        rows = self._rows(numbers, order)
         yield
-        hashes = np.concatenate([hashed.hashes for hashed in self._hashed])
-        found.append(in_hash_order(hashes, rows, words))
+        words = np.concatenate([part.idents.words for part in self._parts])
+        sizes = np.concatenate([part.idents.sizes for part in self._parts])[order]
+        idents = gathered(words, self._first_words()[order], sizes)
+        rows["word"], rows["size"] = idents.starts, sizes
+        hashes = self._hashes[: self._count][order]
+        found.append(Contents(hashes, rows, idents.words, NONE_BURIED, []))
 
-    def _rows(self, numbers: Mapping[str, int]) -> Rows:
-        rows = np.zeros(len(self._column), ROW)
-        rows["fires_ms"] = rows["due_ms"] = self._fires_ms
-        rows["latest"] = rows["offset"] = rows["origin"] = self._column
-        named = np.fromiter(map(numbers.__getitem__, self.targets), np.int64)
-        rows["target"] = named[np.frombuffer(self._targets, np.int64)]
-        first = 0
-        for start, end, idents in self._batches():
-            rows["word"][start:end] = idents.starts + first
-            rows["size"][start:end] = idents.sizes
-            first += idents.words.size
+    def _numbered(self, targets: Sequence[str]) -> Column:
+        numbers = self._numbers
+        met = set(targets)
+        for target in met.difference(numbers):
+            numbers[target] = len(numbers)
+            self.targets.append(target)
+        if len(met) == 1:
+            return np.full(len(targets), numbers[targets[0]], np.int64)
+        return np.fromiter(map(numbers.__getitem__, targets), np.int64, len(targets))
+
+    def _note(self, hashes: Words) -> None:
+        if self._filter is None:
+            self._filter = HashFilter.empty(FILTER_POWER)
+        self._filter.add(hashes)
+        end = self._count + hashes.size
+        if end > self._hashes.size:
+            grown = np.empty(max(end, 2 * self._hashes.size), np.uint64)
+            grown[: self._count] = self._hashes[: self._count]
+            self._hashes = grown
+        self._hashes[self._count : end] = hashes
+        self._count = end
+
+    def _index(self) -> None:
+        """Index what has come since the last time."""
+        for number in range(self._indexed_parts, len(self._parts)):
+            ids = texts(self._parts[number].idents)
+            self._places.update(zip(ids, count(self._starts[number]), strict=False))
+        self._indexed_parts = len(self._parts)
+
+    def _named(self, place: int) -> Named:
+        number = bisect_right(self._starts, place) - 1
+        part, row = self._parts[number], place - self._starts[number]
+        offset, fires_ms = int(part.offsets[row]), int(part.fires_ms[row])
+        target = self.targets[int(part.targets[row])]
+        return Named(offset, fires_ms, offset, offset, fires_ms, target)
+
+    def _rows(self, numbers: Mapping[str, int], order: Column) -> Rows:
+        rows = np.zeros(self._count, ROW)
+        named = np.fromiter(map(numbers.__getitem__, self.targets), np.int64, len(self.targets))
+        _idents, fires_ms, offsets, targets = zip(*self._parts, strict=True)
+        rows["fires_ms"] = rows["due_ms"] = np.concatenate(fires_ms)[order]
+        rows["latest"] = rows["offset"] = rows["origin"] = np.concatenate(offsets)[order]
+        rows["target"] = named[np.concatenate(targets)[order]]
         return rows
 
-    def _batches(self) -> Iterator[tuple[int, int, Idents]]:
-        start = 0
-        for hashed in self._hashed:
-            end = start + hashed.hashes.size
-            yield start, end, hashed.idents
-            start = end
+    def _first_words(self) -> Column:
+        """Where each id begins in the words of all parts."""
+        words = np.array([part.idents.words.size for part in self._parts])
+        starts = [part.idents.starts for part in self._parts]
+        bases = np.repeat(np.cumsum(words) - words, [part.size for part in starts])
+        found: Column = np.concatenate(starts) + bases
+        return found

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
+from storage.ids.hash_filter import HashFilter
 from storage.ids.idents import Column, Words, gathered, texts, words_of
 from storage.ids.layout import MAGIC, ROW, Buried, Contents, Facts, is_useless, taken
 from storage.records import Rows
@@ -22,7 +23,6 @@ SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
 NOWHERE = np.zeros(0, np.int64)
-_BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _TARGET = Named._fields.index("target")
 
 
@@ -45,8 +45,8 @@ class Run:
             raise StoreDamaged(f"{self.path} is of another version")
         self._check_at_once("filter", "names")
         self.contents = self._contents()
-        self._filter = np.frombuffer(self._bytes("filter"), np.uint8)
-        self._shift = np.uint64(64 - facts.room.filter_power)
+        bits = np.frombuffer(self._bytes("filter"), np.uint8)
+        self._filter = HashFilter(bits, facts.room.filter_power)
         self._sample: Rows | None = None
 
     @property
@@ -73,6 +73,10 @@ class Run:
         has = np.zeros(hashes.size, np.bool_)
         has[self._candidates(hashes)[0]] = True
         return has
+
+    def has_any(self, hashes: Words) -> bool:
+        """Whether some id in this run has one of `hashes`."""
+        return bool(self._candidates(hashes)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
         """Ids with this bit of `kind` and a key beyond `ended`, found in so many rows at a time."""
@@ -123,10 +127,9 @@ class Run:
 
     def _candidates(self, hashes: Words) -> tuple[Column, Column]:
         """Indices of the hashes that some id here has, and the place of the first such id."""
-        if not self.contents.hashes.size:
+        asked = self._filter.passing(hashes)
+        if not asked.size:
             return NOWHERE, NOWHERE
-        bits = (hashes >> self._shift).view(np.int64)
-        asked = np.flatnonzero(self._filter.take(bits >> 3) & _BITS.take(bits & 7))
         places = np.searchsorted(self.contents.hashes, hashes[asked])
         return self._of_equal_hash(hashes, asked, places)
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 
 from storage.ids.buried import RecentlyBuried, in_order
-from storage.ids.idents import Hashing, padded
+from storage.ids.idents import Hashing, Words, padded
 from storage.ids.layout import ROW, Contents, in_hash_order, joined
 from storage.ids.new_ids import NewIds
 from storage.records import Rows
@@ -31,24 +31,30 @@ class Table:
         self.links: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        return len(self.new.offsets) + len(self.ids) + len(self.buried.targets) + len(self.links)
+        return len(self.new) + len(self.ids) + len(self.buried.targets) + len(self.links)
 
-    def find(self, asked: Sequence[bytes], found: dict[bytes, Named]) -> None:
-        """Add to `found`, or replace there, what is known here of the ids asked for."""
-        new, ids = self.new.offsets, self.ids
-        if not new.keys().isdisjoint(asked):
-            here = (ident for ident in asked if ident in new and ident not in ids)
-            found.update((ident, self.new.named(ident)) for ident in here)
-        if not ids.keys().isdisjoint(asked):
+    def find(self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]) -> None:
+        """Add to `found`, or replace there, what is known here of the ids asked for.
+
+        `hashes` are theirs, and used only if there are `new` ids here."""
+        if self.new:
+            found.update(self.new.find(asked, hashes))
+        ids = self.ids
+        if ids and not ids.keys().isdisjoint(asked):
             found.update((ident, ids[ident]) for ident in asked if ident in ids)
+
+    def has_any(self, asked: Sequence[bytes], hashes: Words) -> bool:
+        """Whether anything is, or seems to be, known here of one of the ids asked for."""
+        is_put = bool(self.ids) and not self.ids.keys().isdisjoint(asked)
+        return is_put or self.new.has_any(hashes)
 
     def contents(self, hashing: Hashing, most_rows: int, found: list[Contents]) -> Iterator[None]:
         """Make the table, which changes no more, into contents, the older first, in steps."""
         numbers = self._numbers()
-        if self.new.offsets:
+        if self.new:
             yield from self.new.contents(numbers, found)
             yield
-        if self.ids or not self.new.offsets:
+        if self.ids or not self.new:
             yield from self._others(numbers, hashing, most_rows, found)
         found[-1] = replace(found[-1], buried=in_order(self.buried.targets, numbers))
         yield

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.files import Files
+from storage.ids.hash_filter import HashFilter
 from storage.ids.idents import Idents, Words
 from storage.ids.layout import MAGIC, Buried, Facts, Room
 from storage.ids.run import path_of
@@ -32,7 +33,7 @@ class RunWriter:
         self._used = dict.fromkeys(self._positions, 0)
         self._crcs = dict.fromkeys(self._positions, 0)
         self._words = 0
-        self._filter = np.zeros((1 << room.filter_power) // 8, np.uint8)
+        self._filter = HashFilter.empty(room.filter_power)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def add_ids(self, hashes: Words, rows: Rows, idents: Idents) -> None:
@@ -44,9 +45,7 @@ class RunWriter:
         self._append("words", idents.words)
         self._words += int(idents.words.size)
         self.size += int(hashes.size)
-        bits = hashes >> np.uint64(64 - self._room.filter_power)
-        masks = np.uint8(1) << (bits & np.uint64(7)).astype(np.uint8)
-        np.bitwise_or.at(self._filter, (bits >> np.uint64(3)).astype(np.int64), masks)
+        self._filter.add(hashes)
 
     def add_buried(self, buried: Buried) -> None:
         """Append buried keys, all beyond the last ones."""
@@ -56,8 +55,9 @@ class RunWriter:
 
     def finish(self, names: list[str]) -> Iterator[None]:
         """Write the filter and the names, in steps; `facts` then says what the file holds."""
-        for start in range(0, self._filter.size, FILTER_WRITTEN_BYTES):
-            self._append("filter", self._filter[start : start + FILTER_WRITTEN_BYTES])
+        bits = self._filter.bits
+        for start in range(0, bits.size, FILTER_WRITTEN_BYTES):
+            self._append("filter", bits[start : start + FILTER_WRITTEN_BYTES])
             yield
         self._append("names", np.frombuffer(json.dumps(names).encode(), np.uint8))
         self._files.write(self._fd, MAGIC, 0)

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.jars import kafka_version
+from proxy.headers import ID
 from tests.benchmarks import machine, table
 from tests.benchmarks.accounting import only_child
 from tests.benchmarks.errors import BenchmarkError
@@ -62,7 +63,7 @@ def measure(
     scale = replace(
         scale,
         value_bytes=value_bytes,
-        with_ids=ids,
+        id_header=ID if ids else None,
         pending_records=pending_records or scale.pending_records,
     )
     names = _chosen(only)

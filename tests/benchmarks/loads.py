@@ -23,8 +23,8 @@ class Load:
     """What to send.
 
     A record is due at `anchor_ms` (the moment of sending when None) plus a delay drawn evenly
-    from `delay_ms`. A rate of None sends as fast as the broker takes records. With ids, each has
-    one of its own (38 bytes).
+    from `delay_ms`. A rate of None sends as fast as the broker takes records. In `id_header`, if there is
+    one, each has an id of its own (38 bytes).
     """
 
     bootstrap_servers: str
@@ -35,7 +35,7 @@ class Load:
     anchor_ms: int | None = None
     rate_per_s: float | None = None
     value_bytes: int = 200
-    with_ids: bool = False
+    id_header: str | None = None
     first_sequence: int = 0
     seed: int = 1
 
@@ -102,8 +102,8 @@ def _send_chunk(
     to_target = ("timer-topic", load.target.encode())
     for key, due_ms in zip(write_keys(first_sequence, dues_ms), dues_ms.tolist(), strict=True):
         headers: clients.Headers = [to_target, ("timer-deliver-at", b"%d" % due_ms)]
-        if load.with_ids:
-            headers.append(("timer-id", b"order-%s" % key.hex().encode()))
+        if load.id_header:
+            headers.append((load.id_header, b"order-%s" % key.hex().encode()))
         try:
             client.produce(load.ingress, value, key, headers=headers)
         except BufferError:

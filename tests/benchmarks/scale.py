@@ -13,7 +13,7 @@ class Scale:
     warm_broker_s: int = 45
     warm_records: int = 20_000
     value_bytes: int = 200
-    with_ids: bool = False
+    id_header: str | None = None
     relay_records: int = 500_000
     rounds: int = 3
     ingest_records: int = 1_000_000

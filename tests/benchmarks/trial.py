@@ -55,7 +55,7 @@ class Trial:
             delay_ms=delay_ms,
             anchor_ms=anchor_ms,
             value_bytes=self.world.scale.value_bytes,
-            with_ids=self.world.scale.with_ids,
+            id_header=self.world.scale.id_header,
         )
 
     def order(self, count: int, deadline_s: float) -> ReadOrder:

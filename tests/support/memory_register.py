@@ -22,15 +22,18 @@ class MemoryRegister:
     def put(self, at: int, ident: bytes, named: Named) -> None:
         self._ids[ident] = named
 
-    def put_new(
+    def put_if_new(
         self,
         ids: Sequence[bytes],
         fires_ms: Sequence[int],
         offsets: Sequence[int],
         targets: Sequence[str],
-    ) -> None:
+    ) -> bool:
+        if len(set(ids)) < len(ids) or self.find(ids):
+            return False
         for ident, due_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
             self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
+        return True
 
     def bury(self, at: int, key: Key, target: str) -> None:
         if key > self._ended:

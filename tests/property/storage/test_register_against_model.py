@@ -147,10 +147,30 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         offsets = range(self.at + gap, self.at + gap + len(new))
         dues_ms = [self.ended[0] + later_ms for later_ms in fires_ms[: len(new)]]
         self.seen.update(new)
-        self.change(
-            gap, lambda register: register.put_new(new, dues_ms, offsets, topics[: len(new)])
-        )
+        were_new: list[bool] = []
+
+        def name_each(register: Register) -> None:
+            were_new.append(register.put_if_new(new, dues_ms, offsets, topics[: len(new)]))
+            if not were_new[-1]:
+                for ident, due_ms, at, topic in zip(new, dues_ms, offsets, topics, strict=False):
+                    register.put(at, ident, Named(at, due_ms, at, at, due_ms, topic))
+
+        self.change(gap, name_each)
+        assert were_new[0] or self.hashing is not hashes_of
         self.next_at = offsets[-1] + 1
+
+    @rule(
+        ids=st.lists(IDS, min_size=1, max_size=12),
+        fires_ms=st.lists(st.integers(1, 300), min_size=12, max_size=12),
+        topic=TARGETS,
+    )
+    def what_is_known_or_there_twice_is_not_put(
+        self, ids: list[bytes], fires_ms: list[int], topic: str
+    ) -> None:
+        if len(set(ids)) == len(ids) and not self.register.find(ids):
+            return
+        offsets = range(self.at, self.at + len(ids))
+        assert not self.register.put_if_new(ids, fires_ms[: len(ids)], offsets, [topic] * len(ids))
 
     @rule(ident=IDS, fires_ms=st.integers(0, 300), topic=TARGETS, low=st.integers(0, 9))
     def take_back(self, ident: bytes, fires_ms: int, topic: str, low: int) -> None:
