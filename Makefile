@@ -61,7 +61,7 @@ format: $(READY) ## Let ruff rewrite what it can
 
 lock: ## Renew requirements.lock from pyproject.toml (for maintainers: needs uv on the PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
-	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links --extra dev \
+	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links --extra dev --extra spark \
 	  --output-file requirements.lock pyproject.toml
 
 clean: ## Remove what was built here (the user's cache of Kafka jars stays)

@@ -23,8 +23,8 @@ class Load:
     """What to send.
 
     A record is due at `anchor_ms` (the moment of sending when None) plus a delay drawn evenly
-    from `delay_ms`. A rate of None sends as fast as the broker takes records. In `id_header`, if there is
-    one, each has an id of its own (38 bytes).
+    from `delay_ms`. A rate of None sends as fast as the broker takes records.
+    With `id_header` each has an id of its own (38 bytes) in that header.
     """
 
     bootstrap_servers: str
