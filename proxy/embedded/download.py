@@ -20,8 +20,8 @@ TRIES = 3
 ARRIVING = ".arriving-"
 
 
-def fetch(jars: Sequence[Jar], folder: Path, version: str) -> None:
-    """Fetch `jars` into `folder`, showing progress on stderr.
+def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
+    """Fetch the `jars` of what `name` says into `folder`, showing progress on stderr.
 
     A jar appears in `folder` by a rename, after its SHA-256 has been found right; those that have
     arrived stay when another fails. Nobody else may work in `folder` meanwhile.
@@ -30,7 +30,7 @@ def fetch(jars: Sequence[Jar], folder: Path, version: str) -> None:
     for abandoned in folder.glob(f"{ARRIVING}*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     size_bytes = sum(jar.size_bytes for jar in jars)
-    title = f"Fetching Kafka {version} ({len(jars)} jars, {size_bytes / 1e6:.0f} MB) into {folder}"
+    title = f"Fetching {name} ({len(jars)} jars, {size_bytes / 1e6:.0f} MB) into {folder}"
     with (
         shown_progress(title, size_bytes) as progress,
         tempfile.TemporaryDirectory(dir=folder, prefix=ARRIVING) as arriving,

@@ -6,18 +6,18 @@ from proxy.errors import ProxyError
 
 
 class JarsUnavailable(ProxyError):
-    """Kafka's jars are neither in the cache nor could they be fetched whole."""
+    """Some jars are neither in the cache nor could they be fetched whole."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
-            f"Kafka could not be fetched: {detail}.",
+            f"Jars could not be fetched: {detail}.",
             "Check that Maven Central can be reached (HTTPS_PROXY, REQUESTS_CA_BUNDLE), or name a "
             "mirror in MAVEN_MIRROR_URL, and try again: what has arrived is kept.",
         )
 
 
 class CacheUnusable(ProxyError):
-    """The folder that keeps Kafka's jars cannot be written."""
+    """The folder that keeps the jars cannot be written."""
 
     def __init__(self, folder: Path, detail: str) -> None:
         super().__init__(

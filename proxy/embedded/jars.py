@@ -1,4 +1,7 @@
-"""Kafka's jars: what they must be (the lock file), and where they are kept (the user's cache)."""
+"""Jars: what they must be (a lock file), and where they are kept (the user's cache).
+
+The broker's are pinned beside this module; other programs keep lock files of their own.
+"""
 
 import fcntl
 import hashlib
@@ -39,8 +42,12 @@ class Jar:
 
 def locked_jars() -> tuple[Jar, ...]:
     """All jars of the broker as `kafka-jars.lock` pins them, in classpath order."""
-    text = resources.files("proxy.embedded").joinpath(LOCK_NAME).read_text("utf-8")
-    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return jars_of(resources.files("proxy.embedded").joinpath(LOCK_NAME).read_text("utf-8"))
+
+
+def jars_of(lock: str) -> tuple[Jar, ...]:
+    """The jars that the text of a lock file pins, in its order."""
+    rows = [line.split() for line in lock.splitlines() if line and not line.startswith("#")]
     return tuple(Jar(coordinates, sha256, int(size)) for coordinates, sha256, size in rows)
 
 
@@ -61,20 +68,25 @@ def cache_folder() -> Path:
 
 
 def ensure_jars() -> list[Path]:
-    """The classpath of the broker; fetches what the cache lacks.
+    """The classpath of the broker; see `ensure_all`."""
+    return ensure_all(f"Kafka {kafka_version()}", locked_jars())
 
-    Every jar is held against its locked SHA-256 each time (45 MB, some 50 ms). Several processes
+
+def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
+    """Where these jars lie, in their order; fetches what the cache lacks, and says so by `name`.
+
+    Every jar is held against its locked SHA-256 each time (45 MB: some 50 ms). Several processes
     may call this at once: one fetches, the others wait.
     Raises `JarsUnavailable` or `CacheUnusable`.
     """
-    folder, jars = cache_folder(), locked_jars()
+    folder = cache_folder()
     if _lacking(jars, folder):
         with _sole_user_of(folder):
             lacking = _lacking(jars, folder)
             if lacking:
                 from proxy.embedded.download import fetch
 
-                fetch(lacking, folder, kafka_version())
+                fetch(lacking, folder, name)
     return [folder / jar.file_name for jar in jars]
 
 

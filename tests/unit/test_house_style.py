@@ -176,7 +176,10 @@ def test_nothing_committed_names_the_machine_it_was_written_on() -> None:
     assert not naming
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "proxy/embedded/kafka-jars.lock"])
+@pytest.mark.parametrize(
+    "name",
+    ["requirements.lock", "proxy/embedded/kafka-jars.lock", "spark_jobs/connector-jars.lock"],
+)
 def test_lock_files_name_no_index(name: str) -> None:
     assert "://" not in (REPOSITORY / name).read_text("utf-8")
 

@@ -1,4 +1,4 @@
-"""Kafka's jars arrive whole or not at all, once, and what is damaged is fetched again."""
+"""Jars arrive whole or not at all, once, and what is damaged is fetched again."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -77,7 +77,7 @@ def test_jar_with_other_bytes_than_locked_is_refused(
     repository.contents[honest.file_name] = b"forged"
 
     with pytest.raises(JarsUnavailable, match="SHA-256 differs"):
-        fetch([honest], tmp_path, "4.3.1")
+        fetch([honest], tmp_path, "Kafka 4.3.1")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -86,7 +86,7 @@ def test_jars_that_arrived_stay_when_another_fails(repository: Repository, tmp_p
     absent = Jar(TWO, "0" * 64, 1)
 
     with pytest.raises(JarsUnavailable, match="org.example:two:2.0.*try again"):
-        fetch([one, absent], tmp_path, "4.3.1")
+        fetch([one, absent], tmp_path, "Kafka 4.3.1")
     assert [path.name for path in tmp_path.iterdir()] == ["one-1.0.jar"]
 
 
@@ -94,7 +94,7 @@ def test_what_a_killed_fetch_left_is_cleared_away(repository: Repository, tmp_pa
     (tmp_path / f"{ARRIVING}old").mkdir()
     (tmp_path / f"{ARRIVING}old" / "half.jar").write_bytes(b"half")
 
-    fetch([repository.add(ONE, b"1")], tmp_path, "4.3.1")
+    fetch([repository.add(ONE, b"1")], tmp_path, "Kafka 4.3.1")
 
     assert [path.name for path in tmp_path.iterdir()] == ["one-1.0.jar"]
 
@@ -104,7 +104,7 @@ def test_silent_repository_is_named_with_what_to_do(
 ) -> None:
     monkeypatch.setenv("MAVEN_MIRROR_URL", "http://127.0.0.1:9")
     with pytest.raises(JarsUnavailable, match=r"Connection refused.*MAVEN_MIRROR_URL"):
-        fetch([repository.add(ONE, b"1")], tmp_path, "4.3.1")
+        fetch([repository.add(ONE, b"1")], tmp_path, "Kafka 4.3.1")
 
 
 def test_cache_that_cannot_be_made_is_named(
@@ -128,7 +128,7 @@ def test_relative_cache_home_is_ignored_as_the_standard_says(
 def test_progress_elsewhere_than_on_a_terminal_is_a_few_plain_lines(
     repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fetch([repository.add(ONE, b"1" * 100_000)], tmp_path, "4.3.1")
+    fetch([repository.add(ONE, b"1" * 100_000)], tmp_path, "Kafka 4.3.1")
 
     title, *steps = capsys.readouterr().err.splitlines()
     assert title.startswith("Fetching Kafka 4.3.1 (1 jars, 0 MB) into")
