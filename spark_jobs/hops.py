@@ -8,16 +8,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 GOES_ON: Final = ("rolled", "requeued")
-SAME: Final = ("target", "target_partition", "due_ms", "key_hash", "value_hash", "headers_hash")
-"""What a successor has to ask for again."""
+SAME: Final = {
+    "topic": "target",
+    "partition": "target_partition",
+    "due": "due_ms",
+    "key": "key_hash",
+    "value": "value_hash",
+    "headers": "headers_hash",
+}
+"""What a successor has to ask for again, and the columns that say so."""
 HOPS: Final = {
     "successors": "bigint",
     "successor": "bigint",
     "changed_in": "string",
     "came_from": "string",
 }
-"""Of a record that was rolled or re-queued: how many successors it has, the offset of the first, and
-in what that differs. Of a successor: how the record ended that it names, null if there is none."""
+"""Of a record that was rolled or re-queued: how many successors it has, the offset of the first,
+and in what that differs. Of a successor: how the record ended that it names, null without one."""
 
 
 def is_on_the_way() -> Column:
@@ -65,5 +72,8 @@ def _as(columns: dict[str, Column]) -> list[Column]:
 def _changed(asked: Column, successor: Column) -> Column:
     """What a successor does not ask for as the record did; empty if nothing, or if it is none."""
     is_judged = successor["kind"] == "record"
-    parts = [f.when(~asked[name].eqNullSafe(successor[name]), f.lit(name)) for name in SAME]
+    parts = [
+        f.when(~asked[column].eqNullSafe(successor[column]), f.lit(name))
+        for name, column in SAME.items()
+    ]
     return f.when(is_judged, f.concat_ws(", ", *parts)).otherwise("")
