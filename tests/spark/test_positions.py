@@ -1,0 +1,212 @@
+"""Where things stand is read in an order that cannot lie, and refused where it cannot be known."""
+
+import hashlib
+import threading
+import time
+import uuid
+from dataclasses import dataclass, replace
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_jobs.broker import Broker
+from spark_jobs.errors import (
+    AuditError,
+    BrokerUnreachable,
+    NothingCommitted,
+    NotOurs,
+    RangeRefused,
+    StillOpen,
+    TopicMissing,
+)
+from spark_jobs.kafka_settings import kafka_settings
+from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
+from spark_jobs.snapshot import LAST_OFFSET, PolicyFrom, Range
+from tests.support.committing import commit, metadata, open_transaction, topic_id
+from tests.support.records import Outgoing, new_topic, write
+
+POLICY = b'{"levels_ms":[1000]}'
+DIGEST = hashlib.sha256(POLICY).hexdigest()[:16]
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass(frozen=True)
+class Place:
+    """Topics of one test, and the group that serves them."""
+
+    bootstrap: str
+    own: OwnTopics
+    group: str
+    target: str
+    broker: Broker
+
+    def commits(self, *offsets: int, **more: object) -> None:
+        said = metadata(
+            **{"i": topic_id(self.bootstrap, self.own.ingress), "s": [(0, DIGEST)], **more}
+        )
+        places = [
+            TopicPartition(self.own.ingress, number, offset, said)
+            for number, offset in enumerate(offsets)
+        ]
+        commit(self.bootstrap, self.group, places)
+
+    def stands(self) -> Standing:
+        return standing(self.broker, self.own, self.group)
+
+
+@pytest.fixture
+def place(kafka: str) -> Place:
+    own = OwnTopics(
+        new_topic(kafka, "ingress", 2),
+        new_topic(kafka, "dead-letters"),
+        new_topic(kafka, "outcomes"),
+        new_topic(kafka, "settings"),
+    )
+    write(kafka, own.settings, [Outgoing(DIGEST.encode(), POLICY), Outgoing(b"served/x", b"{}")])
+    write(kafka, own.ingress, [Outgoing(value=b"%d" % n, partition=0) for n in range(5)])
+    broker = Broker(kafka_settings(kafka))
+    return Place(kafka, own, f"group-{uuid.uuid4().hex[:8]}", new_topic(kafka, "target"), broker)
+
+
+def test_snapshot_tells_what_is_committed_and_what_the_topics_hold(place: Place) -> None:
+    place.commits(3, t=1000, c=2)
+    write(place.bootstrap, place.target, [Outgoing(), Outgoing()])
+
+    stands = place.stands()
+    taken = snapshot(place.broker, stands, [place.target])
+
+    first, second = taken.ingress
+    assert (first.next_offset, first.committed.watermark_ms, first.committed.cursor) == (3, 1000, 2)
+    assert (first.start, first.end, first.audited_from, first.audited_to) == (0, 5, 0, 5)
+    assert first.committed.policies == (PolicyFrom(0, DIGEST),)
+    assert (second.next_offset, second.committed.next_offset) == (0, None)
+    assert stands.ranges == [Range(place.own.ingress, 0, 0, 3), Range(place.own.ingress, 1, 0, 0)]
+    assert taken.policies == {DIGEST: POLICY.decode()}
+    assert Range(place.target, 0, 0, 2) in taken.end_ranges
+    assert {one.range.topic for one in taken.ends} == {
+        place.target,
+        place.own.dead_letters,
+        place.own.outcomes,
+    }
+    assert taken.partitions[place.own.ingress] == 2
+
+
+def test_cursor_that_is_null_means_that_nothing_at_the_watermark_is_left(place: Place) -> None:
+    place.commits(1, t=5, c=None)
+    assert place.stands().committed[0].cursor == LAST_OFFSET
+
+
+def test_open_transaction_in_a_target_is_waited_for(place: Place) -> None:
+    place.commits(1)
+    producer = open_transaction(place.bootstrap)
+    producer.produce(place.target, b"late", partition=0)
+    producer.flush()
+    stands = place.stands()
+    committing = threading.Timer(0.7, producer.commit_transaction)
+    committing.start()
+    started = time.monotonic()
+
+    taken = snapshot(place.broker, stands, [place.target])
+
+    committing.join()
+    assert time.monotonic() - started > 0.5
+    assert Range(place.target, 0, 0, 2) in taken.end_ranges
+
+
+def test_transaction_that_stays_open_is_named(place: Place) -> None:
+    place.commits(1)
+    producer = open_transaction(place.bootstrap)
+    producer.produce(place.target, b"never", partition=0)
+    producer.flush()
+
+    with pytest.raises(StillOpen, match=f"{place.target}, partition 0, from offset 0"):
+        snapshot(place.broker, place.stands(), [place.target], wait_s=0.3)
+    producer.abort_transaction()
+
+
+def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place) -> None:
+    place.commits(4)
+    write(place.bootstrap, place.target, [Outgoing(), Outgoing()])
+    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    cut = [TopicPartition(place.target, 0, 1), TopicPartition(place.own.ingress, 0, 2)]
+    for wait in admin.delete_records(cut).values():
+        wait.result(30)
+
+    taken = snapshot(place.broker, place.stands(), [place.target])
+
+    (target,) = [one for one in taken.ends if one.range.topic == place.target]
+    assert target.range == Range(place.target, 0, 1, 2)
+    assert target.first_ms is not None
+    assert abs(target.first_ms - taken.taken_at_ms) < 60_000
+    assert (taken.ingress[0].start, taken.ingress[0].audited_from) == (2, 2)
+
+
+def test_times_become_offsets_and_an_empty_range_is_refused(place: Place) -> None:
+    place.commits(5)
+    time.sleep(0.01)
+    between_ms = time.time_ns() // 1_000_000
+    write(place.bootstrap, place.own.ingress, [Outgoing(partition=0)])
+    stands = place.stands()
+
+    late = snapshot(place.broker, stands, [], since_ms=between_ms).ingress[0]
+    early = snapshot(place.broker, stands, [], until_ms=between_ms).ingress[0]
+
+    assert (late.audited_from, late.audited_to) == (5, 6)
+    assert (early.audited_from, early.audited_to) == (0, 5)
+    with pytest.raises(RangeRefused, match="--since and --until"):
+        snapshot(place.broker, stands, [], until_ms=1000)
+
+
+def test_group_that_never_committed_is_refused(place: Place) -> None:
+    with pytest.raises(NothingCommitted, match=place.group):
+        place.stands()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"v": 2}, "version 2 is not 1"),
+        ({"t": "soon"}, "invalid literal"),
+        ({"i": "another"}, "deleted and created anew"),
+        ({"s": [(0, "0123456789abcdef")]}, "0123456789abcdef, which the topic"),
+    ],
+)
+def test_metadata_that_does_not_fit_is_refused(
+    place: Place, more: dict[str, object], says: str
+) -> None:
+    place.commits(1, **more)
+    with pytest.raises(NotOurs, match=says):
+        place.stands()
+
+
+def test_committed_offset_beyond_the_log_is_refused(place: Place) -> None:
+    place.commits(6)
+    with pytest.raises(NotOurs, match="beyond the end 5"):
+        place.stands()
+
+
+@pytest.mark.parametrize("role", ["ingress", "dead_letters", "outcomes", "settings"])
+def test_topic_that_does_not_exist_is_named(place: Place, role: str) -> None:
+    with pytest.raises(TopicMissing, match="nowhere"):
+        standing(place.broker, replace(place.own, **{role: "nowhere"}), place.group)
+
+
+def test_target_pattern_that_matches_nothing_is_named(place: Place) -> None:
+    assert place.broker.matching([place.target[:-1] + "*"]) == [place.target]
+    with pytest.raises(TopicMissing, match="no-such-"):
+        place.broker.matching(["no-such-*"])
+
+
+def test_broker_that_does_not_answer_is_named_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spark_jobs.broker.ASK_TIMEOUT_S", 0.5)
+    with pytest.raises(BrokerUnreachable, match=r"127.0.0.1:9: .*Connect.*refused.*--bootstrap"):
+        Broker(kafka_settings("127.0.0.1:9")).topics()
+
+
+def test_setting_that_the_client_does_not_know_is_refused() -> None:
+    with pytest.raises(AuditError, match="no.such.setting"):
+        Broker(kafka_settings("127.0.0.1:9", ["no.such.setting=1"]))

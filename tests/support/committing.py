@@ -1,0 +1,43 @@
+"""A stand-in for the proxy's commits: offsets with metadata, in transactions left open at will."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+TIMEOUT_S = 30
+
+
+def topic_id(bootstrap: str, topic: str) -> str:
+    """The topic's id as the proxy writes it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
+    return str(found.topic_id).replace("+", "-").replace("/", "_")
+
+
+def metadata(**fields: Any) -> str:
+    """As the proxy writes it: `i` and `s` are needed, the rest has values of a fresh start."""
+    return json.dumps({"v": 1, "t": -1, "c": None, "f": 0, **fields})
+
+
+def commit(bootstrap: str, group_id: str, places: list[TopicPartition]) -> None:
+    """Commit offsets with their metadata, without a transaction."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id})
+    try:
+        consumer.commit(offsets=places, asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def open_transaction(bootstrap: str) -> Producer:
+    """A producer in the midst of a transaction."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    return producer
