@@ -87,7 +87,9 @@ def topics() -> Topics:
     return Topics()
 
 
-def test_plain_records(spark: SparkSession, topics: Topics) -> None:
+def test_plain_records_are_delivered_once_in_time_and_unchanged(
+    spark: SparkSession, topics: Topics
+) -> None:
     t = topics
     t.delivered(t.record("delivered"))
     t.record("missing", "no topic shows how")
@@ -122,7 +124,7 @@ def test_plain_records(spark: SparkSession, topics: Topics) -> None:
     t.check(spark)
 
 
-def test_dead_letters(spark: SparkSession, topics: Topics) -> None:
+def test_dead_letters_are_of_records_that_deserve_it(spark: SparkSession, topics: Topics) -> None:
     t = topics
 
     def refused(expected: str, detail: str = "") -> int:
@@ -147,7 +149,7 @@ def test_dead_letters(spark: SparkSession, topics: Topics) -> None:
     t.check(spark)
 
 
-def test_cancels_and_replacements(spark: SparkSession, topics: Topics) -> None:
+def test_cancels_and_replacements_end_what_they_name(spark: SparkSession, topics: Topics) -> None:
     t = topics
 
     def named(expected: str, detail: str = "", ident: bytes = b"a", **other: Any) -> int:
@@ -173,7 +175,7 @@ def test_cancels_and_replacements(spark: SparkSession, topics: Topics) -> None:
     t.check(spark)
 
 
-def test_half_messages(spark: SparkSession, topics: Topics) -> None:
+def test_half_messages_end_as_they_were_decided(spark: SparkSession, topics: Topics) -> None:
     t = topics
 
     def half(ident: bytes, *kinds: tuple[str, str], **other: Any) -> int:
@@ -208,7 +210,9 @@ def test_half_messages(spark: SparkSession, topics: Topics) -> None:
     t.check(spark)
 
 
-def test_records_that_went_on(spark: SparkSession, topics: Topics) -> None:
+def test_records_that_went_on_are_followed_to_their_end(
+    spark: SparkSession, topics: Topics
+) -> None:
     t = topics
 
     def successor(expected: str, hop_from: int, **other: Any) -> int:
