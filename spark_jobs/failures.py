@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from spark_jobs.errors import (
@@ -61,6 +61,12 @@ def explained() -> Iterator[None]:
     """Turn what Spark or the disk throws inside into an `AuditError` where the cause is known."""
     try:
         yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkUnusable(
+            "Spark's Java process has gone.",
+            "Its last words are above; if there are none, the system may have ended it for want "
+            "of memory: give less with --driver-memory.",
+        ) from error
     except (PySparkException, Py4JError, OSError) as error:
         meaning = _meaning(str(error))
         if meaning is None:

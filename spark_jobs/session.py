@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
+from contextlib import chdir
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
@@ -46,7 +51,8 @@ def spark_session(
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
         os.environ["JAVA_HOME"] = str(java_home())
-        session = _started(SparkSession.builder.appName(app).master(master), own)
+        with chdir(_scratch_folder()):
+            session = _started(SparkSession.builder.appName(app).master(master), own)
     else:
         session = _started(SparkSession.builder.appName(app), more or {})
     _check_version(session)
@@ -58,6 +64,13 @@ def spark_session(
 def _is_submitted() -> bool:
     """`spark-submit` has started the JVM before Python and says where."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _scratch_folder() -> Path:
+    """Where the JVM works: Spark 4.0.0 leaves a folder `artifacts` there (SPARK-52396)."""
+    folder = Path(tempfile.mkdtemp(prefix="kafka-delay-proxy-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _of_this_process(master: str, driver_memory: str) -> dict[str, str]:

@@ -27,6 +27,12 @@ def test_asking_again_gives_the_session_that_is_there(spark: SparkSession) -> No
     assert spark.sparkContext.master == "local[2]"
 
 
+def test_spark_leaves_nothing_in_the_folder_where_a_job_was_started(spark: SparkSession) -> None:
+    spark.range(1).count()
+    assert not Path("artifacts").exists()
+    assert not Path("spark-warehouse").exists()
+
+
 def _home(folder: Path, script: str) -> Path:
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)

@@ -31,9 +31,11 @@ def test_records_are_read_byte_for_byte_without_aborted_ones(
 
     ranges = [Range(one, 0, 0, 1), Range(one, 1, 0, 1), Range(two, 0, 0, 3)]
     found = records(spark, kafka_settings(kafka), ranges)
-    rows = {(row.topic, row.partition): row for row in found.collect()}
+    collected = found.collect()
+    rows = {(row.topic, row.partition): row for row in collected}
 
     assert [field.name for field in found.schema] == list(RECORDS)
+    assert len(collected) == 3
     first = rows[one, 1]
     assert (bytes(first.key), bytes(first["value"])) == (b"\x00k", b"\xfe")
     assert [(key, value) for key, value in first.headers] == headers

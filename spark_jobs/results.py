@@ -1,0 +1,179 @@
+"""What an audit leaves: tables (Parquet) that programs read on, and one JSON with the figures.
+
+verdicts/    VERDICTS, one folder per verdict
+summary/     how many of each verdict, and how late they were
+lateness/    per target and minute (`lateness.BY_MINUTE`)
+violations/  the violations, and the commands that show each of them
+summary.json the same figures, what was audited and what could not be
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.lateness import by_minute, figures
+from spark_jobs.meanings import BROKEN, HELD
+from spark_jobs.results_folder import SUMMARY
+from spark_jobs.schemas import VERDICTS, conformed
+from spark_jobs.snapshot import Snapshot
+
+SHOW_ALL: Final = (
+    "--max-messages 1 --isolation-level read_committed --property print.timestamp=true "
+    "--property print.headers=true --property print.key=true"
+)
+Figures = dict[str, int | None]
+"""p50, p99 and max, in ms; null without a delivery."""
+
+
+class Unverifiable(NamedTuple):
+    """Ingress offsets [start, end) of a partition that could not be judged, and why."""
+
+    partition: int
+    start: int
+    end: int
+    why: str
+
+
+class AuditedRange(NamedTuple):
+    """What was audited of an ingress partition: offsets [start, end); where the proxy stood."""
+
+    partition: int
+    start: int
+    end: int
+    next_offset: int
+    watermark_ms: int
+    log_start: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What was audited. at_ms: the moment for which the verdicts are given, epoch ms."""
+
+    bootstrap: str
+    ingress_topic: str
+    at_ms: int
+    ranges: tuple[AuditedRange, ...]
+    unverifiable: tuple[Unverifiable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of an audit; `violations` 0 means that the guarantee held."""
+
+    verdicts: dict[str, int]
+    violations: int
+    violations_by: dict[str, int]
+    lateness_ms: Figures
+    audited: Audited
+
+    def to_json(self) -> dict[str, Any]:
+        """As `summary.json` and `--json` show it."""
+        audited = self.audited
+        return {
+            "verdicts": self.verdicts,
+            "violations": self.violations,
+            "violations_by": self.violations_by,
+            "lateness_ms": self.lateness_ms,
+            "ingress": audited.ingress_topic,
+            "ranges": [one._asdict() for one in audited.ranges],
+            "unverifiable": [one._asdict() for one in audited.unverifiable],
+            "at_ms": audited.at_ms,
+        }
+
+
+def what_was_audited(
+    snapshot: Snapshot, bootstrap: str, at_ms: int, unverifiable: Sequence[Unverifiable] = ()
+) -> Audited:
+    """From the snapshot, for the results."""
+    ranges = tuple(
+        AuditedRange(
+            one.partition,
+            one.audited_from,
+            one.audited_to,
+            one.next_offset,
+            one.committed.watermark_ms,
+            one.start,
+            one.end,
+        )
+        for one in snapshot.ingress
+    )
+    return Audited(bootstrap, snapshot.ingress_topic, at_ms, ranges, tuple(unverifiable))
+
+
+def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary:
+    """Write all tables into `folder` (of `new_results`); the figures.
+
+    The verdicts are worked out once: everything else is made from the table written first.
+    """
+    rebalanced = conformed(verdicts, VERDICTS).hint("rebalance", "verdict")
+    rebalanced.write.partitionBy("verdict").parquet(_place(folder, "verdicts"))
+    written = read_verdicts(verdicts.sparkSession, folder)
+    counted = written.groupBy("verdict", "is_violation").agg(
+        f.count("*").alias("count"), *figures()[1:]
+    )
+    counted.coalesce(1).write.parquet(_place(folder, "summary"))
+    by_minute(written).coalesce(1).write.parquet(_place(folder, "lateness"))
+    broken = written.where("is_violation").withColumn("look", look(audited))
+    broken.write.parquet(_place(folder, "violations"))
+    return _summary(verdicts.sparkSession.read.parquet(_place(folder, "summary")), audited)
+
+
+def write_summary(summary: Summary, folder: Path) -> None:
+    """Write `summary.json`: last of all, since it makes the folder an audit's."""
+    (folder / SUMMARY).write_text(json.dumps(summary.to_json(), indent=2) + "\n", "utf-8")
+
+
+def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
+    """VERDICTS as an audit wrote them into `folder`."""
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in VERDICTS.items())
+    return conformed(spark.read.schema(schema).parquet(_place(folder, "verdicts")), VERDICTS)
+
+
+def look(audited: Audited) -> Column:
+    """The commands that show the ingress record and its end, one a line; Kafka's own console."""
+    server = shlex.quote(audited.bootstrap)
+
+    def command(topic: Column, partition: str, offset: str) -> Column:
+        return f.concat(
+            f.lit(f"kafka-console-consumer.sh --bootstrap-server {server} --topic "),
+            topic,
+            f.lit(" --partition "),
+            f.col(partition).cast("string"),
+            f.lit(" --offset "),
+            f.col(offset).cast("string"),
+            f.lit(f" {SHOW_ALL}"),
+        )
+
+    return f.concat_ws(
+        "\n",
+        command(f.lit(audited.ingress_topic), "partition", "offset"),
+        command(f.col("at_topic"), "at_partition", "at_offset"),
+    )
+
+
+def _place(folder: Path, table: str) -> str:
+    return (folder.absolute() / table).as_uri()
+
+
+def _summary(table: DataFrame, audited: Audited) -> Summary:
+    rows = table.collect()
+    found = {row["verdict"]: 0 for row in rows}
+    for row in rows:
+        found[row["verdict"]] += row["count"]
+    late = next((row for row in rows if row["verdict"] == "delivered"), None)
+    return Summary(
+        {name: found.get(name, 0) for name in {**HELD, **BROKEN, **found}},
+        sum(row["count"] for row in rows if row["is_violation"]),
+        {row["verdict"]: row["count"] for row in rows if row["is_violation"]},
+        {name: late[f"{name}_ms"] if late else None for name in ("p50", "p99", "max")},
+        audited,
+    )

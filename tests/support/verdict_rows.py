@@ -1,0 +1,44 @@
+"""Small VERDICTS frames, made by hand."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.schemas import VERDICTS
+
+NOWHERE = ("delivered_ms", "lateness_ms", "at_topic", "at_partition", "at_offset")
+SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in VERDICTS.items())
+
+
+def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> dict[str, Any]:
+    """A record of partition 0 that was written a second before its due and arrived late."""
+    return {
+        "partition": 0,
+        "offset": offset,
+        "verdict": "delivered",
+        "is_violation": False,
+        "kind": "record",
+        "target": "orders",
+        "due_ms": due_ms,
+        "timestamp_ms": due_ms - 1000,
+        "delivered_ms": due_ms + lateness_ms,
+        "lateness_ms": lateness_ms,
+        "at_topic": "orders",
+        "at_partition": 0,
+        "at_offset": offset,
+        **more,
+    }
+
+
+def undelivered(offset: int, verdict: str, **more: Any) -> dict[str, Any]:
+    """A record of partition 0 that is in no target."""
+    nowhere = dict.fromkeys(NOWHERE)
+    return {**delivered(offset, 5_000), "verdict": verdict, **nowhere, **more}
+
+
+def verdicts(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
+    """The frame of these rows; what a row does not name is null."""
+    return spark.createDataFrame(
+        [tuple(row.get(name) for name in VERDICTS) for row in rows], SCHEMA
+    )
