@@ -21,11 +21,11 @@ VIOLATIONS: Final = ("missing", "duplicated", "early", "altered", "orphaned", "c
 def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
     """VERDICTS of `facts`; `standings` (STANDINGS) has each audited partition.
 
-    `facts` is read twice: persist it. Ends that name a record beyond the audited ones are left out.
+    `facts` is read twice: persist it. What lies outside the audited ranges tells of the others and
+    gets no verdict itself.
     """
     cases = _cases(facts).join(f.broadcast(standings), "partition", "left")
-    is_ours = f.col("end").isNull() | (f.col("offset") < f.col("end")) & _is_new()
-    audited = cases.filter(asked().isNotNull() | is_ours)
+    audited = cases.filter(_is_audited())
     ruled = audited.withColumn("must_have_ended", must_have_ended(seen))
     rules = _rules(seen)
     found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
@@ -66,9 +66,13 @@ def _cases(facts: DataFrame) -> DataFrame:
     return plain.unionByName(others).unionByName(on_the_way)
 
 
-def _is_new() -> Column:
-    """Whether the record lies in the audited range, or where the ingress has deleted it."""
-    return (f.col("offset") >= f.col("start")) | (f.col("offset") < f.col("log_start"))
+def _is_audited() -> Column:
+    """Whether the record lies in the audited range; if it does not exist, also where the ingress
+    has deleted it, and in a partition that it does not have."""
+    offset, is_absent = f.col("offset"), asked().isNull()
+    is_within = (offset >= f.col("start")) & (offset < f.col("end"))
+    is_nowhere = f.col("end").isNull() | (offset < f.col("log_start"))
+    return is_within | (is_absent & is_nowhere)
 
 
 def _rules(seen: Circumstances) -> list[Rule]:
@@ -91,6 +95,11 @@ def _strangers() -> list[Rule]:
             "contradicted",
             claims & is_known & ~came_from.isin(*GOES_ON),
             text("it goes on from offset {}, which ended as {}", asked("hop_from"), came_from),
+        ),
+        Rule(
+            "unverifiable",
+            asked("kind").isNull(),
+            f.lit("the settings that judged it are not known any more"),
         ),
     ]
 
