@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+import time
+from typing import Annotated, Final
 
+import typer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
 from spark_jobs.lateness import HOUR_MS
+from spark_jobs.printing import print_rows
 from spark_jobs.schemas import Schema, conformed
 
 FORECAST: Final[Schema] = {
@@ -40,3 +44,26 @@ def forecast(verdicts: DataFrame, now_ms: int, hours: int = 24) -> DataFrame:
         f.count_if(f.col("kind") == "prepare").alias("half_messages"),
     )
     return conformed(grouped, FORECAST)
+
+
+def main(
+    output: Output,
+    hours: Annotated[int, typer.Option(min=1, help="How far to look ahead.")] = 24,
+    json: AsJson = False,
+    master: Master = "local[*]",
+    driver_memory: DriverMemory = "1g",
+) -> None:
+    """How much of what an audit found waiting becomes due in each hour from now on."""
+    from spark_jobs.results import read_verdicts
+    from spark_jobs.results_folder import whole_results
+    from spark_jobs.session import spark_session
+
+    with readable_errors():
+        folder = whole_results(output)
+        verdicts = read_verdicts(spark_session("forecast", master, driver_memory), folder)
+        found = forecast(verdicts, time.time_ns() // 1_000_000, hours)
+        print_rows(found.orderBy("target", f.col("hour_ms").asc_nulls_last()), as_json=json)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,15 +1,19 @@
 """How late deliveries were: per target and minute, hour or length of the delay.
 
-`python -m spark_jobs.lateness --output DIR` prints it for the results of an audit.
+`python -m spark_jobs.lateness --output DIR [--by hour]` prints it for the results of an audit.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from enum import StrEnum
+from typing import Annotated, Final
 
+import typer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
+from spark_jobs.printing import print_rows
 from spark_jobs.schemas import Schema, conformed
 
 MINUTE_MS: Final = 60_000
@@ -84,3 +88,36 @@ def _figures(verdicts: DataFrame, keys: dict[str, Column]) -> DataFrame:
 
 def _floored(name: str, step_ms: int) -> Column:
     return f.col(name) - f.pmod(f.col(name), f.lit(step_ms))
+
+
+class By(StrEnum):
+    """What to group by, beside the target."""
+
+    TARGET = "target"
+    HOUR = "hour"
+    MINUTE = "minute"
+
+
+def main(
+    output: Output,
+    by: Annotated[By, typer.Option(help="How fine.")] = By.TARGET,
+    json: AsJson = False,
+    master: Master = "local[*]",
+    driver_memory: DriverMemory = "1g",
+) -> None:
+    """How late the deliveries were that an audit found: p50, p99 and the latest."""
+    from spark_jobs.results import read_verdicts
+    from spark_jobs.results_folder import whole_results
+    from spark_jobs.session import spark_session
+
+    with readable_errors():
+        folder = whole_results(output)
+        spark = spark_session("lateness", master, driver_memory)
+        grouped = {By.TARGET: by_target, By.HOUR: by_hour, By.MINUTE: by_minute}[by]
+        found = grouped(read_verdicts(spark, folder))
+        keys = [name for name in found.columns if name not in FIGURES]
+        print_rows(found.orderBy(*keys), as_json=json)
+
+
+if __name__ == "__main__":
+    run(main)

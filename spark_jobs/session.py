@@ -31,6 +31,7 @@ QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 

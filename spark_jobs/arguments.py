@@ -1,0 +1,114 @@
+"""The command line that the jobs share: what an option is called, takes and means stands here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from spark_jobs.errors import AuditError
+
+
+def epoch_ms(text: str) -> int:
+    """Epoch milliseconds from digits, or from RFC 3339 with a zone."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise typer.BadParameter(
+            f"{text} is neither epoch milliseconds nor a time like 2026-01-01T09:00:00Z"
+        )
+    return round(at.timestamp() * 1000)
+
+
+AUDIT: Final = "What is audited"
+WHERE: Final = "Kafka"
+SPARK: Final = "Spark"
+
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap", help="Kafka's bootstrap servers.", rich_help_panel=WHERE)
+]
+Kafka = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kafka",
+        metavar="KEY=VALUE",
+        help="A librdkafka setting, as in the proxy's own settings (TLS, SASL); java.KEY=VALUE for "
+        "Spark's Java client alone. Repeatable.",
+        rich_help_panel=WHERE,
+    ),
+]
+Group = Annotated[str, typer.Option("--group", help="The proxy's group_id.", rich_help_panel=AUDIT)]
+Ingress = Annotated[str, typer.Option(help="The ingress topic.", rich_help_panel=AUDIT)]
+DeadLetters = Annotated[str, typer.Option(help="The dead-letter topic.", rich_help_panel=AUDIT)]
+Outcomes = Annotated[str, typer.Option(help="The outcome topic.", rich_help_panel=AUDIT)]
+SettingsTopic = Annotated[str, typer.Option(help="The settings topic.", rich_help_panel=AUDIT)]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        help="A target topic, or a shell pattern; repeatable. Default: all that the ingress asks "
+        "for and that exist.",
+        rich_help_panel=AUDIT,
+    ),
+]
+At = Annotated[
+    int | None,
+    typer.Option(
+        "--at",
+        metavar="EPOCH_MS",
+        help="Judge as of this moment instead of the proxy's committed watermark.",
+        rich_help_panel=AUDIT,
+    ),
+]
+Since = Annotated[
+    int | None,
+    typer.Option(
+        parser=epoch_ms,
+        metavar="TIME",
+        help="Only ingress records written from here on: epoch ms, or RFC 3339 with a zone.",
+        rich_help_panel=AUDIT,
+    ),
+]
+Until = Annotated[
+    int | None,
+    typer.Option(
+        parser=epoch_ms,
+        metavar="TIME",
+        help="Only ingress records written before: epoch ms, or RFC 3339 with a zone.",
+        rich_help_panel=AUDIT,
+    ),
+]
+Output = Annotated[Path, typer.Option("--output", metavar="DIR", help="The folder of the results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Master = Annotated[
+    str, typer.Option(help="Where Spark runs; spark-submit's own wins.", rich_help_panel=SPARK)
+]
+DriverMemory = Annotated[
+    str, typer.Option(help="Memory of Spark's Java process.", rich_help_panel=SPARK)
+]
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Print an `AuditError` as its sentences on stderr and end with its exit code."""
+    try:
+        yield
+    except AuditError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        raise typer.Exit(error.exit_code) from error
+
+
+def run(command: Callable[..., None]) -> None:
+    """Run a job's `main` on this process's command line."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command()(command)
+    app()

@@ -1,0 +1,71 @@
+"""The jobs' command lines: times, errors, and the small jobs over the results of an audit."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+
+from spark_jobs import forecast, lateness
+from spark_jobs.arguments import epoch_ms, readable_errors
+from spark_jobs.errors import TopicMissing
+from spark_jobs.results import Audited, write_summary, write_tables
+from tests.support.verdict_rows import delivered, undelivered, verdicts
+
+
+@pytest.mark.parametrize(
+    "text", ["1767258000250", "2026-01-01T09:00:00.250Z", "2026-01-01T10:00:00.250+01:00"]
+)
+def test_times_are_epoch_milliseconds_or_have_a_zone(text: str) -> None:
+    assert epoch_ms(text) == 1_767_258_000_250
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T09:00:00", "yesterday", "-5", ""])
+def test_times_that_could_mean_two_things_are_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="neither"):
+        epoch_ms(text)
+
+
+def test_error_is_told_in_sentences_and_ends_with_code_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit) as ended, readable_errors():
+        raise TopicMissing("The topic x does not exist.", "Create it.")
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == "Error: The topic x does not exist. Create it.\n"
+
+
+@pytest.fixture
+def results(spark: SparkSession, tmp_path: Path) -> Path:
+    rows = [delivered(1, 5_000, 7), delivered(2, 5_000, 2_000), undelivered(3, "pending")]
+    audited = Audited("here:9092", "timer.ingress", 1, ())
+    write_summary(write_tables(verdicts(spark, rows), audited, tmp_path), tmp_path)
+    return tmp_path
+
+
+def test_lateness_and_forecast_read_the_results_of_an_audit(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lateness.main(results, json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "target": "orders",
+        "records": 2,
+        "p50_ms": 7,
+        "p99_ms": 2000,
+        "max_ms": 2000,
+    }
+    lateness.main(results, by=lateness.By.HOUR)
+    assert capsys.readouterr().out.splitlines()[1].split() == (
+        ["orders", "up", "to", "1", "s", "1970-01-01", "00:00", "2", "7", "ms", "2", "s", "2", "s"]
+    )
+    forecast.main(results, json=True)
+    assert json.loads(capsys.readouterr().out)["records"] == 1
+
+
+def test_folder_that_no_audit_wrote_is_refused_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit):
+        lateness.main(tmp_path)
+    assert "does not hold the results of an audit" in capsys.readouterr().err
