@@ -1,0 +1,53 @@
+"""Errors a person meets: each says what was found, where, and what to do about it.
+
+A job prints the message of an `AuditError` as it is, on stderr, and ends with its `exit_code`.
+"""
+
+
+class AuditError(Exception):
+    """Root of all errors that are meant to be read: the audit could not be made.
+
+    `found` says what was found and where, `remedy` what to do; both are whole sentences.
+    """
+
+    exit_code = 1
+
+    def __init__(self, found: str, remedy: str = "") -> None:
+        super().__init__(f"{found} {remedy}".strip())
+        self.found = found
+        self.remedy = remedy
+
+
+class SparkUnusable(AuditError):
+    """Spark, its Java or its connector to Kafka is not there or does not start."""
+
+
+class BrokerUnreachable(AuditError):
+    """No broker answered, or it said no."""
+
+
+class TopicMissing(AuditError):
+    """A topic that the audit cannot do without does not exist."""
+
+
+class NothingCommitted(AuditError):
+    """The group has no committed offset: no proxy has served this ingress topic."""
+
+
+class NotOurs(AuditError):
+    """What stands at the broker was not written by a proxy of this version, or not for this topic.
+
+    Metadata that cannot be read, a topic created anew, settings that are gone.
+    """
+
+
+class RangeRefused(AuditError):
+    """The range asked for is not in the log, or cannot be read."""
+
+
+class StillOpen(AuditError):
+    """A transaction stayed open: what it wrote can be neither counted nor left out."""
+
+
+class ResultsRefused(AuditError):
+    """The results cannot be written to this folder, or are not there to be read."""
