@@ -12,6 +12,7 @@ from proxy.protocol import request_reader
 from spark_jobs.policies import InForce, policies
 from spark_jobs.requests import asked
 from spark_jobs.schemas import RECORDS
+from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN
 from tests.support.any_requests import AnyRecord, AnyRequests
 from tests.support.proxy_reading import NOTHING, told
 
@@ -33,6 +34,11 @@ POLICIES: Final = [
     ),
     Policy(retry_first_level=40, retry_max_attempts=1, deny=("retry.own", "dlq.*"), allow=()),
     Policy(protocol=1),
+]
+ALIASES: Final = ("cesium", "etf1", "karafka", "rocketmq", "rabbitmq", "nats", "spring")
+WITH_ALIASES: Final = [
+    *(Policy(aliases=(alias,)) for alias in ALIASES),
+    *(Policy(aliases=ALIASES), Policy(aliases=ALIASES[::-1], roll_after_ms=4_001), Policy()),
 ]
 
 
@@ -80,6 +86,19 @@ def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) ->
     records = [
         record
         for partition in range(last + 1)
+        for record in requests.records(partition, range(RECORDS_EACH))
+    ]
+    found = differences(spark, records, judges)
+    assert not found, f"{len(found)} differ, such as {found[:5]}"
+
+
+def test_both_readings_agree_on_other_schedulers_words(spark: SparkSession) -> None:
+    """Each alias alone has a partition, and all together have two; one knows none of them."""
+    requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN)
+    judges = {(number, 0): policy for number, policy in enumerate(WITH_ALIASES)}
+    records = [
+        record
+        for partition in range(len(WITH_ALIASES))
         for record in requests.records(partition, range(RECORDS_EACH))
     ]
     found = differences(spark, records, judges)

@@ -6,8 +6,9 @@ that can be served, so that what comes after the first mistake is reached too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 NOW_MS: Final = 1_800_000_000_000
@@ -125,7 +126,7 @@ SHAPES: Final[list[Shape]] = [
     ),
     (),
 ]
-SOUND: Final = {
+SOUND: Final[dict[str, list[Value]]] = {
     "timer-topic": [b"orders", b"shop.a"],
     "timer-check-topic": [b"orders", b"shop.a"],
     "timer-deliver-at": [b"%d" % (NOW_MS + 5_000), b"2027-01-15T09:00:00.5+01:00"],
@@ -134,6 +135,7 @@ SOUND: Final = {
     "timer-id": [b"a"],
     "timer-cancel": [b"a"],
     "timer-attempt": [b"1", b"16"],
+    "timer-transaction": [b"prepare", b"prepare", b"commit"],
     "timer-retry-group": [b"g", b"own"],
     "timer-hop-from": [b"0"],
     "timer-first-origin": [b"timer.ingress/0/1"],
@@ -141,16 +143,18 @@ SOUND: Final = {
 
 
 class AnyRequests:
-    """Draws records. `more`: further headers by name with what they may say, and their shapes."""
+    """Draws records of these shapes. foreign, sound: what further headers may say, by name."""
 
     def __init__(
         self,
         seed: int,
-        more: dict[str, list[Value]] | None = None,
         shapes: Sequence[Shape] = SHAPES,
+        foreign: Mapping[str, list[Value]] = MappingProxyType({}),
+        sound: Mapping[str, list[Value]] = MappingProxyType({}),
     ) -> None:
         self._random = Random(seed)
-        self._values = {**OWN, **(more or {})}
+        self._values = {**OWN, **foreign}
+        self._sound = {**SOUND, **sound}
         self._shapes = list(shapes)
         self._names = list(self._values)
 
@@ -178,6 +182,6 @@ class AnyRequests:
 
     def _value(self, name: str) -> Value:
         draw, kind = self._random, self._random.random()
-        if kind < 0.6 and name in SOUND:
-            return draw.choice(SOUND[name])
+        if kind < 0.6 and name in self._sound:
+            return draw.choice(self._sound[name])
         return draw.choice(self._values.get(name, JUNK) if kind < 0.94 else JUNK)
