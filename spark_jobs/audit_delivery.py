@@ -7,12 +7,12 @@ Exit code 0: no violation; 2: violations; 1: the audit could not be made.
 from __future__ import annotations
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from spark_jobs.facts import facts, nowhere
 from spark_jobs.inputs import Inputs
 from spark_jobs.judgement import judged, orphans
-from spark_jobs.results import Summary, Unverifiable, what_was_audited, write_summary, write_tables
+from spark_jobs.results import Unverifiable
 
 
 def verdicts(inputs: Inputs) -> DataFrame:

@@ -8,12 +8,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.hashes import bytes_hash, is_own, letter_hash, user_headers_hash
+from spark_jobs.hashes import bytes_hash, headers_hash, letter_hash
+from spark_jobs.header_names import DUE, ERROR, ERROR_DETAIL, FIRST_ORIGIN, ID, ORIGIN, PREFIX
 from spark_jobs.schemas import ENDS, conformed
 
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
-ORIGIN: Final = "timer-origin"
 
 OUTCOME_JSON: Final = (
     "origin string, outcome string, due bigint, id string, detail string, next_origin string"
@@ -27,11 +27,11 @@ def deliveries(records: DataFrame, ingress: str) -> DataFrame:
     return _ends_of(
         named,
         end=f.lit(DELIVERED),
-        due_ms=_number(named["said"]["timer-due"]),
-        first_origin=named["said"]["timer-first-origin"].cast("string"),
+        due_ms=_number(named["said"][DUE]),
+        first_origin=named["said"][FIRST_ORIGIN].cast("string"),
         key_hash=bytes_hash(named["key"]),
         value_hash=bytes_hash(named["value"]),
-        headers_hash=user_headers_hash(named["headers"]),
+        headers_hash=headers_hash(named["headers"]),
         stamps=_stamps(named["headers"]),
     )
 
@@ -44,9 +44,9 @@ def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
         end=f.lit(DEAD_LETTER),
         value_hash=f.when(named["value"].isNotNull(), bytes_hash(named["value"])),
         letter_hash=letter_hash(named["key"], named["headers"]),
-        code=named["said"]["timer-error"].cast("string"),
-        detail=named["said"]["timer-error-detail"].cast("string"),
-        ident=named["said"]["timer-id"],
+        code=named["said"][ERROR].cast("string"),
+        detail=named["said"][ERROR_DETAIL].cast("string"),
+        ident=named["said"][ID],
     )
 
 
@@ -94,7 +94,7 @@ def _number(raw: Column) -> Column:
 
 
 def _stamps(headers: Column) -> Column:
-    own = f.filter(headers, lambda header: is_own(header["key"]))
+    own = f.filter(headers, lambda header: header["key"].startswith(PREFIX))
     return f.concat_ws(",", f.transform(own, lambda header: header["key"]))
 
 

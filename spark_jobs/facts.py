@@ -11,12 +11,13 @@ from spark_jobs.ends import DEAD_LETTER, DELIVERED
 from spark_jobs.schemas import ASKED, ENDS, Schema
 
 PLACE: Final = ("partition", "offset")
+BULKY: Final = ("target_key",)
 FIRST: Final = "at_ms"
 """Of several ends the earliest is shown."""
 
 
 def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
-    """By place: `asked` (ASKED but the place), null where there is no such ingress record;
+    """By place: `asked` (ASKED but place and key), null where there is no such ingress record;
     `delivery`, `outcome`, `letter` (ENDS but the place): the earliest of each, null if there is
     none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
 
@@ -57,7 +58,7 @@ def _ends_named(name: str) -> Column:
 
 
 def _rest(schema: Schema) -> list[str]:
-    return [name for name in schema if name not in PLACE]
+    return [name for name in schema if name not in {*PLACE, *BULKY}]
 
 
 def _struct_of(schema: Schema, names: list[str]) -> str:

@@ -1,42 +1,31 @@
-"""Content as 64-bit hashes, so that a join carries no bytes. What is absent, null and empty differ.
+"""Fingerprints of what must arrive unchanged, as column expressions: 64 bits of xxHash each.
 
-A hash that agrees by accident (1 in 2^64) would hide an altered record; one that differs never
-accuses one that is whole.
+xxhash64 skips nulls, so whether a value is null goes into the hash by itself.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-OWN_PREFIX: Final = "timer-"
-UNSAID: Final = ("timer-error", "timer-error-detail", "timer-origin", "timer-unreadable")
-"""Headers of a dead letter that the record did not have in the ingress."""
+from spark_jobs.header_names import NOT_IN_A_LETTER, PREFIX
 
 
-def bytes_hash(content: Column) -> Column:
-    """Of a binary column; bigint."""
-    return f.xxhash64(content.isNull(), content)
+def bytes_hash(column: Column) -> Column:
+    """Of a binary column: bigint; null and empty differ."""
+    return f.xxhash64(column)
 
 
-def user_headers_hash(headers: Column) -> Column:
-    """Of the headers that are nobody's business but the user's, in their order; bigint."""
-    return _headers_hash(f.filter(headers, lambda header: ~is_own(header["key"])))
+def headers_hash(headers: Column) -> Column:
+    """Of the user's headers among these (array of name and value), in order: bigint."""
+    return _of(f.filter(headers, lambda header: ~header["key"].startswith(PREFIX)))
 
 
 def letter_hash(key: Column, headers: Column) -> Column:
-    """Of what a dead letter shows again: the ingress record's own key and its headers; bigint."""
-    kept = f.filter(headers, lambda header: ~header["key"].isin(*UNSAID))
-    return f.xxhash64(key.isNull(), key, _headers_hash(kept))
+    """Of an ingress record's key and of the headers that its dead letter must show again."""
+    shown = f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER))
+    return f.xxhash64(key, key.isNull(), _of(shown))
 
 
-def is_own(name: Column) -> Column:
-    """Whether a header's name is one of the protocol's; boolean."""
-    return name.startswith(OWN_PREFIX)
-
-
-def _headers_hash(headers: Column) -> Column:
-    marked = f.transform(headers, lambda h: f.struct(h["key"], h["value"].isNull(), h["value"]))
-    return f.xxhash64(f.size(headers), marked)
+def _of(headers: Column) -> Column:
+    return f.xxhash64(headers, f.transform(headers, lambda header: header["value"].isNull()))

@@ -43,6 +43,7 @@ ASKED: Final[Schema] = {
     "ident": "binary",
     "target": "string",
     "target_partition": "int",
+    "target_key": "binary",
     "key_number": "bigint",
     "due_ms": "bigint",
     "wanted_ms": "bigint",
