@@ -29,11 +29,8 @@ applied, missed, or either."""
 
 def with_chapters(facts: DataFrame) -> DataFrame:
     """`facts` with CHAPTERS; records without an id have none."""
-    has_id = f.col("asked.ident").isNotNull()
-    found = _decided(_cancelled(_opened(facts.filter(has_id))))
-    return found.select(*facts.columns, *CHAPTERS).unionByName(
-        without_chapters(facts.filter(~has_id | f.col("asked").isNull()))
-    )
+    found = _decided(_cancelled(_opened(facts.withColumn("alone", _alone()))))
+    return found.select(*facts.columns, *CHAPTERS)
 
 
 def without_chapters(facts: DataFrame) -> DataFrame:
@@ -45,7 +42,8 @@ def without_chapters(facts: DataFrame) -> DataFrame:
 def _opened(facts: DataFrame) -> DataFrame:
     """With `prev_opener`, `next_opener`, `late_by`, and whether it is a `member` of a life."""
     begins = _kind("record", "prepare") & f.col("asked.hop_from").isNull()
-    opener = f.when(begins | _kind("cancel"), f.struct("offset", "asked.kind"))
+    opens = f.col("alone").isNull() & (begins | _kind("cancel"))
+    opener = f.when(opens, f.struct("offset", "asked.kind"))
     before, after = _nearest_before(opener), _nearest_after(opener)
     opened = facts.withColumn("prev_opener", before).withColumn("next_opener", after)
     is_late = _kind("record") & (f.col("prev_opener.offset") > f.col("asked.hop_from"))
@@ -94,6 +92,11 @@ def _is_open() -> Column:
     return f.col("prev_opener.kind") != "cancel"
 
 
+def _alone() -> Column:
+    """What keeps records without an id apart from each other."""
+    return f.when(f.col("asked.ident").isNull(), f.col("offset"))
+
+
 def _kind(*kinds: str) -> Column:
     return f.col("asked.kind").isin(*kinds)
 
@@ -107,6 +110,6 @@ def _nearest_after(what: Column) -> Column:
 
 
 def _last(what: Column, order: Column) -> Column:
-    of_id = Window.partitionBy("partition", "asked.ident").orderBy(order)
+    of_id = Window.partitionBy("partition", "asked.ident", "alone").orderBy(order)
     passed = of_id.rowsBetween(Window.unboundedPreceding, -1)
     return f.last(what, ignorenulls=True).over(passed)

@@ -27,9 +27,7 @@ def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataF
     cases = _cases(facts).join(f.broadcast(standings), "partition", "left")
     audited = cases.filter(_is_audited())
     ruled = audited.withColumn("must_have_ended", must_have_ended(seen))
-    rules = _rules(seen)
-    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
-    return _verdicts(ruled.withColumn("found", found))
+    return _verdicts(ruled.select("*", _found_once(_rules(seen))))
 
 
 def orphans(ends: DataFrame) -> DataFrame:
@@ -148,6 +146,16 @@ def _without_end(seen: Circumstances) -> list[Rule]:
 
 def _ended(seen: Circumstances) -> list[Rule]:
     return [*delivered_rules(seen), *outcome_rules()]
+
+
+def _found_once(rules: list[Rule]) -> Column:
+    """What the first rule that holds says.
+
+    As the only element of an array that is taken apart: else the optimiser would work the rules out
+    for each column made of them, and in each branch of the union below.
+    """
+    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
+    return f.explode(f.array(found)).alias("found")
 
 
 def _verdicts(ruled: DataFrame) -> DataFrame:

@@ -8,9 +8,9 @@ from tests.benchmarks.clients import ERRORS_ONLY
 PARTITIONS = 4
 
 
-def create(bootstrap_servers: str, *names: str) -> None:
-    """Creates topics whose records no retention takes away."""
-    settings = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+def create(bootstrap_servers: str, *names: str, stamped_by: str = "LogAppendTime") -> None:
+    """Creates topics whose records no retention takes away; the broker stamps them by default."""
+    settings = {"retention.ms": "-1", "message.timestamp.type": stamped_by}
     topics = [NewTopic(name, PARTITIONS, 1, config=settings) for name in names]
     admin = _admin(bootstrap_servers)
     for created in admin.create_topics(topics).values():
