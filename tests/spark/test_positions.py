@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from proxy.checkpoint import PolicyFrom as WrittenFrom
+from proxy.checkpoint import Position
 from spark_jobs.broker import Broker
 from spark_jobs.errors import (
     AuditError,
@@ -22,7 +24,7 @@ from spark_jobs.errors import (
 )
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
-from spark_jobs.snapshot import LAST_OFFSET, PolicyFrom, Range
+from spark_jobs.snapshot import LAST_OFFSET, Committed, PolicyFrom, Range
 from tests.support.committing import commit, metadata, open_transaction, topic_id
 from tests.support.records import Outgoing, new_topic, write
 
@@ -157,6 +159,26 @@ def test_times_become_offsets_and_an_empty_range_is_refused(place: Place) -> Non
     assert (early.audited_from, early.audited_to) == (0, 5)
     with pytest.raises(RangeRefused, match="--since and --until"):
         snapshot(place.broker, stands, [], until_ms=1000)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        Position.start(7, DIGEST, "id-1"),
+        Position(9, 1000, 8, 3, (WrittenFrom(0, "old"), WrittenFrom(5, DIGEST)), "id-2"),
+    ],
+)
+def test_what_the_proxy_writes_is_read_as_it_was_meant(written: Position) -> None:
+    read = Committed.from_metadata(2, written.next_offset, written.to_metadata())
+    assert read == Committed(
+        2,
+        written.next_offset,
+        written.watermark_ms,
+        written.cursor,
+        written.floor,
+        tuple(PolicyFrom(*policy) for policy in written.policies),
+        written.topic_id,
+    )
 
 
 def test_group_that_never_committed_is_refused(place: Place) -> None:
