@@ -146,10 +146,11 @@ class Broker:
                 request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
             )
         )
-        return {
-            (place.topic, place.partition): self.ask(wait.result).offset
+        found = {
+            (place.topic, place.partition): int(self.ask(wait.result).offset)
             for place, wait in waits.items()
         }
+        return {place: found[place] for place in places}
 
     def _hear(self, error: KafkaError) -> None:
         self._last_said = error.str()

@@ -67,10 +67,11 @@ def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
     check_policies(committed, policies, own.settings)
     places = _places([own.ingress], partitions)
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
-    ranges = [
-        Range(*place, starts[place], max(starts[place], _read_to(one, ends[place], own.ingress)))
-        for place, one in zip(places, committed, strict=True)
-    ]
+    read_to = {
+        (own.ingress, one.partition): _read_to(one, ends[own.ingress, one.partition], own.ingress)
+        for one in committed
+    }
+    ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
     return Standing(own, topic_id, committed, policies, partitions, ranges)
 
 
@@ -122,7 +123,7 @@ def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict
         found = broker.stable_ends(waiting)
         settled |= {place: end for place, end in found.items() if end >= to_reach[place]}
         if len(settled) == len(places):
-            return settled
+            return {place: settled[place] for place in places}
         if time.monotonic() > deadline:
             place = next(one for one in waiting if one not in settled)
             raise _still_open(place, found[place], to_reach[place], wait_s)
@@ -169,9 +170,10 @@ def _ingress(
     audited: Mapping[Place, tuple[int, int]],
 ) -> tuple[IngressPosition, ...]:
     starts = broker.log_starts(list(ends))
+    places = [(one, (standing.own.ingress, one.partition)) for one in standing.committed]
     return tuple(
         IngressPosition(one, starts[place], ends[place], *_within(audited[place], starts[place]))
-        for one, place in zip(standing.committed, ends, strict=True)
+        for one, place in places
     )
 
 

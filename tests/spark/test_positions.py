@@ -100,10 +100,12 @@ def test_cursor_that_is_null_means_that_nothing_at_the_watermark_is_left(place: 
     assert place.stands().committed[0].cursor == LAST_OFFSET
 
 
-def test_open_transaction_in_a_target_is_waited_for(place: Place) -> None:
+@pytest.mark.parametrize("is_target", [True, False], ids=["target", "ingress"])
+def test_open_transaction_is_waited_for(place: Place, is_target: bool) -> None:
     place.commits(1)
+    topic = place.target if is_target else place.own.ingress
     producer = open_transaction(place.bootstrap)
-    producer.produce(place.target, b"late", partition=0)
+    producer.produce(topic, b"late", partition=0)
     producer.flush()
     stands = place.stands()
     committing = threading.Timer(0.7, producer.commit_transaction)
@@ -114,7 +116,10 @@ def test_open_transaction_in_a_target_is_waited_for(place: Place) -> None:
 
     committing.join()
     assert time.monotonic() - started > 0.5
-    assert Range(place.target, 0, 0, 2) in taken.end_ranges
+    if is_target:
+        assert Range(topic, 0, 0, 2) in taken.end_ranges
+    else:
+        assert Range(topic, 0, 0, 7) in taken.ingress_ranges
 
 
 def test_transaction_that_stays_open_is_named(place: Place) -> None:
