@@ -104,6 +104,7 @@ class Broker:
         """A consumer of committed records that never commits; close it."""
         return Consumer(
             {
+                "fetch.wait.max.ms": "50",
                 **self._config,
                 "group.id": group_id,
                 "isolation.level": "read_committed",

@@ -77,7 +77,7 @@ def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
 
 def snapshot(
     broker: Broker,
-    standing: Standing,
+    stands: Standing,
     targets: Iterable[str],
     *,
     since_ms: int | None = None,
@@ -86,25 +86,25 @@ def snapshot(
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist.
 
-    Of the ingress, records with a timestamp in [since_ms, until_ms) are audited. Raises
+    `stands` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are audited. Raises
     `StillOpen` when a transaction stays open for `wait_s`, `RangeRefused` when no record lies
     in the range.
     """
-    own, partitions = standing.own, broker.topics()
+    own, partitions = stands.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
     for topic in topics:
         _check_there(topic, partitions)
     places = _places(topics, partitions)
     stable = settled_ends(broker, places, wait_s)
-    ingress_places = _places([own.ingress], standing.partitions)
+    ingress_places = _places([own.ingress], stands.partitions)
     ingress_stable = settled_ends(broker, ingress_places, wait_s)
     audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
     return Snapshot(
         own.ingress,
-        standing.topic_id,
-        _ingress(broker, standing, ingress_stable, audited),
+        stands.topic_id,
+        _ingress(broker, stands, ingress_stable, audited),
         _ends(broker, stable),
-        standing.policies,
+        stands.policies,
         {topic: partitions[topic] for topic in (own.ingress, *topics)},
         time.time_ns() // 1_000_000,
     )
@@ -165,12 +165,12 @@ def _read_to(one: Committed, end: int, topic: str) -> int:
 
 def _ingress(
     broker: Broker,
-    standing: Standing,
+    stands: Standing,
     ends: Mapping[Place, int],
     audited: Mapping[Place, tuple[int, int]],
 ) -> tuple[IngressPosition, ...]:
     starts = broker.log_starts(list(ends))
-    places = [(one, (standing.own.ingress, one.partition)) for one in standing.committed]
+    places = [(one, (stands.own.ingress, one.partition)) for one in stands.committed]
     return tuple(
         IngressPosition(one, starts[place], ends[place], *_within(audited[place], starts[place]))
         for one, place in places
