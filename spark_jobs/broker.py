@@ -30,7 +30,11 @@ from spark_jobs.kafka_settings import KafkaSettings
 ASK_TIMEOUT_S: Final = 15.0
 INTERNAL_PREFIX: Final = "__"
 SILENT: Final = frozenset(
-    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TIMED_OUT,
+    }
 )
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]

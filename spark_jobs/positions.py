@@ -86,9 +86,9 @@ def snapshot(
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist.
 
-    `stands` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are audited. Raises
-    `StillOpen` when a transaction stays open for `wait_s`, `RangeRefused` when no record lies
-    in the range.
+    `stands` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
+    audited. Raises `StillOpen` when a transaction stays open for `wait_s`, `RangeRefused` when no
+    record lies in the range.
     """
     own, partitions = stands.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
