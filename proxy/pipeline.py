@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast
 import structlog
 from confluent_kafka import TopicPartition
 
+from proxy.checkpoint import PolicyFrom
 from proxy.clock import Clock
 from proxy.headers import ID
 from proxy.ingress import Fetched
@@ -92,8 +93,8 @@ class Pipeline:
     """Moves records of the shards it owns from the ingress to their targets.
 
     `shards` changes only between turns or inside `fetch`, when partitions come and go.
-    `first_commit` is called once per shard, after its first transaction. `cap` bounds how many
-    records end a second.
+    `first_commit` is called once per shard, after its first transaction, with its policies. `cap`
+    bounds how many records end a second.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Pipeline:
         clock: Clock,
         limits: Limits,
         metrics: Metrics,
-        first_commit: Callable[[int], None],
+        first_commit: Callable[[int, Sequence[PolicyFrom]], None],
         cap: RateCap | Unlimited,
     ) -> None:
         self.shards: dict[int, Shard] = {}
@@ -151,7 +152,7 @@ class Pipeline:
             self.shards[partition].confirm(plan, _named_hops(batch))
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
-                self._first_commit(partition)
+                self._first_commit(partition, self.shards[partition].position.policies)
         self._count(done, time.monotonic() - under_way.started_s)
 
     def release(self, partitions: Iterable[int], *, publish: bool) -> None:

@@ -1,14 +1,16 @@
 """The settings topic: policies under their digests, and which partitions were ever served.
 
 Compacted, written once per change of settings and per partition, read whole at start (DESIGN 5.3,
-5.8). The marks of service tell a new partition from one whose committed offset was lost.
+5.8). The marks of service tell a new partition from one whose committed offset was lost. They also
+keep which policy judged from which offset on, for an audit: the committed metadata forgets that as
+the floor passes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import (
@@ -22,6 +24,7 @@ from confluent_kafka import (
 )
 
 from proxy import pauses
+from proxy.checkpoint import PolicyFrom
 from proxy.errors import BrokerRefused, StartOverRefused
 from proxy.policy import Policy
 from proxy.topics import TopicFacts
@@ -29,8 +32,36 @@ from proxy.topics import TopicFacts
 READ_TIMEOUT_S: Final = 30.0
 WRITE_TIMEOUT_S: Final = 30.0
 SERVED: Final = "served"
+MOST_POLICIES: Final = 256
+"""So many changes of settings are remembered for each partition: at most 10 KB."""
 
 log = structlog.get_logger(__name__)
+
+
+class Served(NamedTuple):
+    """The topic of that id was served, and these policies judged from their first offsets on."""
+
+    topic_id: str
+    policies: tuple[PolicyFrom, ...] = ()
+
+    def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Served:
+        """With what counts now; of another topic nothing is remembered."""
+        known = self.policies if topic_id == self.topic_id else ()
+        older = [one for one in known if one.first_offset < policies[0].first_offset]
+        return Served(topic_id, (*older, *policies)[-MOST_POLICIES:])
+
+    def to_json(self) -> str:
+        """The record's value."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Served:
+        """Raises ValueError, KeyError, TypeError when it is no such record."""
+        found = json.loads(text)
+        policies = (
+            PolicyFrom(int(first), str(digest)) for first, digest in found.get("policies", ())
+        )
+        return cls(str(found["topic_id"]), tuple(policies))
 
 
 class PolicyTopic:
@@ -39,7 +70,7 @@ class PolicyTopic:
     def __init__(self, kafka: Mapping[str, Any], topic: str, group_id: str) -> None:
         self._kafka, self._topic, self._group_id = dict(kafka), topic, group_id
         self._policies: dict[str, Policy] = {}
-        self._served: dict[str, str] = {}
+        self._served: dict[str, Served] = {}
         self._load()
 
     def policy(self, digest: str) -> Policy:
@@ -62,14 +93,19 @@ class PolicyTopic:
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         """Id of the topic whose offsets this group has committed here before; None if never."""
-        return self._served.get(self._mark(topic, partition))
+        served = self._served.get(self._mark(topic, partition))
+        return None if served is None else served.topic_id
 
-    def mark_served(self, topic: TopicFacts, partition: int) -> None:
-        """Remember that this partition has a committed offset from now on."""
+    def mark_served(
+        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+    ) -> None:
+        """Remember that this partition has a committed offset, and the policies committed there."""
         mark = self._mark(topic.name, partition)
-        if self._served.get(mark) != topic.topic_id:
-            self._write(mark, json.dumps({"topic_id": topic.topic_id}))
-            self._served[mark] = topic.topic_id
+        known = self._served.get(mark, Served(topic.topic_id))
+        served = known.joined(topic.topic_id, policies)
+        if self._served.get(mark) != served:
+            self._write(mark, served.to_json())
+            self._served[mark] = served
 
     def _mark(self, topic: str, partition: int) -> str:
         return f"{SERVED}/{self._group_id}/{topic}/{partition}"
@@ -114,7 +150,7 @@ class PolicyTopic:
 
     def _read(self, key: str, value: bytes) -> None:
         if key.startswith(SERVED + "/"):
-            self._served[key] = str(json.loads(value)["topic_id"])
+            self._served[key] = Served.from_json(value)
             return
         if key.startswith(pauses.PREFIX):
             return

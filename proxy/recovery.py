@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import structlog
 from confluent_kafka import TopicPartition
 
-from proxy.checkpoint import MetadataUnreadable, Position, TooManyPolicies
+from proxy.checkpoint import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.errors import StartOverRefused
 from proxy.fates import Fate, Prepare
 from proxy.judges import Judges
@@ -53,7 +53,9 @@ class Policies(Protocol):
 
     def policy(self, digest: str) -> Policy: ...
     def served_topic_id(self, topic: str, partition: int) -> str | None: ...
-    def mark_served(self, topic: TopicFacts, partition: int) -> None: ...
+    def mark_served(
+        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+    ) -> None: ...
 
 
 class Recovery:
@@ -148,7 +150,7 @@ class Recovery:
                 f"{log_range.end}: the broker has lost records"
             )
             return self._accepted_start(partition, log_range, found)
-        self._policies.mark_served(self._facts, partition)
+        self._policies.mark_served(self._facts, partition, position.policies)
         return self._under_own_policy(position)
 
     def _first_position(self, partition: int, log_range: LogRange) -> Position:

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.admin.questions import Desk
+from proxy.checkpoint import PolicyFrom
 from proxy.clock import Clock
 from proxy.commit_thread import CommitThread
 from proxy.fetched_bodies import FetchedBodies
@@ -209,8 +210,8 @@ class Session:
     def _read_halves(self, partition: int, offsets: Sequence[int]) -> Mapping[int, Message]:
         return self._lookup.read(partition, offsets, HALF_REACH)
 
-    def _note_first_commit(self, partition: int) -> None:
-        self._policies.mark_served(self._topic, partition)
+    def _note_first_commit(self, partition: int, policies: Sequence[PolicyFrom]) -> None:
+        self._policies.mark_served(self._topic, partition, policies)
 
 
 def _pauses(settings: Settings, beat: Callable[[], None]) -> Pauses:

@@ -31,8 +31,8 @@ ASK_TIMEOUT_S: Final = 15.0
 INTERNAL_PREFIX: Final = "__"
 SILENT: Final = frozenset(
     {
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,
     }
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -18,10 +20,11 @@ from confluent_kafka import (
 
 from spark_jobs.broker import ASK_TIMEOUT_S, Broker, Place
 from spark_jobs.errors import NothingCommitted, NotOurs, StillOpen
-from spark_jobs.snapshot import Committed
+from spark_jobs.snapshot import Committed, PolicyFrom
 
 STABLE_TIMEOUT_S: Final = 60.0
 DIGEST_LENGTH: Final = 16
+SERVED: Final = "served/"
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
 
@@ -84,17 +87,45 @@ def _check_topic_id(one: Committed, topic: str, topic_id: str) -> None:
         )
 
 
-def policy_texts(broker: Broker, topic: str, partitions: int) -> dict[str, str]:
-    """All policies that the settings `topic` holds: JSON by digest, in the order written.
+class SettingsTopic(NamedTuple):
+    """What the settings topic holds.
 
-    A text that is not what its digest was made from is left out.
+    policies: JSON by digest, in the order written; a text that is not what its digest was made from
+    is left out. served: by its key, a served partition's topic id and all its policies: committed
+    metadata names only those of records that are still needed.
     """
+
+    policies: dict[str, str]
+    served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
+
+
+def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
+    """Read all of it."""
+    held = SettingsTopic({}, {})
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
         consumer.assign(
             [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         )
-        texts = map(_policy, _to_end(broker, consumer, partitions))
-        return dict(text for text in texts if text is not None)
+        for message in _to_end(broker, consumer, partitions):
+            _note(message, held)
+    return held
+
+
+def with_earlier_policies(
+    positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
+) -> tuple[Committed, ...]:
+    """The positions with the policies that judged before those they name."""
+
+    def of(one: Committed) -> Committed:
+        nothing: tuple[str, tuple[PolicyFrom, ...]] = "", ()
+        topic_id, known = held.served.get(f"{SERVED}{group_id}/{topic}/{one.partition}", nothing)
+        if topic_id != one.topic_id:
+            return one
+        first = one.policies[0].first_offset
+        earlier = [policy for policy in known if policy.first_offset < first]
+        return replace(one, policies=(*earlier, *one.policies))
+
+    return tuple(map(of, positions))
 
 
 def check_policies(positions: Iterable[Committed], texts: dict[str, str], topic: str) -> None:
@@ -140,9 +171,12 @@ def _to_end(
             done.add(place)
 
 
-def _policy(message: Message) -> tuple[str, str] | None:
-    """Digest and JSON, or None where the record is something else."""
+def _note(message: Message, held: SettingsTopic) -> None:
     key, text = message.key() or b"", message.value() or b""
-    if key != sha256(text).hexdigest()[:DIGEST_LENGTH].encode():
-        return None
-    return key.decode(), text.decode()
+    if key == sha256(text).hexdigest()[:DIGEST_LENGTH].encode():
+        held.policies[key.decode()] = text.decode()
+    elif key.startswith(SERVED.encode()):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            said = json.loads(text)
+            policies = tuple(PolicyFrom(int(n), str(d)) for n, d in said.get("policies", ()))
+            held.served[key.decode("utf-8", "replace")] = str(said["topic_id"]), policies

@@ -18,7 +18,8 @@ from spark_jobs.committed import (
     check_policies,
     committed_positions,
     first_timestamps,
-    policy_texts,
+    settings_topic,
+    with_earlier_policies,
 )
 from spark_jobs.errors import NotOurs, RangeRefused, StillOpen, TopicMissing
 from spark_jobs.snapshot import Committed, EndRange, IngressPosition, Range, Snapshot
@@ -63,8 +64,9 @@ def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
         _check_there(topic, partitions)
     topic_id, count = broker.topic_id(own.ingress), partitions[own.ingress]
     committed = committed_positions(broker, group_id, own.ingress, count, topic_id)
-    policies = policy_texts(broker, own.settings, partitions[own.settings])
-    check_policies(committed, policies, own.settings)
+    held = settings_topic(broker, own.settings, partitions[own.settings])
+    committed = with_earlier_policies(committed, held, group_id, own.ingress)
+    check_policies(committed, held.policies, own.settings)
     places = _places([own.ingress], partitions)
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
     read_to = {
@@ -72,7 +74,7 @@ def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
         for one in committed
     }
     ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
-    return Standing(own, topic_id, committed, policies, partitions, ranges)
+    return Standing(own, topic_id, committed, held.policies, partitions, ranges)
 
 
 def snapshot(

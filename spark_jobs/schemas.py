@@ -44,6 +44,7 @@ ASKED: Final[Schema] = {
     "target": "string",
     "target_partition": "int",
     "target_key": "binary",
+    "key_number": "bigint",
     "due_ms": "bigint",
     "wanted_ms": "bigint",
     "fires_ms": "bigint",
@@ -55,7 +56,8 @@ ASKED: Final[Schema] = {
 }
 """What each ingress record asks for. kind: record, prepare, commit, rollback, expire, cancel or
 refused; `code` says why refused. wanted_ms: when it may be delivered at the soonest; fires_ms: when
-it is taken up, to be delivered or rewritten. hop_from: null for a producer's own."""
+it is taken up, to be delivered or rewritten. key_number: what a key counts as where it chooses the
+partition, null without a key. hop_from: null for a producer's own."""
 
 ENDS: Final[Schema] = {
     "partition": "int",
@@ -77,6 +79,18 @@ ENDS: Final[Schema] = {
 """Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
 
 end: delivered, dead-letter, or the outcome's name."""
+
+STANDINGS: Final[Schema] = {
+    "partition": "int",
+    "log_start": "bigint",
+    "start": "bigint",
+    "end": "bigint",
+    "next_offset": "bigint",
+    "watermark_ms": "bigint",
+    "cursor": "bigint",
+}
+"""Each ingress partition: where its log starts, which offsets are audited (`end` exclusive), and
+the committed position: O, T and C of DESIGN 5."""
 
 VERDICTS: Final[Schema] = {
     "partition": "int",

@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import structlog
+from xdist.scheduler import LoadFileScheduling
 
 from proxy.embedded import EmbeddedBroker
 from tests.support.broker import any_broker
+
+SPARK = "tests/spark/"
 
 
 class StartBroker(Protocol):
@@ -18,6 +21,20 @@ class StartBroker(Protocol):
     def __call__(
         self, name: str = "own", *, port: int = 0, overrides: Mapping[str, str] | None = None
     ) -> EmbeddedBroker: ...
+
+
+class OneSparkSession(LoadFileScheduling):  # type: ignore[misc]
+    """What shares a module's story stays on one worker; all that need Spark share one session."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return SPARK if file.startswith(SPARK) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkSession | None:
+    """For `--dist loadfile`, as `make test` runs."""
+    return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from proxy.settings import Settings
 
 UNREACHABLE = frozenset(
     {
-        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,  # noqa: SLF001
     }
 )

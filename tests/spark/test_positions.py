@@ -1,6 +1,7 @@
 """Where things stand is read in an order that cannot lie, and refused where it cannot be known."""
 
 import hashlib
+import json
 import threading
 import time
 import uuid
@@ -93,6 +94,22 @@ def test_snapshot_tells_what_is_committed_and_what_the_topics_hold(place: Place)
         place.own.outcomes,
     }
     assert taken.partitions[place.own.ingress] == 2
+
+
+def test_policies_that_the_metadata_has_forgotten_are_known_from_the_settings_topic(
+    place: Place,
+) -> None:
+    earlier = b'{"levels_ms":[7]}'
+    digest = hashlib.sha256(earlier).hexdigest()[:16]
+    said = {
+        "topic_id": topic_id(place.bootstrap, place.own.ingress),
+        "policies": [(0, digest), (2, "of a commit that never was")],
+    }
+    mark = f"served/{place.group}/{place.own.ingress}/0".encode()
+    marks = [Outgoing(mark, json.dumps(said).encode()), Outgoing(mark + b"0", b"{")]
+    write(place.bootstrap, place.own.settings, [Outgoing(digest.encode(), earlier), *marks])
+    place.commits(3, s=[(2, DIGEST)])
+    assert place.stands().committed[0].policies == (PolicyFrom(0, digest), PolicyFrom(2, DIGEST))
 
 
 def test_cursor_that_is_null_means_that_nothing_at_the_watermark_is_left(place: Place) -> None:

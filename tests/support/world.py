@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-from proxy.checkpoint import Position
+from proxy.checkpoint import PolicyFrom, Position
 from proxy.errors import StartOverRefused
 from proxy.fetched_bodies import FetchedBodies
 from proxy.ingress import Ingress
@@ -64,7 +64,9 @@ class Policies:
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         return self._served.get((topic, partition))
 
-    def mark_served(self, topic: TopicFacts, partition: int) -> None:
+    def mark_served(
+        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+    ) -> None:
         self._served[topic.name, partition] = topic.topic_id
 
 
@@ -256,7 +258,7 @@ class World:
             self.time.clock(),
             self._limits,
             self.metrics,
-            lambda partition: self.policies.mark_served(facts, partition),
+            lambda partition, policies: self.policies.mark_served(facts, partition, policies),
             self.cap,
         )
 

@@ -1,0 +1,65 @@
+"""Each ingress record beside everything that names it: one shuffle, one row."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.ends import DEAD_LETTER, DELIVERED
+from spark_jobs.schemas import ASKED, ENDS, Schema
+
+PLACE: Final = ("partition", "offset")
+BULKY: Final = ("target_key",)
+FIRST: Final = "at_ms"
+"""Of several ends the earliest is shown."""
+
+
+def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
+    """By place: `asked` (ASKED but place and key), null where there is no such ingress record;
+    `delivery`, `outcome`, `letter` (ENDS but the place): the earliest of each, null if there is
+    none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
+
+    Ends that name no place at all are left out: see `nowhere`."""
+    end_fields = [FIRST, *(name for name in ENDS if name not in {*PLACE, FIRST})]
+    rows = asked.select(
+        *PLACE,
+        f.struct(*_rest(ASKED)).alias("asked"),
+        f.lit(None).cast(_struct_of(ENDS, end_fields)).alias("end"),
+    ).unionByName(
+        ends.filter(f.col("partition").isNotNull()).select(
+            *PLACE,
+            f.lit(None).cast(_struct_of(ASKED, _rest(ASKED))).alias("asked"),
+            f.struct(*end_fields).alias("end"),
+        )
+    )
+    delivery, letter = _ends_named(DELIVERED), _ends_named(DEAD_LETTER)
+    outcome = f.when(~f.col("end.end").isin(DELIVERED, DEAD_LETTER), f.col("end"))
+    return rows.groupBy(*PLACE).agg(
+        f.first("asked", ignorenulls=True).alias("asked"),
+        f.min(delivery).alias("delivery"),
+        f.count(delivery).alias("deliveries"),
+        f.min(outcome).alias("outcome"),
+        f.count(outcome).alias("outcomes"),
+        f.max(outcome["end"]).alias("last_outcome"),
+        f.min(letter).alias("letter"),
+        f.count(letter).alias("letters"),
+    )
+
+
+def nowhere(ends: DataFrame) -> DataFrame:
+    """Those of ENDS whose origin is none: nobody wrote what they say."""
+    return ends.filter(f.col("partition").isNull())
+
+
+def _ends_named(name: str) -> Column:
+    return f.when(f.col("end.end") == name, f.col("end"))
+
+
+def _rest(schema: Schema) -> list[str]:
+    return [name for name in schema if name not in {*PLACE, *BULKY}]
+
+
+def _struct_of(schema: Schema, names: list[str]) -> str:
+    return f"struct<{','.join(f'{name}:{schema[name]}' for name in names)}>"

@@ -1,0 +1,31 @@
+"""Fingerprints of what must arrive unchanged, as column expressions: 64 bits of xxHash each.
+
+xxhash64 skips nulls, so whether a value is null goes into the hash by itself.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from spark_jobs.header_names import NOT_IN_A_LETTER, PREFIX
+
+
+def bytes_hash(column: Column) -> Column:
+    """Of a binary column: bigint; null and empty differ."""
+    return f.xxhash64(column)
+
+
+def headers_hash(headers: Column) -> Column:
+    """Of the user's headers among these (array of name and value), in order: bigint."""
+    return _of(f.filter(headers, lambda header: ~header["key"].startswith(PREFIX)))
+
+
+def letter_hash(key: Column, headers: Column) -> Column:
+    """Of an ingress record's key and of the headers that its dead letter must show again."""
+    shown = f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER))
+    return f.xxhash64(key, key.isNull(), _of(shown))
+
+
+def _of(headers: Column) -> Column:
+    return f.xxhash64(headers, f.transform(headers, lambda header: header["value"].isNull()))

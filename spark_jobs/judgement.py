@@ -1,0 +1,174 @@
+"""What each record's facts amount to: one verdict, and a sentence where something is wrong."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.deliveries import delivered_rules
+from spark_jobs.hops import GOES_ON, is_on_the_way, with_hops, without_hops
+from spark_jobs.ids import with_chapters, without_chapters
+from spark_jobs.obligations import is_lost_to_retention, must_have_ended
+from spark_jobs.outcomes import outcome_rules
+from spark_jobs.rules import Circumstances, Rule, asked, said, text
+from spark_jobs.schemas import VERDICTS, conformed
+
+VIOLATIONS: Final = ("missing", "duplicated", "early", "altered", "orphaned", "contradicted")
+
+
+def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
+    """VERDICTS of `facts`; `standings` (STANDINGS) has each audited partition.
+
+    `facts` is read twice: persist it. What lies outside the audited ranges tells of the others and
+    gets no verdict itself.
+    """
+    cases = _cases(facts).join(f.broadcast(standings), "partition", "left")
+    audited = cases.filter(_is_audited())
+    ruled = audited.withColumn("must_have_ended", must_have_ended(seen))
+    rules = _rules(seen)
+    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
+    return _verdicts(ruled.withColumn("found", found))
+
+
+def orphans(ends: DataFrame) -> DataFrame:
+    """VERDICTS of ends whose origin is none (`facts.nowhere`)."""
+    named = ends.withColumn("sentence", text("its timer-origin names no record: {}", "topic"))
+    return conformed(
+        named.select(
+            f.col("partition"),
+            f.col("offset"),
+            f.lit("orphaned").alias("verdict"),
+            f.lit(True).alias("is_violation"),
+            f.col("sentence").alias("detail"),
+            *[f.lit(None).alias(name) for name in ("kind", "target", "due_ms", "timestamp_ms")],
+            *[f.lit(None).alias(name) for name in ("delivered_ms", "lateness_ms")],
+            f.col("topic").alias("at_topic"),
+            "at_partition",
+            "at_offset",
+            f.lit(None).alias("next_offset"),
+        ),
+        VERDICTS,
+    )
+
+
+def _cases(facts: DataFrame) -> DataFrame:
+    """Facts with what the log says of ids and hops; most records have neither."""
+    has_more = (
+        asked("ident").isNotNull() | is_on_the_way() | ~asked("kind").isin("record", "refused")
+    )
+    is_special = f.coalesce(has_more, f.lit(False))
+    plain = without_hops(without_chapters(facts.filter(~is_special)))
+    special = with_chapters(facts.filter(is_special))
+    on_the_way = with_hops(special.filter(is_on_the_way()))
+    others = without_hops(special.filter(~is_on_the_way()))
+    return plain.unionByName(others).unionByName(on_the_way)
+
+
+def _is_audited() -> Column:
+    """Whether the record lies in the audited range; if it does not exist, also where the ingress
+    has deleted it, and in a partition that it does not have."""
+    offset, is_absent = f.col("offset"), asked().isNull()
+    is_within = (offset >= f.col("start")) & (offset < f.col("end"))
+    is_nowhere = f.col("end").isNull() | (offset < f.col("log_start"))
+    return is_within | (is_absent & is_nowhere)
+
+
+def _rules(seen: Circumstances) -> list[Rule]:
+    """The first that holds is the verdict."""
+    return [*_strangers(), *_how_often(), *_without_end(seen), *_ended(seen)]
+
+
+def _strangers() -> list[Rule]:
+    """Of what the ingress does not have, and of what goes on from nothing."""
+    is_absent = asked().isNull()
+    was_deleted = f.col("offset") < f.col("log_start")
+    is_settled = f.col("offset") < f.col("next_offset")
+    claims = asked("hop_from").isNotNull() & (asked("kind") == "record") & is_settled
+    came_from = f.coalesce(f.col("came_from"), f.lit("nothing"))
+    is_known = asked("hop_from") >= f.col("start")
+    return [
+        Rule("unverifiable", is_absent & was_deleted, f.lit("the ingress has deleted the record")),
+        Rule("orphaned", is_absent, f.lit("the ingress never held a committed record there")),
+        Rule(
+            "contradicted",
+            claims & is_known & ~came_from.isin(*GOES_ON),
+            text("it goes on from offset {}, which ended as {}", asked("hop_from"), came_from),
+        ),
+        Rule(
+            "unverifiable",
+            asked("kind").isNull(),
+            f.lit("the settings that judged it are not known any more"),
+        ),
+    ]
+
+
+def _how_often() -> list[Rule]:
+    deliveries, outcomes = f.col("deliveries"), f.col("outcomes")
+    is_twofold = said("outcome", "end") != f.col("last_outcome")
+    return [
+        Rule(
+            "contradicted",
+            (deliveries > 0) & (outcomes > 0),
+            text("it was delivered, and its outcome is {}", said("outcome", "end")),
+        ),
+        Rule("duplicated", deliveries > 1, text("it was delivered {} times", deliveries)),
+        Rule(
+            "contradicted",
+            (outcomes > 1) & is_twofold,
+            text("its outcomes are {} and {}", said("outcome", "end"), f.col("last_outcome")),
+        ),
+        Rule("duplicated", outcomes > 1, text("it has {} outcomes", outcomes)),
+    ]
+
+
+def _without_end(seen: Circumstances) -> list[Rule]:
+    has_none = (f.col("deliveries") == 0) & (f.col("outcomes") == 0)
+    must = f.col("must_have_ended")
+    return [
+        Rule(
+            "contradicted",
+            has_none & must & (f.col("letters") > 0),
+            f.lit("there is a dead letter of it, and no outcome"),
+        ),
+        Rule(
+            "unverifiable",
+            has_none & must & is_lost_to_retention(seen),
+            f.lit("it should have ended; the topics no longer hold all that was written then"),
+        ),
+        Rule(
+            "missing",
+            has_none & must,
+            f.lit("the committed offsets say that it has ended; no topic shows how"),
+        ),
+        Rule("pending", has_none, f.lit(None)),
+    ]
+
+
+def _ended(seen: Circumstances) -> list[Rule]:
+    return [*delivered_rules(seen), *outcome_rules()]
+
+
+def _verdicts(ruled: DataFrame) -> DataFrame:
+    end = f.coalesce(f.col("delivery"), f.col("outcome"), f.col("letter"))
+    delivered_ms = said("delivery", "at_ms")
+    wanted_ms = f.greatest(asked("wanted_ms"), asked("timestamp_ms"))
+    columns = {
+        "partition": f.col("partition"),
+        "offset": f.col("offset"),
+        "verdict": f.col("found.verdict"),
+        "is_violation": f.col("found.verdict").isin(*VIOLATIONS),
+        "detail": f.col("found.detail"),
+        "kind": asked("kind"),
+        "target": f.coalesce(asked("target"), said("delivery", "topic")),
+        "due_ms": asked("due_ms"),
+        "timestamp_ms": asked("timestamp_ms"),
+        "delivered_ms": delivered_ms,
+        "lateness_ms": delivered_ms - wanted_ms,
+        "at_topic": end["topic"],
+        "at_partition": end["at_partition"],
+        "at_offset": end["at_offset"],
+        "next_offset": f.coalesce(f.col("successor"), said("outcome", "next_offset")),
+    }
+    return conformed(ruled.select([c.alias(name) for name, c in columns.items()]), VERDICTS)

@@ -1,0 +1,60 @@
+"""Records that a consumer could not process and sends back (docs/guide.md, "Retries").
+
+The n-th retry waits as its group's rule says; a record that has failed too often goes to the
+group's dead-letter topic at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from spark_jobs.header_names import ATTEMPT, RETRY_GROUP, TOPIC
+from spark_jobs.rejections import RETRY_BAD, refused
+from spark_jobs.said import Said
+from spark_jobs.times import digits
+
+ATTEMPT_DIGITS: Final = 9
+
+
+class Retry(NamedTuple):
+    """What a retry asks for, where it is one.
+
+    delay_ms: null for a record that has failed too often. is_derived: the topic is the group's.
+    """
+
+    is_asked: Column
+    code: Column
+    is_exhausted: Column
+    delay_ms: Column
+    topic: Column
+    is_derived: Column
+
+
+def retry_of(said: Said, policy: Column) -> Retry:
+    """A record's request to be tried again."""
+    is_asked = said.has(RETRY_GROUP) | said.has(ATTEMPT)
+    group = said.text(RETRY_GROUP)
+    attempt = f.when(~said.has(ATTEMPT), f.lit(0).cast("bigint")).otherwise(
+        digits(said.text(ATTEMPT), ATTEMPT_DIGITS)
+    )
+    rule = f.coalesce(policy["retry_groups"][group], policy["retry"])
+    is_exhausted = attempt >= rule["max_attempts"]
+    names_topic = said.raw(TOPIC).isNotNull()
+    return Retry(
+        is_asked,
+        refused(RETRY_BAD, f.coalesce(group, f.lit("")).eqNullSafe("") | attempt.isNull()),
+        is_exhausted,
+        f.when(~is_exhausted, _delay_ms(rule["delays_ms"], attempt)),
+        f.when(is_exhausted, f.concat(policy["dlq_prefix"], group))
+        .when(names_topic, said.text(TOPIC))
+        .otherwise(f.concat(policy["retry_prefix"], group)),
+        is_exhausted | ~names_topic,
+    )
+
+
+def _delay_ms(delays_ms: Column, attempt: Column) -> Column:
+    """The last delay counts for all retries beyond."""
+    return f.get(delays_ms, f.least(attempt, f.size(delays_ms) - 1).cast("int"))

@@ -1,0 +1,108 @@
+"""Times in headers, read by column expressions: a binary column in, milliseconds as bigint out.
+
+Null is what cannot be read. Units are told by what stands there, never by magnitude, and fractions
+of a millisecond are rounded up (docs/guide.md, "When"). Digits alone are read without any regular
+expression: nearly all records have no more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+MAX_DIGITS: Final = 15
+UNIT_DIGITS: Final = 12
+UNITS_MS: Final = (("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000))
+FOREVER_MS: Final = 2**62
+DAY_MS: Final = 86_400_000
+DAY_S: Final = 86_400
+
+ISO_DURATION: Final = (
+    r"\AP(?:([0-9]{1,6})W|(?:([0-9]{1,9})D)?"
+    r"(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,12})(?:[.,]([0-9]{1,9}))?S)?)?)\z"
+)
+ISO_PARTS_MS: Final = ((1, 7 * DAY_MS), (2, DAY_MS), (3, 3_600_000), (4, 60_000), (5, 1_000))
+ISO_FRACTION: Final = 6
+RFC_3339: Final = (
+    r"\A([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
+    r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))\z"
+)
+
+
+def digits(text: Column, longest: int = MAX_DIGITS) -> Column:
+    """What a text of 1 to `longest` decimal digits, and nothing else, says: bigint, else null.
+
+    The cast takes blanks around and signs before a number, and fractions: those are left out here.
+    """
+    begins, ends = text.between("0", "9~"), f.substring(text, -1, 1).between("0", "9")
+    is_short = f.octet_length(text) <= longest
+    return f.when(begins & ends & is_short & ~text.contains("."), text.try_cast("bigint"))
+
+
+def delay_ms(raw: Column) -> Column:
+    """`1500`, `500ms`, `30s`, `5m`, `2h`, `7d`, or an ISO 8601 duration such as `PT30S`."""
+    text = raw.cast("string")
+    return f.coalesce(
+        digits(text), f.when(text.startswith("P"), _iso_duration_ms(text)), _with_unit_ms(text)
+    )
+
+
+def instant_ms(raw: Column) -> Column:
+    """Epoch milliseconds in digits, or RFC 3339 with a zone."""
+    text = raw.cast("string")
+    return f.coalesce(digits(text), rfc_3339_ms(text))
+
+
+def level_ms(raw: Column, levels_ms: Column) -> Column:
+    """The delay of level 1..n of an array; beyond n counts as n, 0 is none."""
+    level, highest = digits(raw.cast("string")), f.size(levels_ms)
+    return (
+        f.when(level == 0, f.lit(0).cast("bigint"))
+        .when(level >= highest, f.get(levels_ms, highest - 1))
+        .otherwise(f.get(levels_ms, (level - 1).cast("int")))
+    )
+
+
+def rfc_3339_ms(text: Column) -> Column:
+    """The instant that an RFC 3339 text with a zone names, else null."""
+    day, clock, fraction, sign, hours, minutes = (
+        f.regexp_extract(text, RFC_3339, group) for group in range(1, 7)
+    )
+    zone_s = f.when(sign == "", f.lit(0)).otherwise(
+        hours.try_cast("int") * 3600 + minutes.try_cast("int") * 60
+    )
+    stamp = f.concat(day, f.lit("T"), clock, f.lit("Z")).try_cast("timestamp")
+    exists = ~day.startswith("0000") & (zone_s < DAY_S)
+    local_s = f.unix_seconds(stamp)
+    seconds = f.when(sign == "-", local_s + zone_s).otherwise(local_s - zone_s)
+    return f.when(text.rlike(RFC_3339), f.when(exists, seconds * 1000 + _fraction_ms(fraction)))
+
+
+def _with_unit_ms(text: Column) -> Column:
+    told = f.when(text.isNull(), f.lit(None).cast("bigint"))
+    for unit, unit_ms in UNITS_MS:
+        number = digits(_without(text, unit), UNIT_DIGITS)
+        length_ms = f.coalesce(f.try_multiply(number, f.lit(unit_ms)), f.lit(FOREVER_MS))
+        told = told.when(text.endswith(unit), f.when(number.isNotNull(), length_ms))
+    return told
+
+
+def _without(text: Column, unit: str) -> Column:
+    return f.substr(text, f.lit(1), f.char_length(text) - len(unit))
+
+
+def _iso_duration_ms(text: Column) -> Column:
+    """Nothing behind the P or the T alone is no duration."""
+    total_ms = _fraction_ms(f.regexp_extract(text, ISO_DURATION, ISO_FRACTION))
+    for group, unit_ms in ISO_PARTS_MS:
+        part = f.regexp_extract(text, ISO_DURATION, group).try_cast("bigint")
+        total_ms += f.coalesce(part, f.lit(0)) * unit_ms
+    says_something = text.rlike("[0-9]")
+    return f.when(says_something & text.rlike(ISO_DURATION), total_ms)
+
+
+def _fraction_ms(decimals: Column) -> Column:
+    """Decimals of a second: a part of a millisecond counts as a whole one."""
+    return f.ceil(f.rpad(decimals, 9, "0").cast("bigint") / 1_000_000)
