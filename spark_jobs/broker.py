@@ -30,7 +30,11 @@ from spark_jobs.kafka_settings import KafkaSettings
 ASK_TIMEOUT_S: Final = 15.0
 INTERNAL_PREFIX: Final = "__"
 SILENT: Final = frozenset(
-    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+    }
 )
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -104,6 +108,7 @@ class Broker:
         """A consumer of committed records that never commits; close it."""
         return Consumer(
             {
+                "fetch.wait.max.ms": "50",
                 **self._config,
                 "group.id": group_id,
                 "isolation.level": "read_committed",
@@ -146,10 +151,11 @@ class Broker:
                 request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
             )
         )
-        return {
-            (place.topic, place.partition): self.ask(wait.result).offset
+        found = {
+            (place.topic, place.partition): int(self.ask(wait.result).offset)
             for place, wait in waits.items()
         }
+        return {place: found[place] for place in places}
 
     def _hear(self, error: KafkaError) -> None:
         self._last_said = error.str()

@@ -49,7 +49,7 @@ MEANINGS: Final = (
         ),
     ),
     (
-        ("TimeoutException", "DisconnectException"),
+        ("kafka.common.errors.TimeoutException", "kafka.common.errors.DisconnectException"),
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )

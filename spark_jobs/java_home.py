@@ -2,6 +2,7 @@
 
 Spark's launcher always adds a module that the packaged runtime does not have; a folder in the
 user's cache holds a `bin/java` that leaves it out (DESIGN 8).
+`python -m spark_jobs.java_home` prints the folder, for `spark-submit`.
 """
 
 from __future__ import annotations
@@ -89,3 +90,7 @@ def _write_program(wrapper: Path, script: str) -> None:
         arriving.write(script)
     Path(name).chmod(0o755)
     Path(name).replace(wrapper)
+
+
+if __name__ == "__main__":
+    print(java_home())

@@ -69,16 +69,17 @@ def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
     check_policies(committed, held.policies, own.settings)
     places = _places([own.ingress], partitions)
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
-    ranges = [
-        Range(*place, starts[place], max(starts[place], _read_to(one, ends[place], own.ingress)))
-        for place, one in zip(places, committed, strict=True)
-    ]
+    read_to = {
+        (own.ingress, one.partition): _read_to(one, ends[own.ingress, one.partition], own.ingress)
+        for one in committed
+    }
+    ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
     return Standing(own, topic_id, committed, held.policies, partitions, ranges)
 
 
 def snapshot(
     broker: Broker,
-    standing: Standing,
+    stands: Standing,
     targets: Iterable[str],
     *,
     since_ms: int | None = None,
@@ -87,25 +88,25 @@ def snapshot(
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist.
 
-    Of the ingress, records with a timestamp in [since_ms, until_ms) are audited. Raises
-    `StillOpen` when a transaction stays open for `wait_s`, `RangeRefused` when no record lies
-    in the range.
+    `stands` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
+    audited. Raises `StillOpen` when a transaction stays open for `wait_s`, `RangeRefused` when no
+    record lies in the range.
     """
-    own, partitions = standing.own, broker.topics()
+    own, partitions = stands.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
     for topic in topics:
         _check_there(topic, partitions)
     places = _places(topics, partitions)
     stable = settled_ends(broker, places, wait_s)
-    ingress_places = _places([own.ingress], standing.partitions)
+    ingress_places = _places([own.ingress], stands.partitions)
     ingress_stable = settled_ends(broker, ingress_places, wait_s)
     audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
     return Snapshot(
         own.ingress,
-        standing.topic_id,
-        _ingress(broker, standing, ingress_stable, audited),
+        stands.topic_id,
+        _ingress(broker, stands, ingress_stable, audited),
         _ends(broker, stable),
-        standing.policies,
+        stands.policies,
         {topic: partitions[topic] for topic in (own.ingress, *topics)},
         time.time_ns() // 1_000_000,
     )
@@ -124,7 +125,7 @@ def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict
         found = broker.stable_ends(waiting)
         settled |= {place: end for place, end in found.items() if end >= to_reach[place]}
         if len(settled) == len(places):
-            return settled
+            return {place: settled[place] for place in places}
         if time.monotonic() > deadline:
             place = next(one for one in waiting if one not in settled)
             raise _still_open(place, found[place], to_reach[place], wait_s)
@@ -166,14 +167,15 @@ def _read_to(one: Committed, end: int, topic: str) -> int:
 
 def _ingress(
     broker: Broker,
-    standing: Standing,
+    stands: Standing,
     ends: Mapping[Place, int],
     audited: Mapping[Place, tuple[int, int]],
 ) -> tuple[IngressPosition, ...]:
     starts = broker.log_starts(list(ends))
+    places = [(one, (stands.own.ingress, one.partition)) for one in stands.committed]
     return tuple(
         IngressPosition(one, starts[place], ends[place], *_within(audited[place], starts[place]))
-        for one, place in zip(standing.committed, ends, strict=True)
+        for one, place in places
     )
 
 

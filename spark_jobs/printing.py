@@ -24,7 +24,7 @@ def print_rows(frame: DataFrame, *, as_json: bool, most: int = MOST_ROWS) -> Non
         for row in shown:
             print(json.dumps(row))
         return
-    table = Table(*frame.columns, box=None, pad_edge=False)
+    table = Table(*[name.removesuffix("_ms") for name in frame.columns], box=None, pad_edge=False)
     for row in shown:
         table.add_row(*[_cell(name, value) for name, value in row.items()])
     Console(soft_wrap=True).print(table)

@@ -54,8 +54,7 @@ def lateness_bars(verdicts: DataFrame) -> list[tuple[float, float, int]]:
     What was not late at all counts in the first.
     """
     late_ms = f.greatest(f.col("lateness_ms"), f.lit(1)).cast("double")
-    # A lateness that is itself a limit must not fall below it by rounding.
-    step = f.floor(f.log10(late_ms) * BARS_PER_DECADE + 1e-9)
+    step = f.floor(f.log10(late_ms) * BARS_PER_DECADE)
     late = verdicts.where(f.col("lateness_ms").isNotNull())
     rows = late.groupBy(step.alias("step")).count().orderBy("step").collect()
     return [(_bar_limit(row.step), _bar_limit(row.step + 1), row["count"]) for row in rows]

@@ -36,9 +36,9 @@ def new_results(folder: Path) -> Iterator[Path]:
     Results of an earlier audit in `folder` stay until then. Whatever is raised inside leaves
     nothing behind; full disks and Spark's failures come out as `AuditError`s.
     """
-    folder = folder.absolute()
     with _named(folder), explained():
         check_folder(folder)
+        folder = folder.resolve()
         folder.parent.mkdir(parents=True, exist_ok=True)
         _clear_abandoned(folder)
         arriving = Path(tempfile.mkdtemp(dir=folder.parent, prefix=_prefix(folder)))

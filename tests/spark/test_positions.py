@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from proxy.checkpoint import PolicyFrom as WrittenFrom
+from proxy.checkpoint import Position
 from spark_jobs.broker import Broker
 from spark_jobs.errors import (
     AuditError,
@@ -23,7 +25,7 @@ from spark_jobs.errors import (
 )
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
-from spark_jobs.snapshot import LAST_OFFSET, PolicyFrom, Range
+from spark_jobs.snapshot import LAST_OFFSET, Committed, PolicyFrom, Range
 from tests.support.committing import commit, metadata, open_transaction, topic_id
 from tests.support.records import Outgoing, new_topic, write
 
@@ -115,10 +117,12 @@ def test_cursor_that_is_null_means_that_nothing_at_the_watermark_is_left(place: 
     assert place.stands().committed[0].cursor == LAST_OFFSET
 
 
-def test_open_transaction_in_a_target_is_waited_for(place: Place) -> None:
+@pytest.mark.parametrize("is_target", [True, False], ids=["target", "ingress"])
+def test_open_transaction_is_waited_for(place: Place, is_target: bool) -> None:
     place.commits(1)
+    topic = place.target if is_target else place.own.ingress
     producer = open_transaction(place.bootstrap)
-    producer.produce(place.target, b"late", partition=0)
+    producer.produce(topic, b"late", partition=0)
     producer.flush()
     stands = place.stands()
     committing = threading.Timer(0.7, producer.commit_transaction)
@@ -129,7 +133,10 @@ def test_open_transaction_in_a_target_is_waited_for(place: Place) -> None:
 
     committing.join()
     assert time.monotonic() - started > 0.5
-    assert Range(place.target, 0, 0, 2) in taken.end_ranges
+    if is_target:
+        assert Range(topic, 0, 0, 2) in taken.end_ranges
+    else:
+        assert Range(topic, 0, 0, 7) in taken.ingress_ranges
 
 
 def test_transaction_that_stays_open_is_named(place: Place) -> None:
@@ -176,26 +183,42 @@ def test_times_become_offsets_and_an_empty_range_is_refused(place: Place) -> Non
         snapshot(place.broker, stands, [], until_ms=1000)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        Position.start(7, DIGEST, "id-1"),
+        Position(9, 1000, 8, 3, (WrittenFrom(0, "old"), WrittenFrom(5, DIGEST)), "id-2"),
+    ],
+)
+def test_what_the_proxy_writes_is_read_as_it_was_meant(written: Position) -> None:
+    read = Committed.from_metadata(2, written.next_offset, written.to_metadata())
+    assert read == Committed(
+        2,
+        written.next_offset,
+        written.watermark_ms,
+        written.cursor,
+        written.floor,
+        tuple(PolicyFrom(*policy) for policy in written.policies),
+        written.topic_id,
+    )
+
+
 def test_group_that_never_committed_is_refused(place: Place) -> None:
     with pytest.raises(NothingCommitted, match=place.group):
         place.stands()
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
+def test_metadata_that_does_not_fit_is_refused(place: Place) -> None:
+    for more, says in (
         ({"v": 2}, "version 2 is not 1"),
         ({"t": "soon"}, "invalid literal"),
+        ({"s": None}, "TypeError"),
         ({"i": "another"}, "deleted and created anew"),
         ({"s": [(0, "0123456789abcdef")]}, "0123456789abcdef, which the topic"),
-    ],
-)
-def test_metadata_that_does_not_fit_is_refused(
-    place: Place, more: dict[str, object], says: str
-) -> None:
-    place.commits(1, **more)
-    with pytest.raises(NotOurs, match=says):
-        place.stands()
+    ):
+        place.commits(1, **more)
+        with pytest.raises(NotOurs, match=says):
+            place.stands()
 
 
 def test_committed_offset_beyond_the_log_is_refused(place: Place) -> None:
@@ -204,10 +227,11 @@ def test_committed_offset_beyond_the_log_is_refused(place: Place) -> None:
         place.stands()
 
 
-@pytest.mark.parametrize("role", ["ingress", "dead_letters", "outcomes", "settings"])
-def test_topic_that_does_not_exist_is_named(place: Place, role: str) -> None:
-    with pytest.raises(TopicMissing, match="nowhere"):
-        standing(place.broker, replace(place.own, **{role: "nowhere"}), place.group)
+def test_topic_that_does_not_exist_is_named(place: Place) -> None:
+    for role in ("ingress", "dead_letters", "outcomes", "settings"):
+        own = replace(place.own, **{role: f"{role}-nowhere"})
+        with pytest.raises(TopicMissing, match=f"{role}-nowhere"):
+            standing(place.broker, own, place.group)
 
 
 def test_target_pattern_that_matches_nothing_is_named(place: Place) -> None:

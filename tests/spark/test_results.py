@@ -98,6 +98,15 @@ def test_results_appear_when_all_went_well_and_replace_older_ones(tmp_path: Path
     assert whole_results(folder) == folder
 
 
+def test_results_go_to_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "large")
+    with new_results(tmp_path / "link") as arriving:
+        (arriving / SUMMARY).touch()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "large" / SUMMARY).exists()
+
+
 def test_nothing_is_left_of_results_that_failed(tmp_path: Path) -> None:
     def fail(arriving: Path) -> None:
         (arriving / "half").write_text("written")
