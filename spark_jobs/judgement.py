@@ -65,12 +65,10 @@ def _cases(facts: DataFrame) -> DataFrame:
 
 
 def _is_audited() -> Column:
-    """Whether the record lies in the audited range; if it does not exist, also where the ingress
-    has deleted it, and in a partition that it does not have."""
-    offset, is_absent = f.col("offset"), asked().isNull()
-    is_within = (offset >= f.col("start")) & (offset < f.col("end"))
-    is_nowhere = f.col("end").isNull() | (offset < f.col("log_start"))
-    return is_within | (is_absent & is_nowhere)
+    """Whether the record lies in the audited range, or does not exist: ends are read before the
+    ingress, so that none may name what is not there yet."""
+    is_within = (f.col("offset") >= f.col("start")) & (f.col("offset") < f.col("end"))
+    return is_within | asked().isNull()
 
 
 def _rules(seen: Circumstances) -> list[Rule]:

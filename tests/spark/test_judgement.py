@@ -120,6 +120,7 @@ def test_plain_records_are_delivered_once_in_time_and_unchanged(
     t.delivered(500)
     t.expected[4] = ("unverifiable", "deleted")
     t.delivered(4)
+    t.expected[2_000] = ("orphaned", "never held")
     t.delivered(2_000)
     t.check(spark)
 

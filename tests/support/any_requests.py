@@ -166,9 +166,7 @@ class AnyRequests:
         draw = self._random
         timestamp_ms = draw.choice([NOW_MS] * 12 + [-1, 0, 1, NOW_MS + 3])
         value = draw.choice([b"value", b"value", b"", None])
-        return AnyRecord(
-            partition, offset, timestamp_ms, draw.choice(KEYS), value, self._headers()
-        )
+        return AnyRecord(partition, offset, timestamp_ms, draw.choice(KEYS), value, self._headers())
 
     def _headers(self) -> Headers:
         draw = self._random
