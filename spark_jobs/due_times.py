@@ -32,9 +32,7 @@ def due_ms(said: Said, timestamp_ms: Column, policy: Column, retry_ms: Column) -
     return (
         f.when(said.has(DELIVER_AT), instant_ms(said.raw(DELIVER_AT)))
         .when(said.has(DELAY), _plus(timestamp_ms, delay_ms(said.raw(DELAY))))
-        .when(
-            said.has(LEVEL), _plus(timestamp_ms, level_ms(said.raw(LEVEL), policy["levels_ms"]))
-        )
+        .when(said.has(LEVEL), _plus(timestamp_ms, level_ms(said.raw(LEVEL), policy["levels_ms"])))
         .otherwise(at_once_or_after(timestamp_ms, retry_ms))
     )
 

@@ -22,9 +22,9 @@ def murmur2(key: Column) -> Column:
     """Of a binary column, which must not be null: bigint from 0 to 2^32 - 1."""
     size = f.octet_length(key)
     text = f.hex(key)
-    words = f.when(
-        size >= 4, f.sequence(f.lit(0), f.floor(size / 4).cast("int") - 1)
-    ).otherwise(f.array().cast("array<int>"))
+    words = f.when(size >= 4, f.sequence(f.lit(0), f.floor(size / 4).cast("int") - 1)).otherwise(
+        f.array().cast("array<int>")
+    )
     seed = f.lit(SEED).cast("bigint").bitwiseXOR(size.cast("bigint"))
     hashed = f.aggregate(
         words, seed, lambda hashed, word: _times(hashed).bitwiseXOR(_mixed(_word(text, word)))

@@ -129,8 +129,7 @@ def _columns(policy: dict[str, Any]) -> dict[str, Any]:
         "deny": java_regex(policy["deny"]) if policy["deny"] else None,
         "retry": (delays_ms, policy["retry_max_attempts"]),
         "retry_groups": {
-            name: (delays, most)
-            for name, delays, most in reversed(policy["retry_groups"])
+            name: (delays, most) for name, delays, most in reversed(policy["retry_groups"])
         },
     }
 

@@ -47,6 +47,7 @@ from spark_jobs.targets import partition_code, partition_of, target_code
 REFUSED: Final = "refused"
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 
+
 def asked(records: DataFrame, policies: DataFrame) -> DataFrame:
     """ASKED, a row for each of RECORDS in the ingress, by POLICIES.
 
@@ -139,9 +140,9 @@ def _addressed(controlled: DataFrame) -> DataFrame:
         f.when(is_retry, retry.topic).otherwise(said.text(TOPIC)).alias("topic"),
         f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
         f.when(is_retry, retry.delay_ms).alias("retry_ms"),
-        f.coalesce(
-            f.when(is_retry & ~said.has(HOP_FROM), retry.is_exhausted), f.lit(False)
-        ).alias("is_given_up"),
+        f.coalesce(f.when(is_retry & ~said.has(HOP_FROM), retry.is_exhausted), f.lit(False)).alias(
+            "is_given_up"
+        ),
         partition.alias("asked_partition"),
         key.alias("asked_key"),
     )

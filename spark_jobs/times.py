@@ -70,16 +70,14 @@ def rfc_3339_ms(text: Column) -> Column:
     day, clock, fraction, sign, hours, minutes = (
         f.regexp_extract(text, RFC_3339, group) for group in range(1, 7)
     )
-    zone_s = f.when(
-        sign == "", f.lit(0)
-    ).otherwise(hours.try_cast("int") * 3600 + minutes.try_cast("int") * 60)
+    zone_s = f.when(sign == "", f.lit(0)).otherwise(
+        hours.try_cast("int") * 3600 + minutes.try_cast("int") * 60
+    )
     stamp = f.concat(day, f.lit("T"), clock, f.lit("Z")).try_cast("timestamp")
     exists = ~day.startswith("0000") & (zone_s < DAY_S)
     local_s = f.unix_seconds(stamp)
     seconds = f.when(sign == "-", local_s + zone_s).otherwise(local_s - zone_s)
-    return f.when(
-        text.rlike(RFC_3339), f.when(exists, seconds * 1000 + _fraction_ms(fraction))
-    )
+    return f.when(text.rlike(RFC_3339), f.when(exists, seconds * 1000 + _fraction_ms(fraction)))
 
 
 def _with_unit_ms(text: Column) -> Column:

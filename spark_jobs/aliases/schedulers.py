@@ -57,9 +57,7 @@ def etf1(record: ForeignRecord) -> Ask:
         record.target_key(n.ETF1_KEY),
         record.identity(),
     )
-    return together(
-        record.cancel().where(record.is_deletion), schedule.where(~record.is_deletion)
-    )
+    return together(record.cancel().where(record.is_deletion), schedule.where(~record.is_deletion))
 
 
 def karafka(record: ForeignRecord) -> Ask:
@@ -176,9 +174,7 @@ def _spring_due(record: ForeignRecord) -> Ask:
     is_negative = due >= "8"
     due_ms = f.when(is_negative, f.lit(0).cast(UNSIGNED_LONG)).otherwise(_unsigned(due))
     is_bad = ~size.between(1, SPRING_LONG_BYTES)
-    code = first_of(
-        refused(TIME_UNREADABLE, is_bad), refused(TIME_UNREADABLE, due_ms > LATEST_MS)
-    )
+    code = first_of(refused(TIME_UNREADABLE, is_bad), refused(TIME_UNREADABLE, due_ms > LATEST_MS))
     return asking(DELIVER_AT, f.when(~is_bad, text_of(due_ms)), code)
 
 

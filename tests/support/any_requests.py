@@ -47,7 +47,7 @@ INSTANTS: Final[list[Value]] = [
     *(b"2027-01-15T08:00:00+24:00", b"2027-01-15T08:00:00+23:60", b"2027-01-15T08:00:00+00:99"),
     *(b"2027-01-15T08:00:00-00:00", b"1969-12-31T23:59:59.5Z", b"2027-01-15T08:00Z"),
     *(b"2027-01-15T08:00:00.1234567890Z", b"2027-01-15T08:00:00.Z", b"20270115T080000Z"),
-    *(b"2027-01-15T08:00:00Z ", b"2027-01-15T08:00:00Z\n", "２027-01-15T08:00:00Z".encode()),
+    *(b"2027-01-15T08:00:00Z ", b"2027-01-15T08:00:00Z\n", "\uff12027-01-15T08:00:00Z".encode()),
 ]
 DELAYS: Final[list[Value]] = [
     *(b"0", b"1500", b"500ms", b"30s", b"5m", b"2h", b"7d", b"366d", b"367d", b"0ms", b"s", b"ms"),
@@ -166,9 +166,7 @@ class AnyRequests:
         draw = self._random
         timestamp_ms = draw.choice([NOW_MS] * 12 + [-1, 0, 1, NOW_MS + 3])
         value = draw.choice([b"value", b"value", b"", None])
-        return AnyRecord(
-            partition, offset, timestamp_ms, draw.choice(KEYS), value, self._headers()
-        )
+        return AnyRecord(partition, offset, timestamp_ms, draw.choice(KEYS), value, self._headers())
 
     def _headers(self) -> Headers:
         draw = self._random
