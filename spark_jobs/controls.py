@@ -140,4 +140,4 @@ def _is_whole_hop(said: Said, offset: Column) -> Column:
 
 
 def _immunity_ms(said: Said) -> Column:
-    return delay_ms(said.raw(CHECK_IMMUNITY))
+    return delay_ms(said.text(CHECK_IMMUNITY))

@@ -5,12 +5,12 @@ Column expressions over the record's headers, its timestamp and its policy (docs
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.header_names import DELAY, DELIVER_AT, HOP_FROM, HOP_NOT_BEFORE, LEVEL
+from spark_jobs.header_names import DELAY, DELIVER_AT, HOP_NOT_BEFORE, LEVEL, TIMES
 from spark_jobs.rejections import (
     DELAY_TOO_LONG,
     LEVEL_UNKNOWN,
@@ -19,45 +19,60 @@ from spark_jobs.rejections import (
     refused,
 )
 from spark_jobs.said import Said
-from spark_jobs.times import DAY_MS, delay_ms, digits, instant_ms, level_ms
+from spark_jobs.times import DAY_MS, digits, level_ms, rfc_3339_ms, worded_delay_ms
 
 LONGEST_HOP_MS: Final = 7 * DAY_MS
 
 
-def due_ms(said: Said, timestamp_ms: Column, policy: Column, retry_ms: Column) -> Column:
+class Told(NamedTuple):
+    """The header with a time that counts: its name (null: there is none), its text, and the number
+    that this is where it is digits alone."""
+
+    name: Column
+    text: Column
+    number: Column
+
+
+def time_name(said: Said) -> Column:
+    """Which header with a time counts."""
+    return f.coalesce(*(f.when(said.has(name), f.lit(name)) for name in TIMES))
+
+
+def time_text(said: Said) -> Column:
+    """What it says."""
+    instant, delay, level = map(said.text, TIMES)
+    return f.when(said.has(DELIVER_AT), instant).when(said.has(DELAY), delay).otherwise(level)
+
+
+def due_ms(told: Told, timestamp_ms: Column, policy: Column, retry_ms: Column) -> Column:
     """The due; null where it cannot be read, or there is no timestamp to count from.
 
     retry_ms: the delay where no header says anything; null or 0 for none.
     """
+    instant = f.coalesce(told.number, rfc_3339_ms(told.text))
+    delay = f.coalesce(told.number, worded_delay_ms(told.text))
+    level = level_ms(told.number, policy["levels_ms"])
+    at_once_ms = f.greatest(timestamp_ms, f.lit(0).cast("bigint"))
     return (
-        f.when(said.has(DELIVER_AT), instant_ms(said.raw(DELIVER_AT)))
-        .when(said.has(DELAY), _plus(timestamp_ms, delay_ms(said.raw(DELAY))))
-        .when(said.has(LEVEL), _plus(timestamp_ms, level_ms(said.raw(LEVEL), policy["levels_ms"])))
-        .otherwise(at_once_or_after(timestamp_ms, retry_ms))
+        f.when(told.name == DELIVER_AT, instant)
+        .when(told.name == DELAY, _plus(timestamp_ms, delay))
+        .when(told.name == LEVEL, _plus(timestamp_ms, level))
+        .when(retry_ms > 0, _plus(timestamp_ms, retry_ms))
+        .otherwise(at_once_ms)
     )
 
 
-def at_once_or_after(timestamp_ms: Column, retry_ms: Column) -> Column:
-    """The due of a record without any time of its own."""
-    at_once_ms = f.greatest(timestamp_ms, f.lit(0).cast("bigint"))
-    return f.when(retry_ms > 0, _plus(timestamp_ms, retry_ms)).otherwise(at_once_ms)
-
-
 def due_code(
-    said: Said, timestamp_ms: Column, policy: Column, due: Column, is_asked: Column
+    told: Told, timestamp_ms: Column, policy: Column, due: Column, is_hop: Column
 ) -> Column:
-    """What is wrong with the due. is_asked: headers decide it. A hop was accepted before."""
-    by_level = is_asked & said.has(LEVEL) & ~said.has(DELIVER_AT) & ~said.has(DELAY)
+    """What is wrong with the due. A hop was accepted before."""
+    is_no_level = told.name.eqNullSafe(LEVEL) & told.number.isNull()
     ahead_ms = f.try_subtract(due, timestamp_ms)
     is_long = (timestamp_ms >= 0) & f.coalesce(ahead_ms > policy["max_delay_ms"], f.lit(False))
     return first_of(
-        f.when(
-            due.isNull(),
-            f.when(by_level & digits(said.text(LEVEL)).isNull(), f.lit(LEVEL_UNKNOWN)).otherwise(
-                f.lit(TIME_UNREADABLE)
-            ),
-        ),
-        refused(DELAY_TOO_LONG, is_long & is_asked & ~said.has(HOP_FROM)),
+        refused(LEVEL_UNKNOWN, due.isNull() & is_no_level),
+        refused(TIME_UNREADABLE, due.isNull()),
+        refused(DELAY_TOO_LONG, is_long & told.name.isNotNull() & ~is_hop),
     )
 
 

@@ -23,7 +23,11 @@ def headers_hash(headers: Column) -> Column:
 
 def letter_hash(key: Column, headers: Column) -> Column:
     """Of an ingress record's key and of the headers that its dead letter must show again."""
-    shown = f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER))
+    said_anew = f.array(*map(f.lit, NOT_IN_A_LETTER))
+    shown = f.when(
+        f.arrays_overlap(headers["key"], said_anew),
+        f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER)),
+    ).otherwise(headers)
     return f.xxhash64(key, key.isNull(), _of(shown))
 
 

@@ -24,7 +24,15 @@ from spark_jobs.controls import (
     opening_code,
     transaction_code,
 )
-from spark_jobs.due_times import at_once_or_after, due_code, due_ms, fires_ms, wanted_ms
+from spark_jobs.due_times import (
+    Told,
+    due_code,
+    due_ms,
+    fires_ms,
+    time_name,
+    time_text,
+    wanted_ms,
+)
 from spark_jobs.hashes import bytes_hash, headers_hash, letter_hash
 from spark_jobs.header_names import (
     CANCEL,
@@ -35,15 +43,15 @@ from spark_jobs.header_names import (
     KEY,
     PARTITION,
     PREPARE,
-    TIMES,
     TOPIC,
 )
 from spark_jobs.murmur2 import key_number
 from spark_jobs.rejections import first_of
-from spark_jobs.retries import retry_of
+from spark_jobs.retries import asks_retry, attempt_of, retry_of, rule_of
 from spark_jobs.said import Said, beyond_usual, by_name, said_in
 from spark_jobs.schemas import ASKED, conformed
 from spark_jobs.targets import partition_code, partition_of, target_code
+from spark_jobs.times import plain_digits
 
 REFUSED: Final = "refused"
 PLACE: Final = ("partition", "offset", "timestamp_ms")
@@ -130,21 +138,23 @@ def _controlled(headed: DataFrame) -> DataFrame:
 
 def _addressed(controlled: DataFrame) -> DataFrame:
     """Where to, at which partition, with which key; and what a retry says of where and when."""
-    said = Said(f.col("said"))
-    retry = retry_of(said, f.col("policy"))
-    is_retry = f.col("is_special") & retry.is_asked
-    partition = f.when(said.has(PARTITION), partition_of(said.raw(PARTITION)))
+    said, policy = Said(f.col("said")), f.col("policy")
+    is_retry = f.col("is_special") & asks_retry(said)
+    retry = retry_of(said, policy, f.col("attempt"), f.col("rule"))
+    gives_up = f.when(is_retry & ~said.has(HOP_FROM), retry.is_exhausted)
     key = f.when(said.has(KEY), said.raw(KEY)).otherwise(f.col("key"))
     return controlled.select(
+        "*",
+        f.when(is_retry, attempt_of(said)).alias("attempt"),
+        f.when(is_retry, rule_of(said, policy)).alias("rule"),
+    ).select(
         "*",
         f.when(is_retry, retry.code).alias("retry_code"),
         f.when(is_retry, retry.topic).otherwise(said.text(TOPIC)).alias("topic"),
         f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
         f.when(is_retry, retry.delay_ms).alias("retry_ms"),
-        f.coalesce(f.when(is_retry & ~said.has(HOP_FROM), retry.is_exhausted), f.lit(False)).alias(
-            "is_given_up"
-        ),
-        partition.alias("asked_partition"),
+        f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
+        f.when(said.has(PARTITION), partition_of(said.text(PARTITION))).alias("asked_partition"),
         key.alias("asked_key"),
     )
 
@@ -152,16 +162,26 @@ def _addressed(controlled: DataFrame) -> DataFrame:
 def _timed(addressed: DataFrame) -> DataFrame:
     """When. A record that has failed too often is given up at once, whatever time it asks for."""
     said, policy, timestamp_ms = Said(f.col("said")), f.col("policy"), f.col("timestamp_ms")
-    retry_ms = f.col("retry_ms")
-    due = f.when(f.col("is_given_up"), at_once_or_after(timestamp_ms, retry_ms)).otherwise(
-        due_ms(said, timestamp_ms, policy, retry_ms)
-    )
-    wanted = f.when(
-        f.col("is_special"), wanted_ms(said, timestamp_ms, policy, f.col("asked_ms"))
-    ).otherwise(f.col("asked_ms"))
+    told = Told(f.col("time_name"), f.col("time_text"), f.col("time_number"))
+    counts = ~f.col("is_given_up")
+    wanted = wanted_ms(said, timestamp_ms, policy, f.col("asked_ms"))
     return (
-        addressed.select("*", due.alias("asked_ms"))
-        .select("*", wanted.alias("asked_wanted_ms"))
+        addressed.select(
+            "*",
+            f.when(counts, time_name(said)).alias("time_name"),
+            f.when(counts, time_text(said)).alias("time_text"),
+        )
+        .select("*", plain_digits(told.text).alias("time_number"))
+        .select("*", due_ms(told, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms"))
+        .select(
+            "*",
+            f.when(f.col("is_special"), wanted)
+            .otherwise(f.col("asked_ms"))
+            .alias("asked_wanted_ms"),
+            due_code(told, timestamp_ms, policy, f.col("asked_ms"), said.has(HOP_FROM)).alias(
+                "due_code"
+            ),
+        )
         .select("*", _code(said, policy).alias("code"))
     )
 
@@ -169,8 +189,6 @@ def _timed(addressed: DataFrame) -> DataFrame:
 def _code(said: Said, policy: Column) -> Column:
     """What is wrong with the record: the first that is found, in the order of its reading."""
     kind, partition = f.col("asked_kind"), f.col("asked_partition")
-    is_timed = ~f.col("is_given_up") & said.has_any(TIMES)
-    due_is_wrong = due_code(said, f.col("timestamp_ms"), policy, f.col("asked_ms"), is_timed)
     return first_of(
         f.col("alias_code"),
         f.when(
@@ -182,7 +200,7 @@ def _code(said: Said, policy: Column) -> Column:
             first_of(
                 f.col("retry_code"),
                 target_code(f.col("topic"), f.col("is_derived"), policy),
-                due_is_wrong,
+                f.col("due_code"),
                 partition_code(said.has(PARTITION), partition),
                 f.when(kind == PREPARE, check_code(said, policy)),
             ),

@@ -20,12 +20,11 @@ ATTEMPT_DIGITS: Final = 9
 
 
 class Retry(NamedTuple):
-    """What a retry asks for, where it is one.
+    """What a retry asks for.
 
     delay_ms: null for a record that has failed too often. is_derived: the topic is the group's.
     """
 
-    is_asked: Column
     code: Column
     is_exhausted: Column
     delay_ms: Column
@@ -33,19 +32,30 @@ class Retry(NamedTuple):
     is_derived: Column
 
 
-def retry_of(said: Said, policy: Column) -> Retry:
-    """A record's request to be tried again."""
-    is_asked = said.has(RETRY_GROUP) | said.has(ATTEMPT)
+def asks_retry(said: Said) -> Column:
+    """Whether a record is one to be tried again."""
+    return said.has(RETRY_GROUP) | said.has(ATTEMPT)
+
+
+def attempt_of(said: Said) -> Column:
+    """How often it failed before; null where that cannot be read."""
+    none = f.lit(0).cast("bigint")
+    return f.when(said.has(ATTEMPT), digits(said.text(ATTEMPT), ATTEMPT_DIGITS)).otherwise(none)
+
+
+def rule_of(said: Said, policy: Column) -> Column:
+    """Its group's rule: a struct of delays_ms and max_attempts."""
+    return f.coalesce(policy["retry_groups"][said.text(RETRY_GROUP)], policy["retry"])
+
+
+def retry_of(said: Said, policy: Column, attempt: Column, rule: Column) -> Retry:
+    """A record's request to be tried again, by the two above."""
     group = said.text(RETRY_GROUP)
-    attempt = f.when(~said.has(ATTEMPT), f.lit(0).cast("bigint")).otherwise(
-        digits(said.text(ATTEMPT), ATTEMPT_DIGITS)
-    )
-    rule = f.coalesce(policy["retry_groups"][group], policy["retry"])
     is_exhausted = attempt >= rule["max_attempts"]
     names_topic = said.raw(TOPIC).isNotNull()
+    is_nobodys = f.coalesce(group, f.lit("")) == ""
     return Retry(
-        is_asked,
-        refused(RETRY_BAD, f.coalesce(group, f.lit("")).eqNullSafe("") | attempt.isNull()),
+        refused(RETRY_BAD, is_nobodys | attempt.isNull()),
         is_exhausted,
         f.when(~is_exhausted, _delay_ms(rule["delays_ms"], attempt)),
         f.when(is_exhausted, f.concat(policy["dlq_prefix"], group))

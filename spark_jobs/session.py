@@ -25,8 +25,10 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
-"""A header repeated counts with its last value: so does a map made of headers."""
+"""A header repeated counts with its last value: so does a map made of headers. Java never compiles
+methods of more than 8,000 bytes: what would become one runs in smaller pieces."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

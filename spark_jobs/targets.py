@@ -41,9 +41,9 @@ def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:
     )
 
 
-def partition_of(raw: Column) -> Column:
-    """The partition number that a header's bytes say: int; null where they say none."""
-    number = digits(raw.cast("string"), PARTITION_DIGITS)
+def partition_of(text: Column) -> Column:
+    """The partition number that a header says: int; null where it says none."""
+    number = digits(text, PARTITION_DIGITS)
     return f.when(number <= LARGEST_PARTITION, number.cast("int"))
 
 

@@ -1,4 +1,4 @@
-"""Times in headers, read by column expressions: a binary column in, milliseconds as bigint out.
+"""Times in headers, read by column expressions: a text column in, milliseconds as bigint out.
 
 Null is what cannot be read. Units are told by what stands there, never by magnitude, and fractions
 of a millisecond are rounded up (docs/guide.md, "When"). Digits alone are read without any regular
@@ -7,18 +7,19 @@ expression: nearly all records have no more.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 MAX_DIGITS: Final = 15
-UNIT_DIGITS: Final = 12
 UNITS_MS: Final = (("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000))
 FOREVER_MS: Final = 2**62
 DAY_MS: Final = 86_400_000
 DAY_S: Final = 86_400
 
+WITH_UNIT: Final = r"\A([0-9]{1,12})(ms|s|m|h|d)\z"
 ISO_DURATION: Final = (
     r"\AP(?:([0-9]{1,6})W|(?:([0-9]{1,9})D)?"
     r"(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,12})(?:[.,]([0-9]{1,9}))?S)?)?)\z"
@@ -32,32 +33,33 @@ RFC_3339: Final = (
 
 
 def digits(text: Column, longest: int = MAX_DIGITS) -> Column:
-    """What a text of 1 to `longest` decimal digits, and nothing else, says: bigint, else null.
+    """What a text of 1 to `longest` decimal digits, and nothing else, says: bigint, else null."""
+    return f.when(text.rlike(rf"\A[0-9]{{1,{longest}}}\z"), text.try_cast("bigint"))
+
+
+def plain_digits(text: Column) -> Column:
+    """As `digits`, for a column at hand: it is looked at often, but by no regular expression.
 
     The cast takes blanks around and signs before a number, and fractions: those are left out here.
     """
     begins, ends = text.between("0", "9~"), f.substring(text, -1, 1).between("0", "9")
-    is_short = f.octet_length(text) <= longest
+    is_short = f.octet_length(text) <= MAX_DIGITS
     return f.when(begins & ends & is_short & ~text.contains("."), text.try_cast("bigint"))
 
 
-def delay_ms(raw: Column) -> Column:
+def delay_ms(text: Column) -> Column:
     """`1500`, `500ms`, `30s`, `5m`, `2h`, `7d`, or an ISO 8601 duration such as `PT30S`."""
-    text = raw.cast("string")
-    return f.coalesce(
-        digits(text), f.when(text.startswith("P"), _iso_duration_ms(text)), _with_unit_ms(text)
-    )
+    return f.coalesce(digits(text), worded_delay_ms(text))
 
 
-def instant_ms(raw: Column) -> Column:
-    """Epoch milliseconds in digits, or RFC 3339 with a zone."""
-    text = raw.cast("string")
-    return f.coalesce(digits(text), rfc_3339_ms(text))
+def worded_delay_ms(text: Column) -> Column:
+    """A delay that is more than digits."""
+    return f.when(text.startswith("P"), _iso_duration_ms(text)).otherwise(_with_unit_ms(text))
 
 
-def level_ms(raw: Column, levels_ms: Column) -> Column:
+def level_ms(level: Column, levels_ms: Column) -> Column:
     """The delay of level 1..n of an array; beyond n counts as n, 0 is none."""
-    level, highest = digits(raw.cast("string")), f.size(levels_ms)
+    highest = f.size(levels_ms)
     return (
         f.when(level == 0, f.lit(0).cast("bigint"))
         .when(level >= highest, f.get(levels_ms, highest - 1))
@@ -81,16 +83,12 @@ def rfc_3339_ms(text: Column) -> Column:
 
 
 def _with_unit_ms(text: Column) -> Column:
-    told = f.when(text.isNull(), f.lit(None).cast("bigint"))
-    for unit, unit_ms in UNITS_MS:
-        number = digits(_without(text, unit), UNIT_DIGITS)
-        length_ms = f.coalesce(f.try_multiply(number, f.lit(unit_ms)), f.lit(FOREVER_MS))
-        told = told.when(text.endswith(unit), f.when(number.isNotNull(), length_ms))
-    return told
-
-
-def _without(text: Column, unit: str) -> Column:
-    return f.substr(text, f.lit(1), f.char_length(text) - len(unit))
+    """A number too large to be multiplied is beyond everything that is allowed."""
+    number = f.regexp_extract(text, WITH_UNIT, 1).try_cast("bigint")
+    unit = f.regexp_extract(text, WITH_UNIT, 2)
+    unit_ms = f.element_at(f.create_map(*map(f.lit, chain(*UNITS_MS))), unit)
+    length_ms = f.coalesce(f.try_multiply(number, unit_ms), f.lit(FOREVER_MS))
+    return f.when(text.rlike(WITH_UNIT), length_ms)
 
 
 def _iso_duration_ms(text: Column) -> Column:

@@ -1,4 +1,4 @@
-"""The audit's own reading of records gives what the proxy's reading gives, whatever they ask for."""
+"""The audit's own reading of records gives what the proxy's gives, whatever they ask for."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) -> None:
-    """Each policy has a partition of its own, and the last partition has all, one after the other."""
+    """Each policy has a partition of its own, and the last has all, one after the other."""
     requests = AnyRequests(seed=7)
     judges = {(number, 0): policy for number, policy in enumerate(POLICIES)}
     last, each = len(POLICIES), RECORDS_EACH // len(POLICIES)
