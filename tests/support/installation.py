@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -83,7 +83,12 @@ class Installation:
         places = [TopicPartition(self.ingress, number) for number in range(self._partitions)]
 
         def is_read() -> bool:
-            committed = consumer.committed(places, WRITE_TIMEOUT_S)
+            try:
+                committed = consumer.committed(places, WRITE_TIMEOUT_S)
+            except KafkaException as failed:
+                if failed.args[0].code() == KafkaError.NOT_COORDINATOR:
+                    return False  # the broker has just begun to look after this group
+                raise
             ends = [consumer.get_watermark_offsets(place, WRITE_TIMEOUT_S)[1] for place in places]
             return [max(0, place.offset) for place in committed] == ends
 
