@@ -65,7 +65,7 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="EPOCH_MS",
-        help="Judge as of this moment instead of the proxy's committed watermark.",
+        help="Judge as of this moment: what was due later is pending. Default: now.",
         rich_help_panel=AUDIT,
     ),
 ]

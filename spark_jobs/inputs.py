@@ -65,7 +65,7 @@ class Reader:
             self._broker, stands, names, since_ms=window.since_ms, until_ms=window.until_ms
         )
         late = self._asked(stands, _beyond(stands.ranges, taken.ingress_ranges))
-        at_ms = window.at_ms or time.time_ns() // 1_000_000
+        at_ms = time.time_ns() // 1_000_000 if window.at_ms is None else window.at_ms
         return Inputs(
             early.unionByName(late),
             self._ends(taken, stands),

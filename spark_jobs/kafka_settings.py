@@ -17,6 +17,8 @@ other one is for librdkafka alone.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from typing import Final
 
 from spark_jobs.errors import AuditError
 
+VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 JAVA_ALONE: Final = "java."
 SAME: Final = ("security.protocol", "client.id")
 LOGIN: Final = "org.apache.kafka.common.security"
@@ -45,8 +48,10 @@ class KafkaSettings:
 
 
 def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
-    """From the command line: `pairs` are `key=value`. Raises `AuditError`."""
-    given = dict(map(_pair, pairs))
+    """From the environment and the command line: `pairs` are `key=value`, and win.
+
+    Raises `AuditError`."""
+    given = {**_from_environment(), **dict(map(_pair, pairs))}
     alone = {key.removeprefix(JAVA_ALONE): value for key, value in given.items() if _is_java(key)}
     own = {key: value for key, value in given.items() if not _is_java(key)}
     return KafkaSettings(
@@ -54,6 +59,17 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
         {**own, "bootstrap.servers": bootstrap},
         {**_in_java(own), **alone, "bootstrap.servers": bootstrap},
     )
+
+
+def _from_environment() -> dict[str, str]:
+    """As `kafka-delay-proxy audit` hands them over, so that no password is among the arguments."""
+    try:
+        found = json.loads(os.environ.get(VARIABLE) or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise AuditError(f"The environment's {VARIABLE} is no JSON object.", "Correct or unset it.")
+    return {str(key): str(value) for key, value in found.items()}
 
 
 def _pair(text: str) -> tuple[str, str]:

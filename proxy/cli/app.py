@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from proxy.cli import (
+    audit,
     broker,
     cancel,
     check,
@@ -86,6 +87,7 @@ app.command("commit")(decide.commit)
 app.command("rollback")(decide.rollback)
 app.command("watch")(watch.watch)
 app.command("pending")(pending.pending)
+app.command("audit")(audit.audit)
 app.command("broker")(broker.broker)
 app.add_typer(topics.app, name="topics")
 app.add_typer(store.app, name="store")
