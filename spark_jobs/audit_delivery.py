@@ -70,12 +70,11 @@ def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
 def _verdicts(inputs: Inputs) -> DataFrame:
     from pyspark import StorageLevel
 
-    from spark_jobs.facts import facts, nowhere
-    from spark_jobs.judgement import judged, orphans
+    from spark_jobs.facts import facts
+    from spark_jobs.judgement import judged
 
     found = facts(inputs.asked, inputs.ends).persist(StorageLevel.DISK_ONLY)
-    known = judged(found, inputs.standings, inputs.seen)
-    return known.unionByName(orphans(nowhere(inputs.ends)))
+    return judged(found, inputs.standings, inputs.seen)
 
 
 def _deleted(inputs: Inputs) -> list[Unverifiable]:

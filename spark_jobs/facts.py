@@ -12,6 +12,9 @@ from spark_jobs.schemas import ASKED, ENDS, Schema
 
 PLACE: Final = ("partition", "offset")
 BULKY: Final = ("target_key",)
+LONE_FIELDS: Final = ("topic", "at_partition", "at_offset")
+LONE: Final = "struct<topic:string,at_partition:int,at_offset:bigint>"
+"""What keeps ends apart that name no place: where they are themselves."""
 FIRST: Final = "at_ms"
 """Of several ends the earliest is shown."""
 
@@ -21,22 +24,24 @@ def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
     `delivery`, `outcome`, `letter` (ENDS but the place): the earliest of each, null if there is
     none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
 
-    Ends that name no place at all are left out: see `nowhere`."""
+    Ends that name no place at all have a row each, with a null place."""
     end_fields = [FIRST, *(name for name in ENDS if name not in {*PLACE, FIRST})]
     rows = asked.select(
         *PLACE,
         f.struct(*_rest(ASKED)).alias("asked"),
         f.lit(None).cast(_struct_of(ENDS, end_fields)).alias("end"),
+        f.lit(None).cast(LONE).alias("lone"),
     ).unionByName(
-        ends.filter(f.col("partition").isNotNull()).select(
+        ends.select(
             *PLACE,
             f.lit(None).cast(_struct_of(ASKED, _rest(ASKED))).alias("asked"),
             f.struct(*end_fields).alias("end"),
+            f.when(f.col("partition").isNull(), f.struct(*LONE_FIELDS)).alias("lone"),
         )
     )
     delivery, letter = _ends_named(DELIVERED), _ends_named(DEAD_LETTER)
     outcome = f.when(~f.col("end.end").isin(DELIVERED, DEAD_LETTER), f.col("end"))
-    return rows.groupBy(*PLACE).agg(
+    grouped = rows.groupBy(*PLACE, "lone").agg(
         f.first("asked", ignorenulls=True).alias("asked"),
         f.min(delivery).alias("delivery"),
         f.count(delivery).alias("deliveries"),
@@ -46,11 +51,7 @@ def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
         f.min(letter).alias("letter"),
         f.count(letter).alias("letters"),
     )
-
-
-def nowhere(ends: DataFrame) -> DataFrame:
-    """Those of ENDS whose origin is none: nobody wrote what they say."""
-    return ends.filter(f.col("partition").isNull())
+    return grouped.drop("lone")
 
 
 def _ends_named(name: str) -> Column:

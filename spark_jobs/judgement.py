@@ -30,27 +30,6 @@ def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataF
     return _verdicts(ruled.select("*", _found_once(_rules(seen))))
 
 
-def orphans(ends: DataFrame) -> DataFrame:
-    """VERDICTS of ends whose origin is none (`facts.nowhere`)."""
-    named = ends.withColumn("sentence", text("its timer-origin names no record: {}", "topic"))
-    return conformed(
-        named.select(
-            f.col("partition"),
-            f.col("offset"),
-            f.lit("orphaned").alias("verdict"),
-            f.lit(True).alias("is_violation"),
-            f.col("sentence").alias("detail"),
-            *[f.lit(None).alias(name) for name in ("kind", "target", "due_ms", "timestamp_ms")],
-            *[f.lit(None).alias(name) for name in ("delivered_ms", "lateness_ms")],
-            f.col("topic").alias("at_topic"),
-            "at_partition",
-            "at_offset",
-            f.lit(None).alias("next_offset"),
-        ),
-        VERDICTS,
-    )
-
-
 def _cases(facts: DataFrame) -> DataFrame:
     """Facts with what the log says of ids and hops; most records have neither."""
     has_more = (
@@ -86,6 +65,11 @@ def _strangers() -> list[Rule]:
     is_known = asked("hop_from") >= f.col("start")
     return [
         Rule("unverifiable", is_absent & was_deleted, f.lit("the ingress has deleted the record")),
+        Rule(
+            "orphaned",
+            is_absent & f.col("partition").isNull(),
+            f.lit("its timer-origin names no record"),
+        ),
         Rule("orphaned", is_absent, f.lit("the ingress never held a committed record there")),
         Rule(
             "contradicted",

@@ -114,8 +114,8 @@ def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary
 
     The verdicts are worked out once: everything else is made from the table written first.
     """
-    rebalanced = conformed(verdicts, VERDICTS).hint("rebalance", "verdict")
-    rebalanced.write.partitionBy("verdict").parquet(_place(folder, "verdicts"))
+    found = conformed(verdicts, VERDICTS)
+    found.write.partitionBy("verdict").parquet(_place(folder, "verdicts"))
     written = read_verdicts(verdicts.sparkSession, folder)
     counted = written.groupBy("verdict", "is_violation").agg(
         f.count("*").alias("count"), *figures()[1:]

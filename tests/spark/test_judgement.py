@@ -30,7 +30,7 @@ class Topics:
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
         self.ends: list[dict[str, Any]] = []
-        self.expected: dict[int, tuple[str, str]] = {}
+        self.expected: dict[int | None, tuple[str, str]] = {}
         self._next = 10
 
     def record(self, expected: str, detail: str = "", *, kind: str = "record", **other: Any) -> int:
@@ -46,7 +46,7 @@ class Topics:
         self.expected[offset] = (expected, detail)
         return offset
 
-    def delivered(self, offset: int, **other: Any) -> None:
+    def delivered(self, offset: int | None, **other: Any) -> None:
         at = {"topic": "orders", "at_partition": 1, "at_offset": 5, "at_ms": 50_004}
         stamped = {"due_ms": 50_000, "stamps": "timer-origin,timer-due"}
         self._end(offset, "delivered", **{**at, **stamped, **CONTENT, **other})
@@ -59,10 +59,11 @@ class Topics:
         at = {"topic": "letters", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
         self._end(offset, "dead-letter", **{**at, "code": code, **CONTENT, **other})
 
-    def _end(self, offset: int, end: str, **other: Any) -> None:
-        self.ends.append({"partition": 0, "offset": offset, "end": end, **other})
+    def _end(self, offset: int | None, end: str, **other: Any) -> None:
+        partition = None if offset is None else 0
+        self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
 
-    def verdicts(self, spark: SparkSession) -> dict[int, tuple[str, str]]:
+    def verdicts(self, spark: SparkSession) -> dict[int | None, tuple[str, str]]:
         standing = (0, 5, 5, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
         standings = frame(spark, [dict(zip(STANDINGS, standing, strict=True))], STANDINGS)
         asked, ends = frame(spark, self.asked, ASKED), frame(spark, self.ends, ENDS)
@@ -122,6 +123,8 @@ def test_plain_records_are_delivered_once_in_time_and_unchanged(
     t.delivered(4)
     t.expected[2_000] = ("orphaned", "never held")
     t.delivered(2_000)
+    t.expected[None] = ("orphaned", "names no record")
+    t.delivered(None)
     t.check(spark)
 
 
