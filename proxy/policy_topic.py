@@ -58,10 +58,9 @@ class Served(NamedTuple):
     def from_json(cls, text: str | bytes) -> Served:
         """Raises ValueError, KeyError, TypeError when it is no such record."""
         found = json.loads(text)
-        policies = (
-            PolicyFrom(int(first), str(digest)) for first, digest in found.get("policies", ())
-        )
-        return cls(str(found["topic_id"]), tuple(policies))
+        topic_id = str(found["topic_id"])
+        policies = found.get("policies", ())
+        return cls(topic_id, tuple(PolicyFrom(int(n), str(digest)) for n, digest in policies))
 
 
 class PolicyTopic:

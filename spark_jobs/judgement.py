@@ -76,6 +76,7 @@ def _strangers() -> list[Rule]:
             claims & is_known & ~came_from.isin(*GOES_ON),
             text("it goes on from offset {}, which ended as {}", asked("hop_from"), came_from),
         ),
+        Rule("pending", asked("kind").isNull() & ~is_settled, f.lit("the proxy has not read it")),
         Rule(
             "unverifiable",
             asked("kind").isNull(),
@@ -127,14 +128,14 @@ def _without_end(seen: Circumstances) -> list[Rule]:
 
 
 def _ended(seen: Circumstances) -> list[Rule]:
-    return [*delivered_rules(seen), *outcome_rules()]
+    return [*delivered_rules(seen), *outcome_rules(seen)]
 
 
 def _found_once(rules: list[Rule]) -> Column:
     """What the first rule that holds says.
 
     As the only element of an array that is taken apart: else the optimiser would work the rules out
-    for each column made of them, and in each branch of the union below.
+    for each column made of them, and in each branch of the union of cases.
     """
     found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
     return f.explode(f.array(found)).alias("found")

@@ -35,12 +35,9 @@ def must_have_ended(seen: Circumstances) -> Column:
 def is_lost_to_retention(seen: Circumstances) -> Column:
     """Whether the record's end may have been deleted from where it was."""
     fired_ms = f.coalesce(asked("fires_ms"), asked("timestamp_ms"))
-    gone_ms = [
-        looked_up(seen.gone_before_ms, asked("target"), "bigint"),
-        *[f.lit(seen.gone_before_ms.get(topic)).cast("bigint") for topic in (seen.outcomes,)],
-    ]
-    is_gone = [f.coalesce(before_ms >= fired_ms, f.lit(False)) for before_ms in gone_ms]
-    return is_gone[0] | is_gone[1]
+    target_ms = looked_up(seen.gone_before_ms, asked("target"), "bigint")
+    outcomes_ms = f.lit(seen.gone_before_ms.get(seen.outcomes)).cast("bigint")
+    return f.coalesce(f.greatest(target_ms, outcomes_ms) >= fired_ms, f.lit(False))
 
 
 def _is_ingested(offset: Column) -> Column:

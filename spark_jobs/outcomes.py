@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.hops import GOES_ON
 from spark_jobs.ids import PARTLY
-from spark_jobs.rules import Rule, asked, said, text
+from spark_jobs.rules import Circumstances, Rule, asked, said, text
 
 DROPPED: Final = "(release.overdue)"
 """In the detail of what a setting expires: that leaves no dead letter."""
@@ -31,13 +31,18 @@ JUDGED_WHEN_READ: Final = (
 """Codes that depend on the record alone: what is not to be refused cannot have them."""
 
 
-def outcome_rules() -> list[Rule]:
+def outcome_rules(seen: Circumstances) -> list[Rule]:
     """In order; the last holds for every record that has an outcome."""
     end, must = said("outcome", "end"), f.col("must_have_ended")
     successors, changed_in = f.col("successors"), f.col("changed_in")
     goes_on = end.isin(*GOES_ON)
     return [
         Rule("contradicted", ~_is_possible(), text("its outcome is {}: {}", end, _why_not())),
+        Rule(
+            "unverifiable",
+            _lacks_letter() & _is_letter_gone(seen),
+            text("{}; the dead letters of that time have been deleted", end),
+        ),
         Rule("contradicted", must & _lacks_letter(), text("{}, without a dead letter", end)),
         Rule("duplicated", f.col("letters") > 1, text("it has {} dead letters", "letters")),
         Rule("contradicted", _wrong_code() != "", _wrong_code()),
@@ -119,6 +124,12 @@ def _lacks_letter() -> Column:
     is_dropped = f.coalesce(said("outcome", "detail").contains(DROPPED), f.lit(False))
     is_buried = (end == "dead-lettered") | ((end == "expired") & ~is_dropped)
     return is_buried & (f.col("letters") == 0)
+
+
+def _is_letter_gone(seen: Circumstances) -> Column:
+    """Whether its dead letter, written with the outcome, may have been deleted since."""
+    gone_ms = f.lit(seen.gone_before_ms.get(seen.dead_letters)).cast("bigint")
+    return f.coalesce(gone_ms >= said("outcome", "at_ms"), f.lit(False))
 
 
 def _wrong_code() -> Column:

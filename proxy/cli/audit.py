@@ -63,7 +63,7 @@ def audit(
 def _names(settings: Settings) -> list[str]:
     topics = settings.topics
     return [
-        f"--bootstrap={settings.kafka[SERVERS]}",
+        f"--bootstrap={settings.bootstrap_servers}",
         f"--group={settings.group_id}",
         f"--ingress={topics.ingress}",
         f"--dead-letters={topics.dead_letters}",

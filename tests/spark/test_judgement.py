@@ -15,7 +15,9 @@ from spark_jobs.schemas import ASKED, ENDS, STANDINGS, Schema
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
-SEEN = Circumstances(200_000, "outcomes", "letters", {"orders": 3}, {"old": 60_000})
+SEEN = Circumstances(
+    200_000, "outcomes", "letters", {"orders": 3}, {"old": 60_000, "letters": 45_000}
+)
 CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
 
 
@@ -33,7 +35,9 @@ class Topics:
         self.expected: dict[int | None, tuple[str, str]] = {}
         self._next = 10
 
-    def record(self, expected: str, detail: str = "", *, kind: str = "record", **other: Any) -> int:
+    def record(
+        self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
+    ) -> int:
         """An ingress record; due in the past and to be delivered unless `other` says otherwise."""
         offset = other.pop("offset", None) or self._next
         self._next += 1
@@ -117,6 +121,8 @@ def test_plain_records_are_delivered_once_in_time_and_unchanged(
     t.delivered(t.record("altered", "other partition", target_partition=2))
     t.delivered(t.record("delivered", key_number=None), at_partition=0)
     t.delivered(t.record("delivered", target="mail"), topic="mail", at_partition=9)
+    t.record("unverifiable", "not known any more", kind=None)
+    t.record("pending", "has not read it", kind=None, offset=NEXT_OFFSET + 9)
     t.expected[500] = ("orphaned", "never held")
     t.delivered(500)
     t.expected[4] = ("unverifiable", "deleted")
@@ -138,6 +144,7 @@ def test_dead_letters_are_of_records_that_deserve_it(spark: SparkSession, topics
         t.outcome(sound, "dead-lettered")
         t.letter(sound, "id-bad" if sound == 10 else "too-large", value_hash=None)
     t.outcome(refused("contradicted", "without a dead letter"), "dead-lettered")
+    t.outcome(refused("unverifiable", "have been deleted"), "dead-lettered", at_ms=44_000)
     t.letter(refused("contradicted", "no outcome"), "id-bad")
     other = refused("contradicted", "dead-lettered for hop-bad, it is id-bad")
     t.outcome(other, "dead-lettered")

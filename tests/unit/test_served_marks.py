@@ -36,5 +36,6 @@ def test_marks_are_read_as_they_are_written_those_of_older_versions_too() -> Non
     served = Served("id", (OLD, NEW))
     assert Served.from_json(served.to_json()) == served
     assert Served.from_json(b'{"topic_id": "id"}') == Served("id")
-    with pytest.raises(KeyError):
-        Served.from_json(b"{}")
+    for odd in (b"{}", b"[]", b"7", b'"topic_id"', b"{", b'{"topic_id": "id", "policies": 7}'):
+        with pytest.raises((ValueError, KeyError, TypeError)):
+            Served.from_json(odd)
