@@ -68,13 +68,10 @@ def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
 
 
 def _verdicts(inputs: Inputs) -> DataFrame:
-    from pyspark import StorageLevel
-
     from spark_jobs.facts import facts
     from spark_jobs.judgement import judged
 
-    found = facts(inputs.asked, inputs.ends).persist(StorageLevel.DISK_ONLY)
-    return judged(found, inputs.standings, inputs.seen)
+    return judged(facts(inputs.asked, inputs.ends), inputs.standings, inputs.seen)
 
 
 def _deleted(inputs: Inputs) -> list[Unverifiable]:

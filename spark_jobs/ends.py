@@ -8,12 +8,14 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.hashes import bytes_hash, headers_hash, letter_hash
+from spark_jobs.hashes import bytes_hash, headers_hash, letter_hash, plain_hash
 from spark_jobs.header_names import DUE, ERROR, ERROR_DETAIL, FIRST_ORIGIN, ID, ORIGIN, PREFIX
+from spark_jobs.said import how_many_ours, place_of, value_at
 from spark_jobs.schemas import ENDS, conformed
 
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
+USUAL_STAMPS: Final = (ORIGIN, DUE)
 
 OUTCOME_JSON: Final = (
     "origin string, outcome string, due bigint, id string, detail string, next_origin string"
@@ -23,16 +25,18 @@ OUTCOME_JSON: Final = (
 def deliveries(records: DataFrame, ingress: str) -> DataFrame:
     """ENDS of the records (RECORDS) in targets. Who carries no `timer-origin`, or that of another
     ingress, came by another way and is left out."""
-    named = _with_origin(records, ingress)
+    named = _with_origin(records, ingress).withColumn("is_usual", _is_usually_stamped())
+    headers = named["headers"]
+    users = f.slice(headers, 1, f.size(headers) - len(USUAL_STAMPS))
     return _ends_of(
         named,
         end=f.lit(DELIVERED),
-        due_ms=_number(named["said"][DUE]),
-        first_origin=named["said"][FIRST_ORIGIN].cast("string"),
+        due_ms=_number(value_at(headers, place_of(headers, DUE))),
+        first_origin=_text(headers, FIRST_ORIGIN),
         key_hash=bytes_hash(named["key"]),
         value_hash=bytes_hash(named["value"]),
-        headers_hash=headers_hash(named["headers"]),
-        stamps=_stamps(named["headers"]),
+        headers_hash=f.when(f.col("is_usual"), plain_hash(users)).otherwise(headers_hash(headers)),
+        stamps=f.when(f.col("is_usual"), ",".join(USUAL_STAMPS)).otherwise(_stamps(headers)),
     )
 
 
@@ -44,9 +48,9 @@ def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
         end=f.lit(DEAD_LETTER),
         value_hash=f.when(named["value"].isNotNull(), bytes_hash(named["value"])),
         letter_hash=letter_hash(named["key"], named["headers"]),
-        code=named["said"][ERROR].cast("string"),
-        detail=named["said"][ERROR_DETAIL].cast("string"),
-        ident=named["said"][ID],
+        code=_text(named["headers"], ERROR),
+        detail=_text(named["headers"], ERROR_DETAIL),
+        ident=value_at(named["headers"], place_of(named["headers"], ID)),
     )
 
 
@@ -66,21 +70,36 @@ def outcomes(records: DataFrame, ingress: str) -> DataFrame:
 
 
 def _with_origin(records: DataFrame, ingress: str) -> DataFrame:
-    said = records.withColumn("said", f.map_from_entries("headers"))
-    stamped = said.filter(f.map_contains_key("said", f.lit(ORIGIN)))
-    return _at_origin(stamped, stamped["said"][ORIGIN].cast("string"), ingress)
+    headers = records["headers"]
+    stamped = records.withColumn("origin_at", place_of(headers, ORIGIN)).filter("origin_at > 0")
+    origin = value_at(headers, stamped["origin_at"]).cast("string")
+    return _at_origin(stamped, origin, ingress)
+
+
+def _is_usually_stamped() -> Column:
+    """Whether the two stamps that most deliveries have, and nothing else of ours, come last."""
+    headers, origin_at = f.col("headers"), f.col("origin_at")
+    is_in_order = (origin_at == f.size(headers) - 1) & (place_of(headers, DUE) == origin_at + 1)
+    return is_in_order & (how_many_ours(headers) == len(USUAL_STAMPS))
+
+
+def _text(headers: Column, name: str) -> Column:
+    return value_at(headers, place_of(headers, name)).cast("string")
 
 
 def _at_origin(records: DataFrame, origin: Column, ingress: str) -> DataFrame:
     """With the ingress record's place; null where the origin is none at all."""
-    parts = f.split(f.coalesce(origin, f.lit("")), "/")
-    is_origin = f.size(parts) == 3
-    is_anothers = is_origin & (parts[0] != ingress)
-    partition = f.when(is_origin, f.try_element_at(parts, f.lit(2)).try_cast("int"))
+    named = records.withColumn("origin", f.coalesce(origin, f.lit("")))
+    text = named["origin"]
+    offset, topic = f.substring_index(text, "/", -1), f.substring_index(text, "/", 1)
+    place = f.substring_index(text, "/", -2)
+    is_origin = f.octet_length(topic) + f.octet_length(place) + 1 == f.octet_length(text)
+    is_anothers = is_origin & (topic != ingress)
+    number = f.when(is_origin, f.substring_index(place, "/", 1).try_cast("int"))
     return (
-        records.filter(~is_anothers)
-        .withColumn("origin_offset", _offset_in(origin))
-        .withColumn("origin_partition", f.when(f.col("origin_offset").isNotNull(), partition))
+        named.filter(~is_anothers)
+        .withColumn("origin_offset", f.when(is_origin, offset.try_cast("bigint")))
+        .withColumn("origin_partition", f.when(f.col("origin_offset").isNotNull(), number))
     )
 
 

@@ -1,4 +1,4 @@
-"""Each ingress record beside everything that names it: one shuffle, one row."""
+"""Each ingress record beside everything that names it: one row a record."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spark_jobs.schemas import ASKED, ENDS, Schema
 PLACE: Final = ("partition", "offset")
 BULKY: Final = ("target_key",)
 LONE_FIELDS: Final = ("topic", "at_partition", "at_offset")
-LONE: Final = "struct<topic:string,at_partition:int,at_offset:bigint>"
 """What keeps ends apart that name no place: where they are themselves."""
 FIRST: Final = "at_ms"
 """Of several ends the earliest is shown."""
+COUNTS: Final = ("deliveries", "outcomes", "letters")
 
 
 def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
@@ -25,24 +25,23 @@ def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
     none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
 
     Ends that name no place at all have a row each, with a null place."""
+    requests = asked.select(*PLACE, f.struct(*_rest(ASKED)).alias("asked"))
+    found = requests.join(_by_place(ends), [*PLACE], "full_outer")
+    counts = {name: f.coalesce(f.col(name), f.lit(0)) for name in COUNTS}
+    return found.withColumns(counts).drop("lone")
+
+
+def _by_place(ends: DataFrame) -> DataFrame:
+    """One row a place: laid out by place once, for this and for the join."""
     end_fields = [FIRST, *(name for name in ENDS if name not in {*PLACE, FIRST})]
-    rows = asked.select(
+    rows = ends.repartition(*PLACE).select(
         *PLACE,
-        f.struct(*_rest(ASKED)).alias("asked"),
-        f.lit(None).cast(_struct_of(ENDS, end_fields)).alias("end"),
-        f.lit(None).cast(LONE).alias("lone"),
-    ).unionByName(
-        ends.select(
-            *PLACE,
-            f.lit(None).cast(_struct_of(ASKED, _rest(ASKED))).alias("asked"),
-            f.struct(*end_fields).alias("end"),
-            f.when(f.col("partition").isNull(), f.struct(*LONE_FIELDS)).alias("lone"),
-        )
+        f.struct(*end_fields).alias("end"),
+        f.when(f.col("partition").isNull(), f.struct(*LONE_FIELDS)).alias("lone"),
     )
     delivery, letter = _ends_named(DELIVERED), _ends_named(DEAD_LETTER)
     outcome = f.when(~f.col("end.end").isin(DELIVERED, DEAD_LETTER), f.col("end"))
-    grouped = rows.groupBy(*PLACE, "lone").agg(
-        f.first("asked", ignorenulls=True).alias("asked"),
+    return rows.groupBy(*PLACE, "lone").agg(
         f.min(delivery).alias("delivery"),
         f.count(delivery).alias("deliveries"),
         f.min(outcome).alias("outcome"),
@@ -51,7 +50,6 @@ def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
         f.min(letter).alias("letter"),
         f.count(letter).alias("letters"),
     )
-    return grouped.drop("lone")
 
 
 def _ends_named(name: str) -> Column:
@@ -60,7 +58,3 @@ def _ends_named(name: str) -> Column:
 
 def _rest(schema: Schema) -> list[str]:
     return [name for name in schema if name not in {*PLACE, *BULKY}]
-
-
-def _struct_of(schema: Schema, names: list[str]) -> str:
-    return f"struct<{','.join(f'{name}:{schema[name]}' for name in names)}>"

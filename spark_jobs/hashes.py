@@ -18,7 +18,7 @@ def bytes_hash(column: Column) -> Column:
 
 def headers_hash(headers: Column) -> Column:
     """Of the user's headers among these (array of name and value), in order: bigint."""
-    return _of(f.filter(headers, lambda header: ~header["key"].startswith(PREFIX)))
+    return plain_hash(f.filter(headers, lambda header: ~header["key"].startswith(PREFIX)))
 
 
 def letter_hash(key: Column, headers: Column) -> Column:
@@ -28,8 +28,14 @@ def letter_hash(key: Column, headers: Column) -> Column:
         f.arrays_overlap(headers["key"], said_anew),
         f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER)),
     ).otherwise(headers)
-    return f.xxhash64(key, key.isNull(), _of(shown))
+    return f.xxhash64(key, key.isNull(), plain_hash(shown))
 
 
-def _of(headers: Column) -> Column:
-    return f.xxhash64(headers, f.transform(headers, lambda header: header["value"].isNull()))
+def plain_hash(headers: Column) -> Column:
+    """Of all these headers: bigint.
+
+    A null value is told from none, where there may be one: such an array has no common element
+    with another, and that there is none is not known either."""
+    is_full = ~f.arrays_overlap(headers["value"], f.array(f.lit(b"")))
+    nulls = f.transform(headers, lambda header: header["value"].isNull())
+    return f.when(is_full, f.xxhash64(headers)).otherwise(f.xxhash64(headers, nulls))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -13,7 +14,7 @@ from spark_jobs.ids import with_chapters, without_chapters
 from spark_jobs.obligations import is_lost_to_retention, must_have_ended
 from spark_jobs.outcomes import outcome_rules
 from spark_jobs.rules import Circumstances, Rule, asked, said, text
-from spark_jobs.schemas import VERDICTS, conformed
+from spark_jobs.schemas import VERDICTS
 
 VIOLATIONS: Final = ("missing", "duplicated", "early", "altered", "orphaned", "contradicted")
 
@@ -21,26 +22,39 @@ VIOLATIONS: Final = ("missing", "duplicated", "early", "altered", "orphaned", "c
 def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
     """VERDICTS of `facts`; `standings` (STANDINGS) has each audited partition.
 
-    `facts` is read twice: persist it. What lies outside the audited ranges tells of the others and
-    gets no verdict itself.
+    What lies outside the audited ranges tells of the others and gets no verdict itself. Keeps on
+    disk what is read twice, until the session's cache is cleared.
     """
-    cases = _cases(facts).join(f.broadcast(standings), "partition", "left")
-    audited = cases.filter(_is_audited())
-    ruled = audited.withColumn("must_have_ended", must_have_ended(seen))
-    return _verdicts(ruled.select("*", _found_once(_rules(seen))))
+    positions = f.broadcast(standings)
+    looked_at = _looked_at(facts, positions, seen).persist(StorageLevel.DISK_ONLY)
+    plain = looked_at.filter(f.col("plain").isNotNull()).select("plain.*")
+    special = looked_at.filter(f.col("special").isNotNull()).select("special.*")
+    return plain.unionByName(_special_verdicts(special, positions, seen))
 
 
-def _cases(facts: DataFrame) -> DataFrame:
-    """Facts with what the log says of ids and hops; most records have neither."""
+def _looked_at(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
+    """`plain`: the VERDICTS of records that have nothing to do with others; `special`: the facts
+    of all others. Most records are plain: they are judged as they are read."""
     has_more = (
         asked("ident").isNotNull() | is_on_the_way() | ~asked("kind").isin("record", "refused")
     )
     is_special = f.coalesce(has_more, f.lit(False))
-    plain = without_hops(without_chapters(facts.filter(~is_special)))
-    special = with_chapters(facts.filter(is_special))
+    cases = without_hops(without_chapters(facts.join(standings, "partition", "left")))
+    ruled = _ruled(cases.withColumn("is_special", is_special), seen, ~f.col("is_special"))
+    looked_at = ruled.filter(f.col("is_special") | _is_audited())
+    return looked_at.select(
+        f.when(~f.col("is_special"), f.struct(*_verdict())).alias("plain"),
+        f.when(f.col("is_special"), f.struct(*facts.columns)).alias("special"),
+    )
+
+
+def _special_verdicts(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
+    """VERDICTS by what the log says of ids and hops, too."""
+    special = with_chapters(facts)
     on_the_way = with_hops(special.filter(is_on_the_way()))
-    others = without_hops(special.filter(~is_on_the_way()))
-    return plain.unionByName(others).unionByName(on_the_way)
+    cases = without_hops(special.filter(~is_on_the_way())).unionByName(on_the_way)
+    audited = cases.join(standings, "partition", "left").filter(_is_audited())
+    return _ruled(audited, seen, f.lit(True)).select(*_verdict())
 
 
 def _is_audited() -> Column:
@@ -131,17 +145,20 @@ def _ended(seen: Circumstances) -> list[Rule]:
     return [*delivered_rules(seen), *outcome_rules(seen)]
 
 
-def _found_once(rules: list[Rule]) -> Column:
-    """What the first rule that holds says.
+def _ruled(cases: DataFrame, seen: Circumstances, where: Column) -> DataFrame:
+    """With `found`: what the rules say, null where they are not asked."""
+    ruled = cases.withColumn("must_have_ended", must_have_ended(seen))
+    return ruled.select("*", _found_once(_rules(seen), where))
 
-    As the only element of an array that is taken apart: else the optimiser would work the rules out
-    for each column made of them, and in each branch of the union of cases.
-    """
+
+def _found_once(rules: list[Rule], where: Column) -> Column:
+    """What the first rule that holds says."""
     found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
-    return f.explode(f.array(found)).alias("found")
+    return f.when(where, found).alias("found")
 
 
-def _verdicts(ruled: DataFrame) -> DataFrame:
+def _verdict() -> list[Column]:
+    """The columns of VERDICTS."""
     end = f.coalesce(f.col("delivery"), f.col("outcome"), f.col("letter"))
     delivered_ms = said("delivery", "at_ms")
     wanted_ms = f.greatest(asked("wanted_ms"), asked("timestamp_ms"))
@@ -162,4 +179,4 @@ def _verdicts(ruled: DataFrame) -> DataFrame:
         "at_offset": end["at_offset"],
         "next_offset": f.coalesce(f.col("successor"), said("outcome", "next_offset")),
     }
-    return conformed(ruled.select([c.alias(name) for name, c in columns.items()]), VERDICTS)
+    return [columns[name].cast(kind).alias(name) for name, kind in VERDICTS.items()]

@@ -48,7 +48,7 @@ from spark_jobs.header_names import (
 from spark_jobs.murmur2 import key_number
 from spark_jobs.rejections import first_of
 from spark_jobs.retries import asks_retry, attempt_of, retry_of, rule_of
-from spark_jobs.said import Said, beyond_usual, by_name, said_in
+from spark_jobs.said import Said, beyond_usual, by_name, how_many_ours, said_in
 from spark_jobs.schemas import ASKED, conformed
 from spark_jobs.targets import partition_code, partition_of, target_code
 from spark_jobs.times import plain_digits
@@ -99,7 +99,7 @@ def _headed(read: DataFrame) -> DataFrame:
     headers, named = f.col("headers"), f.col("named")
     return (
         read.select("*", by_name(headers).alias("named"))
-        .select("*", beyond_usual(named).alias("strangers"))
+        .select("*", beyond_usual(named, how_many_ours(headers)).alias("strangers"))
         .select("*", _is_special(named, f.col("policy")).alias("is_special"))
         .select(
             *PLACE,

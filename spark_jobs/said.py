@@ -24,9 +24,30 @@ def by_name(headers: Column) -> Column:
     return f.map_from_arrays(headers["key"], headers)
 
 
-def beyond_usual(named: Column) -> Column:
+def how_many_ours(headers: Column) -> Column:
+    """How many of these headers have our prefix, at least: a line break in a name may add one.
+
+    Text is counted, since Spark looks into arrays by an interpreter."""
+    names = f.concat(f.lit("\n"), f.array_join(headers["key"], "\n"))
+    others = f.replace(names, f.lit(f"\n{PREFIX}"), f.lit(""))
+    return (f.octet_length(names) - f.octet_length(others)) / f.lit(len(PREFIX) + 1)
+
+
+def place_of(headers: Column, name: str) -> Column:
+    """Where the first header with this name is, from 1 on; 0: it is not there."""
+    return f.array_position(headers["key"], name)
+
+
+def value_at(headers: Column, place: Column) -> Column:
+    """The value of the header there; null for 0."""
+    return f.get(headers["value"], (place - 1).cast("int"))
+
+
+def beyond_usual(named: Column, ours: Column) -> Column:
     """The names of ours on all but records to be delivered, perhaps under an id: an array."""
-    return f.filter(f.map_keys(named), lambda n: n.startswith(PREFIX) & ~n.isin(*USUAL))
+    usual = sum((named[name].isNotNull().cast("int") for name in ALWAYS_READ), f.lit(0))
+    found = f.filter(f.map_keys(named), lambda n: n.startswith(PREFIX) & ~n.isin(*USUAL))
+    return f.when(usual == ours, f.array().cast("array<string>")).otherwise(found)
 
 
 def said_in(named: Column, is_special: Column) -> Column:

@@ -28,9 +28,12 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """A header repeated counts with its last value: so does a map made of headers. Java never compiles
-methods of more than 8,000 bytes: what would become one runs in smaller pieces."""
+methods of more than 8,000 bytes: what would become one runs in smaller pieces. What is kept on disk
+for a second reading is written as it is: looking for a compression took a fifth of the reading."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
