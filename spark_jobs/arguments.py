@@ -32,6 +32,7 @@ def epoch_ms(text: str) -> int:
 AUDIT: Final = "What is audited"
 WHERE: Final = "Kafka"
 SPARK: Final = "Spark"
+FIGURES: Final = "What is told"
 
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap", help="Kafka's bootstrap servers.", rich_help_panel=WHERE)
@@ -87,6 +88,15 @@ Until = Annotated[
         rich_help_panel=AUDIT,
     ),
 ]
+ContinueFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--continue-from",
+        metavar="DIR",
+        help="The results of an earlier audit: read on from where it ended.",
+        rich_help_panel=AUDIT,
+    ),
+]
 Output = Annotated[Path, typer.Option("--output", metavar="DIR", help="The folder of the results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Master = Annotated[
@@ -94,6 +104,31 @@ Master = Annotated[
 ]
 DriverMemory = Annotated[
     str, typer.Option(help="Memory of Spark's Java process.", rich_help_panel=SPARK)
+]
+
+
+AuditTopic = Annotated[
+    str,
+    typer.Option(help="Where the figures go, compacted; '' for nowhere.", rich_help_panel=FIGURES),
+]
+Every = Annotated[
+    int, typer.Option(min=1, metavar="SECONDS", help="A batch so often.", rich_help_panel=FIGURES)
+]
+WindowLength = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="SECONDS", help="Length of a window of dues.", rich_help_panel=FIGURES
+    ),
+]
+KeepHours = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="HOURS", help="How long windows stay open.", rich_help_panel=FIGURES
+    ),
+]
+MetricsHost = Annotated[str, typer.Option(help="Where /metrics listens.", rich_help_panel=FIGURES)]
+MetricsPort = Annotated[
+    int, typer.Option(min=0, max=65_535, help="0 for no metrics.", rich_help_panel=FIGURES)
 ]
 
 

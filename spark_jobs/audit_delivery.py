@@ -10,36 +10,40 @@ import json as json_text
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
+from pyspark.sql import SparkSession
 
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.broker import Broker
+from spark_jobs.earlier import earlier_audit, write_open
+from spark_jobs.errors import RangeRefused
+from spark_jobs.facts import facts
+from spark_jobs.inputs import Inputs, Reader, Window
+from spark_jobs.judgement import Judgement, judged
 from spark_jobs.kafka_settings import KafkaSettings, kafka_settings
 from spark_jobs.positions import OwnTopics, standing
+from spark_jobs.results import Summary, what_was_audited, write_summary, write_tables
 from spark_jobs.results_folder import check_folder, new_results
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from spark_jobs.inputs import Inputs, Window
-    from spark_jobs.results import Summary, Unverifiable
+from spark_jobs.session import spark_session
+from spark_jobs.standings import check_same, read_so_far, standings
 
 VIOLATED: Final = 2
-WHY_DELETED: Final = "retention has deleted these records from the ingress"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to audit, and where its results go. No targets: all that the ingress asks for."""
+    """What to audit, and where its results go. No targets: all that the ingress asks for.
+    continue_from: the results of an earlier audit; what that has read is not read again."""
 
     kafka: KafkaSettings
     group: str
     own: OwnTopics
     targets: Sequence[str]
     output: Path
+    continue_from: Path | None = None
 
 
 def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
@@ -47,19 +51,17 @@ def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
 
     Raises `spark_jobs.errors.AuditError`.
     """
-    from spark_jobs.inputs import Reader
     from spark_jobs.report import write_report
-    from spark_jobs.results import what_was_audited, write_summary, write_tables
 
-    broker = Broker(order.kafka)
-    stands = standing(broker, order.own, order.group)
     with new_results(order.output) as folder:
         try:
-            inputs = Reader(spark, order.kafka, broker).inputs(stands, order.targets, window)
-            audited = what_was_audited(
-                inputs.snapshot, order.kafka.bootstrap, inputs.seen.at_ms, _deleted(inputs)
-            )
-            summary = write_tables(_verdicts(inputs), audited, folder)
+            inputs = _inputs(spark, order, window)
+            judgement = _judged(spark, inputs)
+            audited = what_was_audited(inputs, order.kafka.bootstrap)
+            summary = write_tables(judgement.verdicts, audited, folder)
+            if not window.is_limited:
+                read = read_so_far(inputs.snapshot, order.group, inputs.stands)
+                write_open(judgement.opened, read, folder)
             write_report(spark, folder, summary)
             write_summary(summary, folder)
         finally:
@@ -67,18 +69,18 @@ def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
     return summary
 
 
-def _verdicts(inputs: Inputs) -> DataFrame:
-    from spark_jobs.facts import facts
-    from spark_jobs.judgement import judged
+def _inputs(spark: SparkSession, order: Order, window: Window) -> Inputs:
+    broker = Broker(order.kafka)
+    stands = standing(broker, order.own, order.group)
+    earlier = earlier_audit(spark, order.continue_from) if order.continue_from else None
+    if earlier:
+        check_same(earlier.read, order.own.ingress, stands.topic_id, order.group)
+    return Reader(spark, order.kafka, broker).inputs(stands, order.targets, window, earlier)
 
-    return judged(facts(inputs.asked, inputs.ends), inputs.standings, inputs.seen)
 
-
-def _deleted(inputs: Inputs) -> list[Unverifiable]:
-    from spark_jobs.results import Unverifiable
-
-    starts = [(one.partition, one.start) for one in inputs.snapshot.ingress]
-    return [Unverifiable(number, 0, start, WHY_DELETED) for number, start in starts if start > 0]
+def _judged(spark: SparkSession, inputs: Inputs) -> Judgement:
+    found = facts(inputs.asked, inputs.ends)
+    return judged(found, standings(spark, inputs.stands), inputs.seen)
 
 
 def main(
@@ -94,23 +96,38 @@ def main(
     at: arguments.At = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
+    continue_from: arguments.ContinueFrom = None,
     json: arguments.AsJson = False,
     master: arguments.Master = "local[*]",
     driver_memory: arguments.DriverMemory = "4g",
 ) -> None:
     """What became of every record that was written to the ingress: 0 violations, or which."""
     own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
+    window = Window(at, since, until)
     with readable_errors():
-        order = Order(kafka_settings(bootstrap, kafka or ()), group, own, target or (), output)
+        order = Order(
+            kafka_settings(bootstrap, kafka or ()),
+            group,
+            own,
+            target or (),
+            output,
+            continue_from,
+        )
+        _check_window(order, window)
         check_folder(output)
         Broker(order.kafka).topics()
-        from spark_jobs.inputs import Window
-        from spark_jobs.session import spark_session
-
         spark = spark_session("audit", master, driver_memory)
-        summary = audit(spark, order, Window(at, since, until))
+        summary = audit(spark, order, window)
     _say(summary, output, as_json=json)
     raise typer.Exit(VIOLATED if summary.violations else 0)
+
+
+def _check_window(order: Order, window: Window) -> None:
+    if order.continue_from and window.is_limited:
+        raise RangeRefused(
+            "--continue-from begins where the earlier audit ended.",
+            "Leave out --since and --until.",
+        )
 
 
 def _say(summary: Summary, output: Path, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.ends import DEAD_LETTER, DELIVERED
-from spark_jobs.schemas import ASKED, ENDS, Schema
+from spark_jobs.schemas import ENDS, REQUESTS, Schema
 
 PLACE: Final = ("partition", "offset")
 BULKY: Final = ("target_key",)
@@ -20,12 +20,12 @@ COUNTS: Final = ("deliveries", "outcomes", "letters")
 
 
 def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
-    """By place: `asked` (ASKED but place and key), null where there is no such ingress record;
+    """By place: `asked` (REQUESTS but place and key), null where there is no such ingress record;
     `delivery`, `outcome`, `letter` (ENDS but the place): the earliest of each, null if there is
     none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
 
     Ends that name no place at all have a row each, with a null place."""
-    requests = asked.select(*PLACE, f.struct(*_rest(ASKED)).alias("asked"))
+    requests = asked.select(*PLACE, f.struct(*_rest(REQUESTS)).alias("asked"))
     found = requests.join(_by_place(ends), [*PLACE], "full_outer")
     counts = {name: f.coalesce(f.col(name), f.lit(0)) for name in COUNTS}
     return found.withColumns(counts).drop("lone")

@@ -55,7 +55,7 @@ def with_hops(cases: DataFrame) -> DataFrame:
         "successors": f.coalesce(f.col("successors"), f.lit(0)),
         "successor": f.col("next.offset"),
         "changed_in": _changed(f.col("asked"), f.col("next.asked")),
-        "came_from": f.col("came_from"),
+        "came_from": f.coalesce(f.col("came_from"), f.col("asked.known_from")),
     }
     return joined.select(*cases.columns, *_as(added))
 

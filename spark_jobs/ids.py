@@ -17,14 +17,15 @@ PARTLY: Final = "either"
 """A cancel that met a record in the middle of a publish retry may say either."""
 OPENER: Final = "struct<offset:bigint,kind:string>"
 CHAPTERS: Final = {
+    "prev_opener": OPENER,
     "late_by": OPENER,
     "next_opener": OPENER,
     "decision": OPENER,
     "expected": "string",
 }
-"""late_by: the last to open a chapter while the record was being rewritten. next_opener: the first
-after it. decision: what decided the half message. expected: what a control record has to say:
-applied, missed, or either."""
+"""prev_opener: what opened the chapter. late_by: the last to open a chapter while the record was
+being rewritten. next_opener: the first after it. decision: what decided the half message.
+expected: what a control record has to say: applied, missed, or either."""
 
 
 def with_chapters(facts: DataFrame) -> DataFrame:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark import StorageLevel
@@ -12,15 +12,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.broker import Broker
+from spark_jobs.earlier import NOTHING_READ, Earlier
 from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.kafka_settings import KafkaSettings
 from spark_jobs.policies import InForce, policies
 from spark_jobs.positions import Standing, snapshot
 from spark_jobs.requests import asked
 from spark_jobs.rules import Circumstances
-from spark_jobs.schemas import STANDINGS
-from spark_jobs.snapshot import Range, Snapshot
+from spark_jobs.schemas import KNOWN, REQUESTS, conformed
+from spark_jobs.snapshot import EndRange, Range, Snapshot
 from spark_jobs.sources import records
+from spark_jobs.standings import (
+    Stand,
+    Unverifiable,
+    stands_of,
+    unread,
+    unread_ends,
+    unverifiable,
+)
 
 MOST_TARGETS: Final = 10_000
 """Names of topics that come to the driver."""
@@ -34,14 +43,20 @@ class Window:
     since_ms: int | None = None
     until_ms: int | None = None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether some records get no verdict."""
+        return self.since_ms is not None or self.until_ms is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Frames (ASKED, ENDS, STANDINGS) and what is known besides."""
+    """Frames (REQUESTS, ENDS) and what is known besides."""
 
     asked: DataFrame
     ends: DataFrame
-    standings: DataFrame
+    stands: list[Stand]
+    unverifiable: list[Unverifiable]
     snapshot: Snapshot
     seen: Circumstances
 
@@ -52,45 +67,89 @@ class Reader:
     def __init__(self, spark: SparkSession, settings: KafkaSettings, broker: Broker) -> None:
         self._spark, self._settings, self._broker = spark, settings, broker
 
-    def inputs(self, stands: Standing, targets: Sequence[str], window: Window) -> Inputs:
-        """All that is needed for an audit. Without `targets` they are the topics that the ingress
-        asks for, as far as they exist: then it is read first, and kept on disk."""
-        early = self._asked(stands, stands.ranges)
+    def inputs(
+        self,
+        stands: Standing,
+        targets: Sequence[str],
+        window: Window,
+        earlier: Earlier | None = None,
+    ) -> Inputs:
+        """All that is needed for an audit, as far as `earlier` did not have it already.
+
+        Without `targets` they are the topics that the ingress asks for, as far as they exist: then
+        it is read first, and kept on disk.
+        """
+        own, before = stands.own, earlier.read if earlier else NOTHING_READ
+        first = unread(stands.ranges, before.closed(own.ingress))
+        early = self._asked(stands, first)
+        if earlier:
+            early = early.unionByName(earlier.requests)
         if targets:
             names = self._broker.matching(targets)
         else:
             early = early.persist(StorageLevel.DISK_ONLY)
-            names = sorted(_asked_targets(early) & self._broker.topics().keys())
+            named = _asked_targets(early) | before.topics
+            names = sorted(named & self._broker.topics().keys())
         taken = snapshot(
             self._broker, stands, names, since_ms=window.since_ms, until_ms=window.until_ms
         )
-        late = self._asked(stands, _beyond(stands.ranges, taken.ingress_ranges))
-        at_ms = time.time_ns() // 1_000_000 if window.at_ms is None else window.at_ms
+        taken = replace(taken, ends=tuple(unread_ends(taken.ends, before.ends)))
+        late = self._asked(stands, _beyond(first, taken.ingress_ranges))
+        ends = self._ends(taken, stands)
         return Inputs(
             early.unionByName(late),
-            self._ends(taken, stands),
-            _standings(self._spark, taken),
+            all_of(ends, earlier.ends) if earlier else ends,
+            stands_of(taken, before),
+            unverifiable(taken, before),
             taken,
-            _circumstances(taken, stands, at_ms),
+            _circumstances(taken, stands, _now_ms() if window.at_ms is None else window.at_ms),
         )
 
     def _asked(self, stands: Standing, ranges: Sequence[Range]) -> DataFrame:
-        in_force = [
-            InForce(one.partition, *policy) for one in stands.committed for policy in one.policies
-        ]
-        rules = policies(self._spark, stands.policies, in_force)
-        return asked(records(self._spark, self._settings, ranges), rules)
+        found = records(self._spark, self._settings, ranges)
+        return requests_in(found, in_force(stands), stands.policies)
 
     def _ends(self, taken: Snapshot, stands: Standing) -> DataFrame:
         own = stands.own
-        special = {own.dead_letters: dead_letters, own.outcomes: outcomes}
-        found = []
-        for topic, ends_of in special.items():
-            ranges = [one for one in taken.end_ranges if one.topic == topic]
-            found.append(ends_of(records(self._spark, self._settings, ranges), own.ingress))
-        others = [one for one in taken.end_ranges if one.topic not in special]
-        arrived = records(self._spark, self._settings, others)
-        return all_of(deliveries(arrived, own.ingress), *found)
+
+        def held(*topics: str) -> DataFrame:
+            ranges = [one for one in taken.end_ranges if one.topic in topics]
+            return records(self._spark, self._settings, ranges)
+
+        named = {one.topic for one in taken.end_ranges} - {own.dead_letters, own.outcomes}
+        return all_of(
+            deliveries(held(*named), own.ingress),
+            dead_letters(held(own.dead_letters), own.ingress),
+            outcomes(held(own.outcomes), own.ingress),
+        )
+
+
+def in_force(stands: Standing) -> list[InForce]:
+    """Which policy judges from where."""
+    return [InForce(one.partition, *policy) for one in stands.committed for policy in one.policies]
+
+
+def requests_in(
+    records: DataFrame, judging: Sequence[InForce], texts: Mapping[str, str]
+) -> DataFrame:
+    """REQUESTS of ingress records (RECORDS) that are read for the first time."""
+    found = asked(records, policies(records.sparkSession, texts, judging))
+    nothing = {name: f.lit(None).cast(kind) for name, kind in KNOWN.items()}
+    return conformed(found.withColumns(nothing), REQUESTS)
+
+
+def gone_before_ms(ends: Iterable[EndRange], at_ms: int) -> dict[str, int]:
+    """By topic that has deleted records unread: the time of the first that is left."""
+    found: dict[str, int] = {}
+    for one in ends:
+        if one.has_lost:
+            first_ms = at_ms if one.first_ms is None else one.first_ms
+            found[one.range.topic] = max(found.get(one.range.topic, first_ms), first_ms)
+    return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _asked_targets(asked: DataFrame) -> set[str]:
@@ -107,29 +166,8 @@ def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]
     ]
 
 
-def _standings(spark: SparkSession, taken: Snapshot) -> DataFrame:
-    rows = [
-        (
-            one.partition,
-            one.start,
-            one.audited_from,
-            one.audited_to,
-            one.next_offset,
-            one.committed.watermark_ms,
-            one.committed.cursor,
-        )
-        for one in taken.ingress
-    ]
-    return spark.createDataFrame(rows, ", ".join(f"`{n}` {kind}" for n, kind in STANDINGS.items()))
-
-
 def _circumstances(taken: Snapshot, stands: Standing, at_ms: int) -> Circumstances:
     own = stands.own
-    gone_before_ms: dict[str, int] = {}
-    for one in taken.ends:
-        if one.range.start > 0:
-            first_ms = at_ms if one.first_ms is None else one.first_ms
-            known_ms = gone_before_ms.get(one.range.topic, first_ms)
-            gone_before_ms[one.range.topic] = max(known_ms, first_ms)
     counts = {topic: count for topic, count in taken.partitions.items() if topic != own.ingress}
-    return Circumstances(at_ms, own.outcomes, own.dead_letters, counts, gone_before_ms)
+    gone_ms = gone_before_ms(taken.ends, at_ms)
+    return Circumstances(at_ms, own.outcomes, own.dead_letters, counts, gone_ms)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -11,72 +12,97 @@ from pyspark.sql import functions as f
 from spark_jobs.deliveries import delivered_rules
 from spark_jobs.hops import GOES_ON, is_on_the_way, with_hops, without_hops
 from spark_jobs.ids import with_chapters, without_chapters
+from spark_jobs.meanings import BROKEN
 from spark_jobs.obligations import is_lost_to_retention, must_have_ended
+from spark_jobs.open_cases import (
+    gets_verdict,
+    has_early_ends,
+    is_left_open,
+    is_needed,
+    open_case,
+    with_oldest_needed,
+)
 from spark_jobs.outcomes import outcome_rules
 from spark_jobs.rules import Circumstances, Rule, asked, said, text
 from spark_jobs.schemas import VERDICTS
 
-VIOLATIONS: Final = ("missing", "duplicated", "early", "altered", "orphaned", "contradicted")
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """verdicts: VERDICTS, a row for each record that gets one. opened: OPEN_CASES, what an audit
+    that goes on from this one has to know."""
+
+    verdicts: DataFrame
+    opened: DataFrame
 
 
-def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
-    """VERDICTS of `facts`; `standings` (STANDINGS) has each audited partition.
+def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> Judgement:
+    """Judge `facts`; `standings` (STANDINGS) has each audited partition.
 
     What lies outside the audited ranges tells of the others and gets no verdict itself. Keeps on
-    disk what is read twice, until the session's cache is cleared.
+    disk what is read more than once, until the session's cache is cleared.
     """
     positions = f.broadcast(standings)
     looked_at = _looked_at(facts, positions, seen).persist(StorageLevel.DISK_ONLY)
-    plain = looked_at.filter(f.col("plain").isNotNull()).select("plain.*")
-    special = looked_at.filter(f.col("special").isNotNull()).select("special.*")
-    return plain.unionByName(_special_verdicts(special, positions, seen))
+    special = looked_at.filter("is_special").select("case.*").select(*facts.columns)
+    ruled = _special_cases(special, positions, seen).persist(StorageLevel.DISK_ONLY)
+    plain = looked_at.filter(~f.col("is_special"))
+    return Judgement(_given(plain).unionByName(_given(ruled)), _opened(plain, ruled))
+
+
+def _given(cases: DataFrame) -> DataFrame:
+    return cases.filter(f.col("given").isNotNull()).select("given.*")
+
+
+def _opened(*cases: DataFrame) -> DataFrame:
+    found = [one.filter(f.col("case").isNotNull()).select("case.*") for one in cases]
+    return reduce(DataFrame.unionByName, found)
 
 
 def _looked_at(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
-    """`plain`: the VERDICTS of records that have nothing to do with others; `special`: the facts
-    of all others. Most records are plain: they are judged as they are read."""
+    """`is_special`: it has to do with other records. All others are judged as they are read:
+    `given` is their VERDICTS. `case`: what is needed again, OPEN_CASES."""
     has_more = (
         asked("ident").isNotNull() | is_on_the_way() | ~asked("kind").isin("record", "refused")
     )
     is_special = f.coalesce(has_more, f.lit(False))
     cases = without_hops(without_chapters(facts.join(standings, "partition", "left")))
     ruled = _ruled(cases.withColumn("is_special", is_special), seen, ~f.col("is_special"))
-    looked_at = ruled.filter(f.col("is_special") | _is_audited())
-    return looked_at.select(
-        f.when(~f.col("is_special"), f.struct(*_verdict())).alias("plain"),
-        f.when(f.col("is_special"), f.struct(*facts.columns)).alias("special"),
+    stays = f.col("is_special") | is_left_open() | has_early_ends()
+    return ruled.select(
+        "is_special",
+        f.when(~f.col("is_special") & gets_verdict(), f.struct(*_verdict())).alias("given"),
+        f.when(stays, open_case(is_left_open())).alias("case"),
     )
 
 
-def _special_verdicts(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
-    """VERDICTS by what the log says of ids and hops, too."""
+def _special_cases(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
+    """`given` and `case` as above, by what the log says of ids and hops, too."""
     special = with_chapters(facts)
     on_the_way = with_hops(special.filter(is_on_the_way()))
     cases = without_hops(special.filter(~is_on_the_way())).unionByName(on_the_way)
-    audited = cases.join(standings, "partition", "left").filter(_is_audited())
-    return _ruled(audited, seen, f.lit(True)).select(*_verdict())
-
-
-def _is_audited() -> Column:
-    """Whether the record lies in the audited range, or does not exist: ends are read before the
-    ingress, so that none may name what is not there yet."""
-    is_within = (f.col("offset") >= f.col("start")) & (f.col("offset") < f.col("end"))
-    return is_within | asked().isNull()
+    ruled = with_oldest_needed(_ruled(cases.join(standings, "partition", "left"), seen))
+    return ruled.select(
+        f.when(gets_verdict(), f.struct(*_verdict())).alias("given"),
+        f.when(is_needed() | has_early_ends(), open_case(is_needed())).alias("case"),
+    )
 
 
 def _rules(seen: Circumstances) -> list[Rule]:
     """The first that holds is the verdict."""
-    return [*_strangers(), *_how_often(), *_without_end(seen), *_ended(seen)]
+    unsettled = Rule("pending", ~f.col("must_have_ended"), f.lit(None))
+    settled = [unsettled] if seen.settled_only else []
+    return [*_strangers(), *settled, *_how_often(), *_without_end(seen), *_ended(seen)]
 
 
 def _strangers() -> list[Rule]:
     """Of what the ingress does not have, and of what goes on from nothing."""
     is_absent = asked().isNull()
-    was_deleted = f.col("offset") < f.col("log_start")
+    was_deleted = f.col("offset") < f.col("read_from")
     is_settled = f.col("offset") < f.col("next_offset")
     claims = asked("hop_from").isNotNull() & (asked("kind") == "record") & is_settled
     came_from = f.coalesce(f.col("came_from"), f.lit("nothing"))
-    is_known = asked("hop_from") >= f.col("start")
+    is_known = asked("hop_from") >= f.col("read_from")
     return [
         Rule("unverifiable", is_absent & was_deleted, f.lit("the ingress has deleted the record")),
         Rule(
@@ -84,13 +110,18 @@ def _strangers() -> list[Rule]:
             is_absent & f.col("partition").isNull(),
             f.lit("its timer-origin names no record"),
         ),
+        Rule(
+            "duplicated",
+            is_absent & (f.col("offset") < f.col("closed_to")),
+            f.lit("an earlier audit saw how it ended; this is one end more"),
+        ),
         Rule("orphaned", is_absent, f.lit("the ingress never held a committed record there")),
+        Rule("pending", ~is_settled, f.lit("the proxy has not read it")),
         Rule(
             "contradicted",
             claims & is_known & ~came_from.isin(*GOES_ON),
             text("it goes on from offset {}, which ended as {}", asked("hop_from"), came_from),
         ),
-        Rule("pending", asked("kind").isNull() & ~is_settled, f.lit("the proxy has not read it")),
         Rule(
             "unverifiable",
             asked("kind").isNull(),
@@ -145,16 +176,11 @@ def _ended(seen: Circumstances) -> list[Rule]:
     return [*delivered_rules(seen), *outcome_rules(seen)]
 
 
-def _ruled(cases: DataFrame, seen: Circumstances, where: Column) -> DataFrame:
-    """With `found`: what the rules say, null where they are not asked."""
+def _ruled(cases: DataFrame, seen: Circumstances, where: Column | None = None) -> DataFrame:
+    """With `found`: what the first rule that holds says; null where they are not asked."""
     ruled = cases.withColumn("must_have_ended", must_have_ended(seen))
-    return ruled.select("*", _found_once(_rules(seen), where))
-
-
-def _found_once(rules: list[Rule], where: Column) -> Column:
-    """What the first rule that holds says."""
-    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in rules])
-    return f.when(where, found).alias("found")
+    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in _rules(seen)])
+    return ruled.withColumn("found", found if where is None else f.when(where, found))
 
 
 def _verdict() -> list[Column]:
@@ -166,7 +192,7 @@ def _verdict() -> list[Column]:
         "partition": f.col("partition"),
         "offset": f.col("offset"),
         "verdict": f.col("found.verdict"),
-        "is_violation": f.col("found.verdict").isin(*VIOLATIONS),
+        "is_violation": f.col("found.verdict").isin(*BROKEN),
         "detail": f.col("found.detail"),
         "kind": asked("kind"),
         "target": f.coalesce(asked("target"), said("delivery", "topic")),

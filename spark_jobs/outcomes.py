@@ -36,6 +36,7 @@ def outcome_rules(seen: Circumstances) -> list[Rule]:
     end, must = said("outcome", "end"), f.col("must_have_ended")
     successors, changed_in = f.col("successors"), f.col("changed_in")
     goes_on = end.isin(*GOES_ON)
+    is_lost = (successors == 0) & (f.col("read_to") >= f.col("settled_end"))
     return [
         Rule("contradicted", ~_is_possible(), text("its outcome is {}: {}", end, _why_not())),
         Rule(
@@ -44,10 +45,12 @@ def outcome_rules(seen: Circumstances) -> list[Rule]:
             text("{}; the dead letters of that time have been deleted", end),
         ),
         Rule("contradicted", must & _lacks_letter(), text("{}, without a dead letter", end)),
+        Rule("pending", _lacks_letter(), f.lit("its dead letter was not there yet")),
         Rule("duplicated", f.col("letters") > 1, text("it has {} dead letters", "letters")),
         Rule("contradicted", _wrong_code() != "", _wrong_code()),
         Rule("altered", _is_letter_altered(), f.lit("its dead letter has other content")),
-        Rule("missing", goes_on & (successors == 0), text("{}, and nothing goes on from it", end)),
+        Rule("missing", goes_on & is_lost, text("{}, and nothing goes on from it", end)),
+        Rule("pending", goes_on & (successors == 0), f.lit("its successor was not read yet")),
         Rule(
             "duplicated",
             goes_on & (successors > 1),

@@ -214,6 +214,10 @@ def _ends(broker: Broker, ends: Mapping[Place, int]) -> tuple[EndRange, ...]:
     aged = {place: start for place, start in starts.items() if start > 0}
     first_ms = first_timestamps(broker, aged)
     return tuple(
-        EndRange(Range(*place, starts[place], max(end, starts[place])), first_ms.get(place))
+        EndRange(
+            Range(*place, starts[place], max(end, starts[place])),
+            place in aged,
+            first_ms.get(place),
+        )
         for place, end in ends.items()
     )

@@ -15,6 +15,7 @@ from spark_jobs.charts import lateness_chart, over_time_chart
 from spark_jobs.lateness import by_target
 from spark_jobs.meanings import BROKEN, HELD
 from spark_jobs.results import Summary, read_verdicts
+from spark_jobs.results_folder import spark_path
 
 REPORT: Final = "report.html"
 SHOWN_VIOLATIONS: Final = 100
@@ -114,7 +115,7 @@ def _charts(verdicts: DataFrame) -> dict[str, Any]:
 
 
 def _violations(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    found = spark.read.parquet((folder.absolute() / "violations").as_uri())
+    found = spark.read.parquet(spark_path(folder / "violations"))
     return _rows(found.orderBy("partition", "offset", "at_offset"), SHOWN_VIOLATIONS)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,11 +18,12 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.inputs import Inputs
 from spark_jobs.lateness import by_minute, figures
 from spark_jobs.meanings import BROKEN, HELD
-from spark_jobs.results_folder import SUMMARY
+from spark_jobs.results_folder import SUMMARY, spark_path
 from spark_jobs.schemas import VERDICTS, conformed
-from spark_jobs.snapshot import Snapshot
+from spark_jobs.standings import Unverifiable
 
 SHOW_ALL: Final = (
     "--max-messages 1 --isolation-level read_committed --property print.timestamp=true "
@@ -31,15 +31,6 @@ SHOW_ALL: Final = (
 )
 Figures = dict[str, int | None]
 """p50, p99 and max, in ms; null without a delivery."""
-
-
-class Unverifiable(NamedTuple):
-    """Ingress offsets [start, end) of a partition that could not be judged, and why."""
-
-    partition: int
-    start: int
-    end: int
-    why: str
 
 
 class AuditedRange(NamedTuple):
@@ -90,23 +81,22 @@ class Summary:
         }
 
 
-def what_was_audited(
-    snapshot: Snapshot, bootstrap: str, at_ms: int, unverifiable: Sequence[Unverifiable] = ()
-) -> Audited:
-    """From the snapshot, for the results."""
+def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
+    """From what was read, for the results."""
     ranges = tuple(
         AuditedRange(
-            one.partition,
-            one.audited_from,
-            one.audited_to,
-            one.next_offset,
-            one.committed.watermark_ms,
+            stand.partition,
+            stand.start,
+            stand.end,
+            stand.next_offset,
+            stand.watermark_ms,
             one.start,
             one.end,
         )
-        for one in snapshot.ingress
+        for stand, one in zip(inputs.stands, inputs.snapshot.ingress, strict=True)
     )
-    return Audited(bootstrap, snapshot.ingress_topic, at_ms, ranges, tuple(unverifiable))
+    topic, at_ms = inputs.snapshot.ingress_topic, inputs.seen.at_ms
+    return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable))
 
 
 def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary:
@@ -115,16 +105,18 @@ def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary
     The verdicts are worked out once: everything else is made from the table written first.
     """
     found = conformed(verdicts, VERDICTS)
-    found.write.partitionBy("verdict").parquet(_place(folder, "verdicts"))
+    found.write.partitionBy("verdict").parquet(spark_path(folder / "verdicts"))
     written = read_verdicts(verdicts.sparkSession, folder)
     counted = written.groupBy("verdict", "is_violation").agg(
         f.count("*").alias("count"), *figures()[1:]
     )
-    counted.coalesce(1).write.parquet(_place(folder, "summary"))
-    by_minute(written).coalesce(1).write.parquet(_place(folder, "lateness"))
-    broken = written.where("is_violation").withColumn("look", look(audited))
-    broken.write.parquet(_place(folder, "violations"))
-    return _summary(verdicts.sparkSession.read.parquet(_place(folder, "summary")), audited)
+    counted.coalesce(1).write.parquet(spark_path(folder / "summary"))
+    by_minute(written).coalesce(1).write.parquet(spark_path(folder / "lateness"))
+    broken = written.where("is_violation").withColumn(
+        "look", look(audited.bootstrap, audited.ingress_topic)
+    )
+    broken.write.parquet(spark_path(folder / "violations"))
+    return _summary(verdicts.sparkSession.read.parquet(spark_path(folder / "summary")), audited)
 
 
 def write_summary(summary: Summary, folder: Path) -> None:
@@ -135,12 +127,12 @@ def write_summary(summary: Summary, folder: Path) -> None:
 def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
     """VERDICTS as an audit wrote them into `folder`."""
     schema = ", ".join(f"`{name}` {kind}" for name, kind in VERDICTS.items())
-    return conformed(spark.read.schema(schema).parquet(_place(folder, "verdicts")), VERDICTS)
+    return conformed(spark.read.schema(schema).parquet(spark_path(folder / "verdicts")), VERDICTS)
 
 
-def look(audited: Audited) -> Column:
+def look(bootstrap: str, ingress_topic: str) -> Column:
     """The commands that show the ingress record and its end, one a line; Kafka's own console."""
-    server = shlex.quote(audited.bootstrap)
+    server = shlex.quote(bootstrap)
 
     def command(topic: Column, partition: str, offset: str) -> Column:
         return f.concat(
@@ -155,13 +147,9 @@ def look(audited: Audited) -> Column:
 
     return f.concat_ws(
         "\n",
-        command(f.lit(audited.ingress_topic), "partition", "offset"),
+        command(f.lit(ingress_topic), "partition", "offset"),
         command(f.col("at_topic"), "at_partition", "at_offset"),
     )
-
-
-def _place(folder: Path, table: str) -> str:
-    return (folder.absolute() / table).as_uri()
 
 
 def _summary(table: DataFrame, audited: Audited) -> Summary:

@@ -16,6 +16,8 @@ class Circumstances:
 
     at_ms: the audited instant. partition_counts: of the targets; none, no partition is judged.
     gone_before_ms: of topics that have deleted records: the first that is left was written then.
+    settled_only: what need not have ended yet is pending, whatever can be seen of it: an audit that
+    goes on without end sees some topics further than others.
     outcomes, dead_letters: the names of these topics.
     """
 
@@ -24,6 +26,7 @@ class Circumstances:
     dead_letters: str
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     gone_before_ms: Mapping[str, int] = field(default_factory=dict)
+    settled_only: bool = False
 
 
 class Rule(NamedTuple):

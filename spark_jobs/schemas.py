@@ -59,6 +59,17 @@ refused; `code` says why refused. wanted_ms: when it may be delivered at the soo
 it is taken up, to be delivered or rewritten. key_number: what a key counts as where it chooses the
 partition, null without a key. hop_from: null for a producer's own."""
 
+KNOWN: Final[Schema] = {
+    "known_verdict": "string",
+    "known_ends": "bigint",
+    "known_from": "string",
+}
+"""What an earlier audit found of a record that it left open: its verdict, how many ends it had,
+and how the record ended that it goes on from."""
+
+REQUESTS: Final[Schema] = {**ASKED, **KNOWN}
+"""ASKED with what is known of each already: nothing of those that are read for the first time."""
+
 ENDS: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -82,15 +93,23 @@ end: delivered, dead-letter, or the outcome's name."""
 
 STANDINGS: Final[Schema] = {
     "partition": "int",
-    "log_start": "bigint",
+    "read_from": "bigint",
+    "closed_to": "bigint",
     "start": "bigint",
     "end": "bigint",
+    "read_to": "bigint",
+    "settled_end": "bigint",
+    "log_end": "bigint",
     "next_offset": "bigint",
     "watermark_ms": "bigint",
     "cursor": "bigint",
 }
-"""Each ingress partition: where its log starts, which offsets are audited (`end` exclusive), and
-the committed position: O, T and C of DESIGN 5."""
+"""Each ingress partition, by offsets; what ends there is exclusive.
+
+[read_from, read_to): what this audit or an earlier one that it continues has read. Below closed_to
+earlier audits gave the verdicts, but for what they left open. [start, end): what gets a verdict.
+settled_end: below it lies all that was written with the committed position. log_end: where the
+ingress ended after all ends were read. The rest is that position: O, T and C of DESIGN 5."""
 
 VERDICTS: Final[Schema] = {
     "partition": "int",

@@ -89,13 +89,14 @@ class IngressPosition:
 
 @dataclass(frozen=True, slots=True)
 class EndRange:
-    """What one partition of a target, dead-letter or outcome topic holds: [start, end).
+    """What is to be read of one partition of a target, dead-letter or outcome topic: [start, end).
 
-    first_ms: the timestamp of the first record left where earlier ones have aged out; None where
-    none have, or where none is left.
+    has_lost: records before it were deleted, and nobody has read them. first_ms: the timestamp of
+    the first that is left where earlier ones were deleted; None if none were, or none is left.
     """
 
     range: Range
+    has_lost: bool
     first_ms: int | None
 
 

@@ -26,7 +26,7 @@ def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range
     for name, value in settings.java.items():
         reader = reader.option(f"kafka.{name}", value)
     reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
-    return _as_records(reader.load())
+    return as_records(reader.load())
 
 
 def _options(ranges: list[Range]) -> dict[str, str]:
@@ -54,7 +54,8 @@ def _offsets(rows: list[tuple[Range, int]]) -> str:
     return json.dumps(topics)
 
 
-def _as_records(found: DataFrame) -> DataFrame:
+def as_records(found: DataFrame) -> DataFrame:
+    """What Spark's source gives, as RECORDS."""
     headers = f.coalesce(f.col("headers"), f.array().cast(RECORDS["headers"]))
     return conformed(
         found.withColumn("timestamp_ms", f.unix_millis("timestamp")).withColumn("headers", headers),

@@ -11,7 +11,7 @@ from spark_jobs.ends import all_of
 from spark_jobs.facts import facts
 from spark_jobs.judgement import judged
 from spark_jobs.rules import Circumstances
-from spark_jobs.schemas import ASKED, ENDS, STANDINGS, Schema
+from spark_jobs.schemas import ENDS, REQUESTS, STANDINGS, Schema
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
@@ -68,10 +68,10 @@ class Topics:
         self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
 
     def verdicts(self, spark: SparkSession) -> dict[int | None, tuple[str, str]]:
-        standing = (0, 5, 5, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
+        standing = (0, 5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
         standings = frame(spark, [dict(zip(STANDINGS, standing, strict=True))], STANDINGS)
-        asked, ends = frame(spark, self.asked, ASKED), frame(spark, self.ends, ENDS)
-        rows = judged(facts(asked, all_of(ends)), standings, SEEN).collect()
+        asked, ends = frame(spark, self.asked, REQUESTS), frame(spark, self.ends, ENDS)
+        rows = judged(facts(asked, all_of(ends)), standings, SEEN).verdicts.collect()
         assert len({row.offset for row in rows}) == len(rows)
         return {row.offset: (row.verdict, row.detail or "") for row in rows}
 

@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.report import REPORT, lateness_bars, over_time, write_report
-from spark_jobs.results import Audited, AuditedRange, Unverifiable, write_tables
+from spark_jobs.results import Audited, AuditedRange, write_tables
+from spark_jobs.standings import Unverifiable
 from spark_jobs.words import milliseconds, moment, thousands
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 

@@ -12,13 +12,13 @@ from spark_jobs.errors import ResultsRefused
 from spark_jobs.results import (
     Audited,
     AuditedRange,
-    Unverifiable,
     read_verdicts,
     write_summary,
     write_tables,
 )
 from spark_jobs.results_folder import LOCK, SUMMARY, new_results, whole_results
 from spark_jobs.schemas import VERDICTS
+from spark_jobs.standings import Unverifiable
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 AUDITED = Audited(

@@ -1,0 +1,196 @@
+"""One batch of a continuous audit, from what arrived to what is told.
+
+1. What arrived since is put beside what the batch before left open, and beside the ingress records
+   that the proxy had read by the horizon.
+2. All that must have ended by the horizon gets its verdict; the rest stays open.
+3. Violations, windows and totals are written, then told to the topic and to Prometheus.
+4. A new horizon is taken for the next batch. 5. The state is put in its place.
+
+Whatever stops it between two of these, the batch is done again and gives the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.audit_delivery import Order
+from spark_jobs.broker import Broker
+from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
+from spark_jobs.continuous.state import State, States, Tally
+from spark_jobs.continuous.telling import tell
+from spark_jobs.continuous.totals import Totals, with_batch
+from spark_jobs.continuous.windows import changed, merged, windows_of
+from spark_jobs.earlier import Span
+from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
+from spark_jobs.errors import StillOpen
+from spark_jobs.facts import facts
+from spark_jobs.inputs import requests_in
+from spark_jobs.judgement import Judgement, judged
+from spark_jobs.open_cases import open_ends, open_requests
+from spark_jobs.results import look
+from spark_jobs.results_folder import spark_path
+from spark_jobs.rules import Circumstances
+from spark_jobs.snapshot import Range
+from spark_jobs.sources import records
+from spark_jobs.standings import Stand, span_at, standings
+
+MOST_AHEAD: Final = 1_000_000
+"""Offsets of a partition that are read beyond what the proxy has read, for successors in them."""
+KEPT_BATCHES: Final = 10_000
+"""Whose summaries stay on disk: a week of one a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """audit_topic: None for none. window_ms: length of the windows, which stay open for keep_ms."""
+
+    audit_topic: str | None = "timer.audit"
+    window_ms: int = 60_000
+    keep_ms: int = 86_400_000
+
+
+class Batches:
+    """Does the batches of one continuous audit, and says after each how things stand."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        order: Order,
+        telling: Telling,
+        say: Callable[[int, Tally], None],
+    ) -> None:
+        self._spark, self._order, self._telling, self._say = spark, order, telling, say
+        self._broker, self._states = Broker(order.kafka), States(spark, order.output)
+
+    def begin(self) -> None:
+        """Take the first horizon, unless the audit has begun before."""
+        if self._states.newest() is None:
+            horizon = self._horizon(None)
+            self._states.begin(Tally(self._audited(), horizon, {}, Totals()))
+
+    def do(self, arrived: DataFrame, number: int) -> None:
+        """Judge the batch with this number: a frame of RECORDS, of ticks where the topic is null.
+
+        Raises the errors of `spark_jobs.errors`.
+        """
+        before = self._states.read(number - 1)
+        try:
+            after = self._state_after(before, arrived.filter(f.col("topic").isNotNull()), number)
+            self._states.write(number, after)
+        finally:
+            self._spark.catalog.clearCache()
+        self._say(number, after.tally)
+
+    def _state_after(self, before: State, arrived: DataFrame, number: int) -> State:
+        stands = self._stands(before.tally)
+        judgement = self._judged(before, arrived.persist(StorageLevel.DISK_ONLY), stands)
+        given, tally = judgement.verdicts, before.tally
+        totals = with_batch(tally.totals, given)
+        added = windows_of(given, self._telling.window_ms)
+        added.coalesce(1).write.mode("overwrite").parquet(self._place("summaries", number))
+        if totals.violations != tally.totals.violations:
+            self._write_violations(given, number)
+        older_than_ms = tally.horizon.at_ms - self._telling.keep_ms
+        windows = merged(before.windows, added, older_than_ms).persist(StorageLevel.DISK_ONLY)
+        if topic := self._telling.audit_topic:
+            tell(changed(windows, added), totals, self._order.kafka, topic)
+        spans = {one.partition: _span_after(one) for one in stands}
+        lost = tally.lost + sum(_lost(one, tally.ingress) for one in stands)
+        after = replace(
+            tally, horizon=self._next_horizon(tally), ingress=spans, totals=totals, lost=lost
+        )
+        self._prune(number)
+        opened = judgement.opened
+        return State(after, open_requests(opened), open_ends(opened), windows)
+
+    def _judged(self, before: State, arrived: DataFrame, stands: list[Stand]) -> Judgement:
+        own, horizon = self._order.own, before.tally.horizon
+        ranges = [Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in stands]
+        held = records(self._spark, self._order.kafka, ranges)
+        asked = requests_in(held, horizon.judging, horizon.policies)
+        of_targets = arrived.filter(~f.col("topic").isin(own.dead_letters, own.outcomes))
+        ends = all_of(
+            deliveries(of_targets, own.ingress),
+            dead_letters(arrived.filter(f.col("topic") == own.dead_letters), own.ingress),
+            outcomes(arrived.filter(f.col("topic") == own.outcomes), own.ingress),
+            before.ends,
+        )
+        seen = Circumstances(
+            horizon.at_ms,
+            own.outcomes,
+            own.dead_letters,
+            horizon.partition_counts,
+            horizon.gone_before_ms,
+            settled_only=True,
+        )
+        found = facts(asked.unionByName(before.requests), ends)
+        return judged(found, standings(self._spark, stands), seen)
+
+    def _stands(self, tally: Tally) -> list[Stand]:
+        places = [(self._order.own.ingress, one.partition) for one in tally.horizon.positions]
+        ends = self._broker.high_watermarks(places)
+        return [
+            _stand(one, tally.ingress.get(one.partition), ends[place])
+            for one, place in zip(tally.horizon.positions, places, strict=True)
+        ]
+
+    def _next_horizon(self, tally: Tally) -> Horizon:
+        """A transaction that stays open keeps the old one: then nothing more is judged by it."""
+        try:
+            return self._horizon(tally.horizon)
+        except StillOpen:
+            return tally.horizon
+
+    def _horizon(self, before: Horizon | None) -> Horizon:
+        order = self._order
+        return take_horizon(self._broker, order.own, order.group, order.targets, before)
+
+    def _write_violations(self, given: DataFrame, number: int) -> None:
+        shown = look(self._order.kafka.bootstrap, self._order.own.ingress)
+        broken = given.where("is_violation").withColumn("look", shown)
+        broken.write.mode("overwrite").parquet(self._place("violations", number))
+
+    def _audited(self) -> str:
+        return f"{self._order.group} at {self._order.own.ingress}"
+
+    def _place(self, table: str, number: int) -> str:
+        return spark_path(self._order.output / table / f"batch={number}")
+
+    def _prune(self, number: int) -> None:
+        old = self._order.output / "summaries" / f"batch={number - KEPT_BATCHES}"
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _stand(one: Position, before: Span | None, log_end: int) -> Stand:
+    read_from, closed_to = span_at(one.log_start, before)
+    read_to = max(closed_to, min(one.settled_end, one.next_offset + MOST_AHEAD))
+    return Stand(
+        one.partition,
+        read_from,
+        closed_to,
+        closed_to,
+        read_to,
+        read_to,
+        one.settled_end,
+        max(log_end, read_to),
+        one.next_offset,
+        one.watermark_ms,
+        one.cursor,
+    )
+
+
+def _span_after(stand: Stand) -> Span:
+    return Span(stand.read_from, max(stand.closed_to, stand.next_offset))
+
+
+def _lost(stand: Stand, read: Mapping[int, Span]) -> int:
+    """Offsets that were deleted before they were read."""
+    before = read.get(stand.partition)
+    return stand.closed_to - (before.closed_to if before else 0)

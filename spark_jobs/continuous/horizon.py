@@ -1,0 +1,99 @@
+"""What the broker said before Spark chose a batch: up to there the batch can be judged.
+
+The committed positions are read first, then it is waited until all that was written with them is
+settled. A batch that Spark chooses after that holds all of it. The horizon is kept with the audit's
+state, so that a batch that is done again is judged by the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from spark_jobs.broker import Broker
+from spark_jobs.inputs import gone_before_ms, in_force
+from spark_jobs.policies import InForce
+from spark_jobs.positions import OwnTopics, snapshot, standing
+from spark_jobs.snapshot import Snapshot
+
+
+class Position(NamedTuple):
+    """An ingress partition: where its log starts, O, T and C of DESIGN 5, and where it ended."""
+
+    partition: int
+    log_start: int
+    next_offset: int
+    watermark_ms: int
+    cursor: int
+    settled_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """partition_counts: of targets. gone_before_ms: as in `Circumstances`."""
+
+    at_ms: int
+    topic_id: str
+    positions: tuple[Position, ...]
+    judging: tuple[InForce, ...]
+    policies: Mapping[str, str]
+    partition_counts: Mapping[str, int]
+    gone_before_ms: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Horizon:
+        """Raises KeyError or TypeError for anything else."""
+        return cls(
+            said["at_ms"],
+            said["topic_id"],
+            tuple(Position(*one) for one in said["positions"]),
+            tuple(InForce(*one) for one in said["judging"]),
+            said["policies"],
+            said["partition_counts"],
+            said["gone_before_ms"],
+        )
+
+
+def take_horizon(
+    broker: Broker, own: OwnTopics, group: str, targets: Iterable[str], before: Horizon | None
+) -> Horizon:
+    """Look anew. `targets`: names or shell patterns. What the topics had deleted when the audit
+    began is known from the horizon before. Raises the errors of `spark_jobs.errors`."""
+    stands = standing(broker, own, group)
+    taken = snapshot(broker, stands, _names(broker, own, targets))
+    gone_ms = gone_before_ms(taken.ends, taken.taken_at_ms)
+    return Horizon(
+        taken.taken_at_ms,
+        taken.topic_id,
+        tuple(_positions(taken)),
+        tuple(in_force(stands)),
+        dict(stands.policies),
+        {name: count for name, count in taken.partitions.items() if name != own.ingress},
+        before.gone_before_ms if before else gone_ms,
+    )
+
+
+def _names(broker: Broker, own: OwnTopics, targets: Iterable[str]) -> list[str]:
+    """Topics that exist: one that a pattern names may come later."""
+    patterns, others = list(targets), set(broker.topics()) - set(own.all)
+    return sorted(name for name in others if any(fnmatchcase(name, one) for one in patterns))
+
+
+def _positions(taken: Snapshot) -> list[Position]:
+    return [
+        Position(
+            one.partition,
+            one.start,
+            one.next_offset,
+            one.committed.watermark_ms,
+            one.committed.cursor,
+            one.end,
+        )
+        for one in taken.ingress
+    ]

@@ -1,0 +1,70 @@
+"""What a continuous audit has counted since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as f
+
+from spark_jobs.open_cases import PENDING
+
+BUCKETS_MS: Final = (10, 50, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """verdicts, violations: records by verdict, each counted once, when it was given; a violation
+    found of a record that had its verdict already counts beside that. late_by: deliveries that were
+    at most so many ms late (BUCKETS_MS, as text). pending: what waits now."""
+
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    violations: Mapping[str, int] = field(default_factory=dict)
+    late_by: Mapping[str, int] = field(default_factory=dict)
+    deliveries: int = 0
+    late_sum_ms: int = 0
+    pending: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return asdict(self)
+
+
+def with_batch(before: Totals, given: DataFrame) -> Totals:
+    """The totals after a batch with these VERDICTS."""
+    late = f.when(f.col("verdict") == "delivered", f.greatest("lateness_ms", f.lit(0)))
+    rows = given.groupBy("verdict", "is_violation").agg(
+        f.count("*").alias("records"),
+        f.coalesce(f.sum(late), f.lit(0)).alias("late_sum_ms"),
+        *[f.count_if(late <= bucket_ms).alias(f"within_{bucket_ms}") for bucket_ms in BUCKETS_MS],
+    )
+    return _added(before, rows.collect())
+
+
+def _added(before: Totals, rows: Iterable[Row]) -> Totals:
+    rows = list(rows)
+    closed = [row for row in rows if row.verdict != PENDING]
+    delivered = [row for row in closed if row.verdict == "delivered"]
+    return Totals(
+        _plus(before.verdicts, {row.verdict: row.records for row in closed}),
+        _plus(before.violations, {row.verdict: row.records for row in closed if row.is_violation}),
+        _plus(before.late_by, {str(one): _within(delivered, one) for one in BUCKETS_MS}),
+        before.deliveries + sum(row.records for row in delivered),
+        before.late_sum_ms + sum(row.late_sum_ms for row in delivered),
+        sum(row.records for row in rows if row.verdict == PENDING),
+    )
+
+
+def _within(delivered: Iterable[Row], bucket_ms: int) -> int:
+    return sum(int(row[f"within_{bucket_ms}"]) for row in delivered)
+
+
+def _plus(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+    return {name: before.get(name, 0) + added.get(name, 0) for name in {**before, **added}}
+
+
+def event_ms() -> Column:
+    """When what a verdict is about was to happen: its due, else when it was written."""
+    return f.coalesce(f.col("due_ms"), f.col("timestamp_ms"))

@@ -1,0 +1,148 @@
+"""The audit that goes on: verdicts as records end, by Structured Streaming (docs/audit.md).
+
+`kafka-delay-proxy audit --follow`, `python -m spark_jobs.continuous_audit`, or `spark-submit` with
+this file. Runs until it is stopped. Exit code 0: no violation; 2: violations; 1: it had to end.
+"""
+
+from __future__ import annotations
+
+import signal
+from threading import Event
+from typing import Final
+
+import typer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_jobs import arguments
+from spark_jobs.arguments import readable_errors
+from spark_jobs.audit_delivery import VIOLATED, Order
+from spark_jobs.broker import Broker
+from spark_jobs.continuous.arrivals import arrivals, subscription
+from spark_jobs.continuous.batches import Batches, Telling
+from spark_jobs.continuous.gauges import Gauges
+from spark_jobs.continuous.state import Tally, check_state_folder
+from spark_jobs.continuous.telling import make_topic
+from spark_jobs.errors import AuditError
+from spark_jobs.failures import explained
+from spark_jobs.kafka_settings import kafka_settings
+from spark_jobs.positions import OwnTopics
+from spark_jobs.session import spark_session
+
+CHECKPOINT: Final = "checkpoint"
+LOOK_EVERY_S: Final = 1
+
+
+class ContinuousAudit:
+    """A streaming query that audits, in a session that is there. Its state is `order.output`."""
+
+    def __init__(
+        self, spark: SparkSession, order: Order, telling: Telling, every_s: int, gauges: Gauges
+    ) -> None:
+        self._spark, self._order, self._every_s = spark, order, every_s
+        self._telling, self._gauges = telling, gauges
+        self._failed: AuditError | None = None
+        self._query: StreamingQuery | None = None
+        self.tally: Tally | None = None
+
+    def start(self) -> None:
+        """Begin, or go on where the last one ended. Raises the errors of `spark_jobs.errors`."""
+        order, topic = self._order, self._telling.audit_topic
+        if topic:
+            make_topic(order.kafka, topic)
+        batches = Batches(self._spark, order, self._telling, self._show)
+        batches.begin()
+        subscribed = subscription(order.own, order.targets, topic)
+        stream = arrivals(self._spark, order.kafka, subscribed).writeStream
+        self._query = (
+            stream.foreachBatch(lambda arrived, number: self._do(batches, arrived, number))
+            .option("checkpointLocation", f"file://{order.output.absolute() / CHECKPOINT}")
+            .trigger(processingTime=f"{self._every_s} seconds")
+            .start()
+        )
+
+    def wait(self, timeout_s: int) -> bool:
+        """Whether it has ended within so many seconds. Raises what ended it."""
+        assert self._query is not None, "it has not been started"
+        with explained():
+            try:
+                return bool(self._query.awaitTermination(timeout_s))
+            except Exception:
+                if self._failed is not None:
+                    raise self._failed from None
+                raise
+
+    def stop(self) -> None:
+        """End it, in the midst of a batch if there is one: that will be done again."""
+        if self._query is not None:
+            self._query.stop()
+
+    def _do(self, batches: Batches, arrived: DataFrame, number: int) -> None:
+        try:
+            with explained():
+                batches.do(arrived, number)
+        except AuditError as error:
+            self._failed = error
+            raise
+
+    def _show(self, number: int, tally: Tally) -> None:
+        self.tally = tally
+        self._gauges.show(tally)
+        judged, broken = sum(tally.totals.verdicts.values()), sum(tally.totals.violations.values())
+        waiting = tally.totals.pending
+        print(
+            f"batch {number}: {judged:,} judged, {waiting:,} pending, {broken:,} violations",
+            flush=True,
+        )
+
+
+def main(
+    output: arguments.Output,
+    bootstrap: arguments.Bootstrap = "localhost:9092",
+    kafka: arguments.Kafka = None,
+    group: arguments.Group = "delay-proxy",
+    ingress: arguments.Ingress = "timer.ingress",
+    dead_letters: arguments.DeadLetters = "timer.dead-letters",
+    outcomes: arguments.Outcomes = "timer.outcomes",
+    settings_topic: arguments.SettingsTopic = "timer.settings",
+    target: arguments.Targets = None,
+    audit_topic: arguments.AuditTopic = "timer.audit",
+    every: arguments.Every = 60,
+    window: arguments.WindowLength = 60,
+    keep: arguments.KeepHours = 24,
+    metrics_host: arguments.MetricsHost = "127.0.0.1",
+    metrics_port: arguments.MetricsPort = 9465,
+    master: arguments.Master = "local[*]",
+    driver_memory: arguments.DriverMemory = "4g",
+) -> None:
+    """Audit as records end, until stopped. Begins again where it was stopped."""
+    own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
+    telling = Telling(audit_topic or None, window * 1000, keep * 3_600_000)
+    with readable_errors():
+        settings = kafka_settings(bootstrap, kafka or ())
+        order = Order(settings, group, own, target or ("*",), output)
+        check_state_folder(output)
+        Broker(settings).topics()
+        gauges = Gauges()
+        if metrics_port:
+            gauges.serve(metrics_host, metrics_port)
+        spark = spark_session("continuous audit", master, driver_memory)
+        audit = ContinuousAudit(spark, order, telling, every, gauges)
+        audit.start()
+        _run_until_stopped(audit)
+    tally = audit.tally
+    raise typer.Exit(VIOLATED if tally and tally.totals.violations else 0)
+
+
+def _run_until_stopped(audit: ContinuousAudit) -> None:
+    stopping = Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, lambda *_: stopping.set())
+    while not audit.wait(LOOK_EVERY_S):
+        if stopping.is_set():
+            audit.stop()
+            return
+
+
+if __name__ == "__main__":
+    arguments.run(main)

@@ -1,0 +1,179 @@
+"""Audits that go on from one another find what one audit of everything finds, and read each record
+once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.audit_delivery import Order, audit
+from spark_jobs.earlier import OPEN
+from spark_jobs.errors import NotOurs, ResultsRefused
+from spark_jobs.inputs import Window
+from spark_jobs.kafka_settings import kafka_settings
+from spark_jobs.positions import OwnTopics
+from spark_jobs.results import Summary, read_verdicts
+from tests.support.committed_reader import CommittedReader
+from tests.support.installation import Installation
+from tests.support.proxy_process import ProxyProcess
+from tests.support.records import Outgoing
+from tests.support.topic_copies import append
+
+pytestmark = pytest.mark.integration
+
+ENDED_WITHIN_S = 60
+WAITING = ("waiting-0", "waiting-1", "waiting-2", "undecided")
+FAR = ("timer-delay", b"1h")
+Header = tuple[str, bytes]
+
+
+class Trail(NamedTuple):
+    """A proxy at work, and the folder where one audit after the other leaves its results."""
+
+    made: Installation
+    proxy: ProxyProcess
+    orders: str
+    folder: Path
+
+    def send(self, *records: tuple[str, tuple[Header, ...]]) -> None:
+        """Write records whose value is their name, all into one partition."""
+        to = ("timer-topic", self.orders.encode())
+        self.made.send(
+            [Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records],
+        )
+        self.made.await_ingested()
+
+    def audited(self, spark: SparkSession, name: str, after: str | None = None) -> Summary:
+        """The audit of this name, gone on from the one called `after`."""
+        made = self.made
+        own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
+        kafka = kafka_settings(made.bootstrap)
+        earlier = self.folder / after if after else None
+        order = Order(kafka, f"{made.name}.proxy", own, (), self.folder / name, earlier)
+        return audit(spark, order, Window())
+
+    def verdicts(self, spark: SparkSession, *names: str) -> dict[int, str]:
+        """By offset, what these audits found; the last word counts."""
+        found: dict[int, str] = {}
+        for name in names:
+            rows = read_verdicts(spark, self.folder / name).collect()
+            found |= {row.offset: row.verdict for row in rows}
+        return found
+
+
+@pytest.fixture(scope="module")
+def trail(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trail]:
+    made = Installation(kafka, tmp_path_factory.mktemp("continued"), partitions=1)
+    try:
+        orders = made.target("orders", 2)
+        proxy = made.proxy()
+        proxy.start()
+        trail = Trail(made, proxy, orders, tmp_path_factory.mktemp("audits"))
+        trail.send(("first of all", ()))
+        yield trail
+    finally:
+        made.close()
+
+
+def half(what: bytes, ident: bytes) -> tuple[Header, ...]:
+    return ("timer-transaction", what), ("timer-id", ident)
+
+
+def beginnings() -> list[tuple[str, tuple[Header, ...]]]:
+    """Records whose ends other records bring, or time, and some that end at once."""
+    return [
+        *[(f"plain-{n}", (("timer-delay", b"%dms" % (n * 10)),)) for n in range(8)],
+        *[(f"waiting-{n}", (FAR,)) for n in range(3)],
+        ("soon", (("timer-delay", b"9s"),)),
+        *[(f"cancelled-{n}", (FAR, ("timer-id", b"c%d" % n))) for n in range(3)],
+        ("replaced", (FAR, ("timer-id", b"r"))),
+        ("half", half(b"prepare", b"h")),
+        ("half and later", (("timer-delay", b"11s"), *half(b"prepare", b"l"))),
+        ("commit early", half(b"commit", b"l")),
+        ("undone", half(b"prepare", b"u")),
+        ("undecided", half(b"prepare", b"z")),
+        ("twice", (("timer-id", b"t"),)),
+        ("unreadable", (("timer-delay", b"soon"),)),
+        ("to nowhere", (("timer-topic", b"nowhere-at-all"),)),
+    ]
+
+
+def decisions() -> list[tuple[str, tuple[Header, ...]]]:
+    return [
+        *[(f"cancel-{n}", (("timer-cancel", b"c%d" % n),)) for n in range(3)],
+        ("cancelled again", (("timer-cancel", b"c0"),)),
+        ("newer", (("timer-id", b"r"),)),
+        ("commit", half(b"commit", b"h")),
+        ("commit again", half(b"commit", b"h")),
+        ("rollback", half(b"rollback", b"u")),
+        ("cancel too late", (("timer-cancel", b"t"),)),
+        ("goes to nowhere, too", (("timer-topic", b"nowhere-at-all"),)),
+    ]
+
+
+def test_audits_one_after_the_other_find_what_one_finds_and_read_on_where_the_last_one_ended(
+    spark: SparkSession, trail: Trail
+) -> None:
+    trail.send(*beginnings())
+    first = trail.audited(spark, "first")
+    trail.send(*decisions())
+    second = trail.audited(spark, "second", after="first")
+    trail.made.await_ends(1 + len(beginnings()) + len(decisions()) - len(WAITING), ENDED_WITHIN_S)
+    assert trail.proxy.stop() == 0
+    third = trail.audited(spark, "third", after="second")
+    whole = trail.audited(spark, "whole")
+
+    assert [one.violations for one in (first, second, third, whole)] == [0, 0, 0, 0]
+    assert starts(second) == nexts(first)
+    assert starts(third) == nexts(second)
+    found = trail.verdicts(spark, "first", "second", "third")
+    assert found == trail.verdicts(spark, "whole")
+    closed = sum(n for one in (first, second) for v, n in one.verdicts.items() if v != "pending")
+    assert closed + sum(third.verdicts.values()) == len(found)
+
+
+def starts(summary: Summary) -> list[int]:
+    return [one.start for one in summary.audited.ranges]
+
+
+def nexts(summary: Summary) -> list[int]:
+    return [one.next_offset for one in summary.audited.ranges]
+
+
+def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
+    spark: SparkSession, trail: Trail
+) -> None:
+    trail.audited(spark, "before")
+    with CommittedReader(trail.made.bootstrap) as reader:
+        arrived = list(reader.read([trail.orders]))
+    twice = next(one.record for one in arrived if one.record.value == b"plain-3")
+    append(trail.made.bootstrap, trail.orders, [twice])
+    summary = trail.audited(spark, "after", after="before")
+    assert summary.violations_by == {"duplicated": 1}
+    rows = read_verdicts(spark, trail.folder / "after").where("is_violation").collect()
+    assert [row.offset for row in rows] == [4]
+    assert "an earlier audit" in rows[0].detail
+
+
+def test_audit_of_something_else_or_of_a_part_cannot_be_continued(
+    spark: SparkSession, trail: Trail, tmp_path: Path
+) -> None:
+    trail.audited(spark, "its own")
+    with pytest.raises(ResultsRefused, match="does not hold"):
+        trail.audited(spark, "next", after="never made")
+    positions = trail.folder / "its own" / OPEN / "positions.json"
+    said = positions.read_text()
+    positions.write_text(said.replace(".proxy", ".others"))
+    with pytest.raises(NotOurs, match="was of the group"):
+        trail.audited(spark, "next", after="its own")
+    positions.write_text("{")
+    with pytest.raises(ResultsRefused, match="cannot be read"):
+        trail.audited(spark, "next", after="its own")
+    positions.unlink()
+    with pytest.raises(ResultsRefused, match="--since or --until limited it"):
+        trail.audited(spark, "next", after="its own")
+    assert not (trail.folder / "next").exists()

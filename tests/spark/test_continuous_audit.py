@@ -1,0 +1,172 @@
+"""The audit that goes on counts each record once, whatever stops it, and sees what is broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from pyspark.sql import SparkSession
+
+from spark_jobs.audit_delivery import Order, audit
+from spark_jobs.continuous.batches import Telling
+from spark_jobs.continuous.gauges import Gauges
+from spark_jobs.continuous.state import States
+from spark_jobs.continuous_audit import CHECKPOINT, ContinuousAudit
+from spark_jobs.inputs import Window
+from spark_jobs.kafka_settings import kafka_settings
+from spark_jobs.positions import OwnTopics
+from tests.support.committed_reader import CommittedReader
+from tests.support.installation import Installation
+from tests.support.proxy_process import ProxyProcess
+from tests.support.records import Outgoing
+from tests.support.topic_copies import append
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+SEEN_WITHIN_S = 180
+FAR = ("timer-delay", b"1h")
+Header = tuple[str, bytes]
+
+
+class Scene(NamedTuple):
+    """A proxy at work and an audit that goes on, its state in a folder."""
+
+    made: Installation
+    proxy: ProxyProcess
+    orders: str
+    folder: Path
+
+    @property
+    def topic(self) -> str:
+        return f"{self.made.name}.audit"
+
+    def send(self, records: list[tuple[str, tuple[Header, ...]]]) -> None:
+        """Write records whose value is their name, all into one partition."""
+        to = ("timer-topic", self.orders.encode())
+        self.made.send([Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records])
+
+    def order(self, output: Path) -> Order:
+        made = self.made
+        own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
+        targets = (f"{made.name}.*",)
+        return Order(kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, output)
+
+    def audit(self, spark: SparkSession, gauges: Gauges | None = None) -> ContinuousAudit:
+        telling = Telling(self.topic)
+        going = ContinuousAudit(spark, self.order(self.folder), telling, 1, gauges or Gauges())
+        going.start()
+        return going
+
+
+@pytest.fixture(scope="module")
+def scene(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    made = Installation(kafka, tmp_path_factory.mktemp("continuous"), partitions=1)
+    try:
+        proxy = made.proxy()
+        proxy.start()
+        orders = made.target("orders", 2)
+        yield Scene(made, proxy, orders, tmp_path_factory.mktemp("audit") / "going on")
+    finally:
+        made.close()
+
+
+def await_judged(audit: ContinuousAudit, closed: int, pending: int, broken: int = 0) -> None:
+    def is_there() -> bool:
+        assert not audit.wait(1)
+        totals = audit.tally.totals if audit.tally else None
+        return totals is not None and (
+            sum(totals.verdicts.values()),
+            totals.pending,
+            sum(totals.violations.values()),
+        ) == (closed, pending, broken)
+
+    wait_for(is_there, SEEN_WITHIN_S, f"{closed} judged, {pending} pending: {audit.tally}")
+
+
+def test_records_are_counted_once_as_they_end_across_restarts_and_batches_done_again(
+    spark: SparkSession, scene: Scene, tmp_path: Path
+) -> None:
+    half = ("timer-transaction", b"prepare"), ("timer-id", b"h")
+    plain = [(f"plain-{n}", (("timer-delay", b"%dms" % n),)) for n in range(20)]
+    waiting = [("waiting", (FAR,)), ("taken back", (FAR, ("timer-id", b"c"))), ("half", half)]
+    scene.send([*plain, *waiting])
+    scene.made.await_ingested()
+    first = scene.audit(spark)
+    try:
+        await_judged(first, len(plain), len(waiting))
+    finally:
+        first.stop()
+    forget_the_last_commit(scene.folder)
+    scene.send(
+        [
+            ("cancel", (("timer-cancel", b"c"),)),
+            ("commit", (("timer-transaction", b"commit"), ("timer-id", b"h"))),
+        ]
+    )
+    second = scene.audit(spark)
+    try:
+        await_judged(second, len(plain) + 4, 1)
+    finally:
+        second.stop()
+    assert second.tally is not None
+    whole = audit(spark, scene.order(tmp_path / "whole"), Window())
+    counted = dict(second.tally.totals.verdicts)
+    assert counted == {name: n for name, n in whole.verdicts.items() if n and name != "pending"}
+    assert sums_of_windows(spark, scene.folder) == counted
+    assert told(scene)["totals"]["verdicts"] == counted
+
+
+def test_second_delivery_of_a_closed_record_is_counted_written_and_shown(
+    spark: SparkSession, scene: Scene
+) -> None:
+    gauges = Gauges()
+    going = scene.audit(spark, gauges)
+    try:
+        await_judged(going, 24, 1)
+        with CommittedReader(scene.made.bootstrap) as reader:
+            arrived = [one.record for one in reader.read([scene.orders])]
+        append(scene.made.bootstrap, scene.orders, arrived[:1])
+        await_judged(going, 25, 1, broken=1)
+    finally:
+        going.stop()
+    found = spark.read.parquet(f"file://{scene.folder / 'violations'}").collect()
+    assert [row.verdict for row in found] == ["duplicated"]
+    assert "kafka-console-consumer.sh" in found[0].look
+    shown = metrics(gauges)
+    assert 'delay_proxy_audit_violations_total{verdict="duplicated"} 1.0' in shown
+    assert 'delay_proxy_audit_verdicts_total{verdict="delivered"} 21.0' in shown
+    assert "delay_proxy_audit_lateness_seconds_count 21.0" in shown
+    assert "delay_proxy_audit_pending 1.0" in shown
+
+
+def forget_the_last_commit(folder: Path) -> None:
+    """As if the process had been killed when the batch was done and Spark did not know it yet."""
+    commits = folder / CHECKPOINT / "commits"
+    newest = max((one for one in commits.glob("[0-9]*")), key=lambda one: int(one.name))
+    newest.unlink()
+    (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def sums_of_windows(spark: SparkSession, folder: Path) -> dict[str, int]:
+    newest = States(spark, folder).newest()
+    assert newest is not None
+    rows = States(spark, folder).read(newest).windows.groupBy("verdict").sum("records").collect()
+    return {row.verdict: row[1] for row in rows}
+
+
+def told(scene: Scene) -> dict[str, dict[str, dict[str, int]]]:
+    """The latest message of each key."""
+    with CommittedReader(scene.made.bootstrap) as reader:
+        messages = [one.record for one in reader.read([scene.topic])]
+    return {(one.key or b"").decode(): json.loads(one.value or b"{}") for one in messages}
+
+
+def metrics(gauges: Gauges) -> str:
+    registry = CollectorRegistry()
+    registry.register(gauges)
+    return generate_latest(registry).decode()
