@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,9 @@ from proxy.settings import Settings
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 """How the connection reaches the audit: not by arguments, which all on the machine can see."""
 SERVERS: Final = "bootstrap.servers"
+ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
+Options = dict[str, object]
+"""By name; None, False and empty lists are left out, True has no value."""
 
 
 class SparkMissing(ProxyError):
@@ -38,38 +40,69 @@ def audit(
     at: Annotated[int | None, typer.Option(metavar="EPOCH_MS", help="Judge as of then.")] = None,
     since: Annotated[str | None, typer.Option(help="Only records written from here on.")] = None,
     until: Annotated[str | None, typer.Option(help="Only records written before.")] = None,
+    continue_from: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Read on where this audit ended.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Audit as records end, until stopped.")
+    ] = False,
+    every: Annotated[
+        int | None, typer.Option(min=1, metavar="SECONDS", help="With --follow: how often.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="With --follow: where /metrics is; 0 for none.")
+    ] = None,
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's Java process.")] = "4g",
     as_json: AsJson = False,
 ) -> None:
     """Prove from the topics alone what became of every record (docs/audit.md); 2: violations."""
+    once: Options = {"at": at, "since": since, "until": until, "continue-from": continue_from}
+    following: Options = {"every": every, "metrics-port": metrics_port}
+    once["json"] = as_json
+    _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
     if find_spec("pyspark") is None:
         raise SparkMissing(
             "The audit needs Spark, which is not installed.",
             "Install it: pip install 'kafka-delay-proxy[spark]'.",
         )
     settings = settings_for(config, bootstrap)
-    optional = {"--at": at, "--since": since, "--until": until}
-    given = [
-        *(f"--target={name}" for name in target or ()),
-        *(f"{name}={value}" for name, value in optional.items() if value is not None),
-        *(["--json"] if as_json else []),
-    ]
-    where = [f"--output={output}", f"--master={master}", f"--driver-memory={driver_memory}"]
-    command = [sys.executable, "-m", "spark_jobs.audit_delivery", *where, *_names(settings), *given]
-    raise typer.Exit(subprocess.run(command, env=_environment(settings), check=False).returncode)
+    where = {"output": output, "master": master, "driver-memory": driver_memory, "target": target}
+    module, own = (FOLLOWING, following) if follow else (ONCE, once)
+    said = arguments({**where, **_names(settings), **own})
+    program = [sys.executable, "-m", module, *said]
+    os.execve(sys.executable, program, _environment(settings))  # noqa: S606
 
 
-def _names(settings: Settings) -> list[str]:
+def arguments(options: Options) -> list[str]:
+    """As a command line has them."""
+    said = []
+    for name, value in options.items():
+        if value is True:
+            said.append(f"--{name}")
+        elif value is not None and value is not False:
+            values = value if isinstance(value, list) else [value]
+            said += [f"--{name}={one}" for one in values]
+    return said
+
+
+def _check_fit(options: Options, how: str) -> None:
+    """That none of these is given."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise typer.BadParameter(f"--{name} {how} --follow")
+
+
+def _names(settings: Settings) -> Options:
     topics = settings.topics
-    return [
-        f"--bootstrap={settings.bootstrap_servers}",
-        f"--group={settings.group_id}",
-        f"--ingress={topics.ingress}",
-        f"--dead-letters={topics.dead_letters}",
-        f"--outcomes={topics.outcomes}",
-        f"--settings-topic={topics.settings}",
-    ]
+    return {
+        "bootstrap": settings.bootstrap_servers,
+        "group": settings.group_id,
+        "ingress": topics.ingress,
+        "dead-letters": topics.dead_letters,
+        "outcomes": topics.outcomes,
+        "settings-topic": topics.settings,
+    }
 
 
 def _environment(settings: Settings) -> dict[str, str]:

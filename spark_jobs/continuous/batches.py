@@ -12,6 +12,7 @@ Whatever stops it between two of these, the batch is done again and gives the sa
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -145,7 +146,8 @@ class Batches:
         """A transaction that stays open keeps the old one: then nothing more is judged by it."""
         try:
             return self._horizon(tally.horizon)
-        except StillOpen:
+        except StillOpen as error:
+            print(f"Nothing later is judged meanwhile: {error}", file=sys.stderr, flush=True)
             return tally.horizon
 
     def _horizon(self, before: Horizon | None) -> Horizon:
