@@ -92,10 +92,10 @@ def _rules(seen: Circumstances) -> list[Rule]:
     """The first that holds is the verdict."""
     unsettled = Rule("pending", ~f.col("must_have_ended"), f.lit(None))
     settled = [unsettled] if seen.settled_only else []
-    return [*_strangers(), *settled, *_how_often(), *_without_end(seen), *_ended(seen)]
+    return [*_strangers(seen), *settled, *_how_often(), *_without_end(seen), *_ended(seen)]
 
 
-def _strangers() -> list[Rule]:
+def _strangers(seen: Circumstances) -> list[Rule]:
     """Of what the ingress does not have, and of what goes on from nothing."""
     is_absent = asked().isNull()
     was_deleted = f.col("offset") < f.col("read_from")
@@ -103,6 +103,8 @@ def _strangers() -> list[Rule]:
     claims = asked("hop_from").isNotNull() & (asked("kind") == "record") & is_settled
     came_from = f.coalesce(f.col("came_from"), f.lit("nothing"))
     is_known = asked("hop_from") >= f.col("read_from")
+    outcomes_gone_ms = f.lit(seen.gone_before_ms.get(seen.outcomes)).cast("bigint")
+    may_be_gone = f.col("came_from").isNull() & (outcomes_gone_ms >= asked("timestamp_ms"))
     return [
         Rule("unverifiable", is_absent & was_deleted, f.lit("the ingress has deleted the record")),
         Rule(
@@ -117,6 +119,11 @@ def _strangers() -> list[Rule]:
         ),
         Rule("orphaned", is_absent, f.lit("the ingress never held a committed record there")),
         Rule("pending", ~is_settled, f.lit("the proxy has not read it")),
+        Rule(
+            "unverifiable",
+            claims & is_known & may_be_gone,
+            text("the outcome of offset {}, from which it goes on, was deleted", asked("hop_from")),
+        ),
         Rule(
             "contradicted",
             claims & is_known & ~came_from.isin(*GOES_ON),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,16 +68,18 @@ class Topics:
         partition = None if offset is None else 0
         self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
 
-    def verdicts(self, spark: SparkSession) -> dict[int | None, tuple[str, str]]:
+    def verdicts(
+        self, spark: SparkSession, seen: Circumstances
+    ) -> dict[int | None, tuple[str, str]]:
         standing = (0, 5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
         standings = frame(spark, [dict(zip(STANDINGS, standing, strict=True))], STANDINGS)
         asked, ends = frame(spark, self.asked, REQUESTS), frame(spark, self.ends, ENDS)
-        rows = judged(facts(asked, all_of(ends)), standings, SEEN).verdicts.collect()
+        rows = judged(facts(asked, all_of(ends)), standings, seen).verdicts.collect()
         assert len({row.offset for row in rows}) == len(rows)
         return {row.offset: (row.verdict, row.detail or "") for row in rows}
 
-    def check(self, spark: SparkSession) -> None:
-        found = self.verdicts(spark)
+    def check(self, spark: SparkSession, seen: Circumstances = SEEN) -> None:
+        found = self.verdicts(spark, seen)
         wrong = {
             offset: (found.get(offset), expected)
             for offset, expected in self.expected.items()
@@ -268,3 +271,27 @@ def test_records_that_went_on_are_followed_to_their_end(
     t.outcome(t.record("applied", kind="cancel", ident=b"y"), "applied")
     t.delivered(successor("contradicted", unmet, due_ms=90_000, ident=b"y"), stamps=longer)
     t.check(spark)
+
+
+def test_deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(
+    spark: SparkSession, topics: Topics
+) -> None:
+    t = topics
+    later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
+    gone = t.record("unverifiable", "no longer hold", **later, fires_ms=44_000)
+    t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
+    lost = t.record("missing", **later, fires_ms=50_000)
+    t.record("contradicted", "ended as nothing", **later, hop_from=lost, timestamp_ms=50_500)
+    t.check(spark, replace(SEEN, gone_before_ms={"outcomes": 45_000}))
+
+
+def test_what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(
+    spark: SparkSession, topics: Topics
+) -> None:
+    t = topics
+    t.delivered(t.record("delivered"))
+    t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
+    t.outcome(t.record("pending", ident=b"a", due_ms=150_000), "cancelled")
+    t.outcome(t.record("pending", due_ms=150_000, fires_ms=T_MS + 1), "rolled")
+    t.record("missing")
+    t.check(spark, replace(SEEN, settled_only=True))
