@@ -94,10 +94,10 @@ class Reader:
             self._broker, stands, names, since_ms=window.since_ms, until_ms=window.until_ms
         )
         taken = replace(taken, ends=tuple(unread_ends(taken.ends, before.ends)))
-        late = self._asked(stands, _beyond(first, taken.ingress_ranges))
+        late = _beyond(first, taken.ingress_ranges)
         ends = self._ends(taken, stands)
         return Inputs(
-            early.unionByName(late),
+            early.unionByName(self._asked(stands, late)) if any(map(_holds, late)) else early,
             all_of(ends, earlier.ends) if earlier else ends,
             stands_of(taken, before),
             unverifiable(taken, before),
@@ -155,6 +155,10 @@ def _now_ms() -> int:
 def _asked_targets(asked: DataFrame) -> set[str]:
     named = asked.filter(f.col("target").isNotNull()).select("target").distinct()
     return {row.target for row in named.limit(MOST_TARGETS).collect()}
+
+
+def _holds(one: Range) -> bool:
+    return one.start < one.end
 
 
 def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -42,12 +43,27 @@ def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> Judge
     What lies outside the audited ranges tells of the others and gets no verdict itself. Keeps on
     disk what is read more than once, until the session's cache is cleared.
     """
-    positions = f.broadcast(standings)
-    looked_at = _looked_at(facts, positions, seen).persist(StorageLevel.DISK_ONLY)
+    positions, ruling = f.broadcast(standings), _ruling(seen)
+    looked_at = _looked_at(facts, positions, ruling).persist(StorageLevel.DISK_ONLY)
     special = looked_at.filter("is_special").select("case.*").select(*facts.columns)
-    ruled = _special_cases(special, positions, seen).persist(StorageLevel.DISK_ONLY)
+    ruled = _special_cases(special, positions, ruling).persist(StorageLevel.DISK_ONLY)
     plain = looked_at.filter(~f.col("is_special"))
     return Judgement(_given(plain).unionByName(_given(ruled)), _opened(plain, ruled))
+
+
+class _Ruling(NamedTuple):
+    """Expressions over a case. found: verdict and detail. given: VERDICTS, if any are given."""
+
+    must_have_ended: Column
+    found: Column
+    given: Column
+
+
+def _ruling(seen: Circumstances) -> _Ruling:
+    """Made once for all cases: that takes seconds, most of a small audit's time."""
+    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in _rules(seen)])
+    given = f.when(gets_verdict(), f.struct(*_verdict()))
+    return _Ruling(must_have_ended(seen), found, given)
 
 
 def _given(cases: DataFrame) -> DataFrame:
@@ -59,7 +75,7 @@ def _opened(*cases: DataFrame) -> DataFrame:
     return reduce(DataFrame.unionByName, found)
 
 
-def _looked_at(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
+def _looked_at(facts: DataFrame, standings: DataFrame, ruling: _Ruling) -> DataFrame:
     """`is_special`: it has to do with other records. All others are judged as they are read:
     `given` is their VERDICTS. `case`: what is needed again, OPEN_CASES."""
     has_more = (
@@ -67,23 +83,26 @@ def _looked_at(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> D
     )
     is_special = f.coalesce(has_more, f.lit(False))
     cases = without_hops(without_chapters(facts.join(standings, "partition", "left")))
-    ruled = _ruled(cases.withColumn("is_special", is_special), seen, ~f.col("is_special"))
+    known = cases.withColumn("is_special", is_special)
+    is_plain = ~f.col("is_special")
+    ruled = _ruled(known, ruling.must_have_ended, f.when(is_plain, ruling.found))
     stays = f.col("is_special") | is_left_open() | has_early_ends()
     return ruled.select(
         "is_special",
-        f.when(~f.col("is_special") & gets_verdict(), f.struct(*_verdict())).alias("given"),
+        f.when(is_plain, ruling.given).alias("given"),
         f.when(stays, open_case(is_left_open())).alias("case"),
     )
 
 
-def _special_cases(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> DataFrame:
+def _special_cases(facts: DataFrame, standings: DataFrame, ruling: _Ruling) -> DataFrame:
     """`given` and `case` as above, by what the log says of ids and hops, too."""
     special = with_chapters(facts)
     on_the_way = with_hops(special.filter(is_on_the_way()))
     cases = without_hops(special.filter(~is_on_the_way())).unionByName(on_the_way)
-    ruled = with_oldest_needed(_ruled(cases.join(standings, "partition", "left"), seen))
+    placed = cases.join(standings, "partition", "left")
+    ruled = with_oldest_needed(_ruled(placed, ruling.must_have_ended, ruling.found))
     return ruled.select(
-        f.when(gets_verdict(), f.struct(*_verdict())).alias("given"),
+        ruling.given.alias("given"),
         f.when(is_needed() | has_early_ends(), open_case(is_needed())).alias("case"),
     )
 
@@ -183,11 +202,9 @@ def _ended(seen: Circumstances) -> list[Rule]:
     return [*delivered_rules(seen), *outcome_rules(seen)]
 
 
-def _ruled(cases: DataFrame, seen: Circumstances, where: Column | None = None) -> DataFrame:
+def _ruled(cases: DataFrame, must_have_ended: Column, found: Column) -> DataFrame:
     """With `found`: what the first rule that holds says; null where they are not asked."""
-    ruled = cases.withColumn("must_have_ended", must_have_ended(seen))
-    found = f.coalesce(*[f.when(rule.holds, rule.found()) for rule in _rules(seen)])
-    return ruled.withColumn("found", found if where is None else f.when(where, found))
+    return cases.withColumn("must_have_ended", must_have_ended).withColumn("found", found)
 
 
 def _verdict() -> list[Column]:
