@@ -23,7 +23,7 @@ from spark_jobs.continuous.batches import Batches, Telling
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import Tally, check_state_folder
 from spark_jobs.continuous.telling import make_topic
-from spark_jobs.errors import AuditError
+from spark_jobs.errors import AuditError, SparkUnusable
 from spark_jobs.failures import explained
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
@@ -51,7 +51,7 @@ class ContinuousAudit:
         if topic:
             make_topic(order.kafka, topic)
         batches = Batches(self._spark, order, self._telling, self._show)
-        batches.begin()
+        self._gauges.show(batches.begin())
         subscribed = subscription(order.own, order.targets, topic)
         stream = arrivals(self._spark, order.kafka, subscribed).writeStream
         self._query = (
@@ -135,13 +135,18 @@ def main(
 
 
 def _run_until_stopped(audit: ContinuousAudit) -> None:
+    """A signal to the whole group ends Spark's Java process, too: then there is nothing to stop."""
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda *_: stopping.set())
-    while not audit.wait(LOOK_EVERY_S):
-        if stopping.is_set():
-            audit.stop()
-            return
+    try:
+        while not stopping.is_set():
+            if audit.wait(LOOK_EVERY_S):
+                return
+        audit.stop()
+    except SparkUnusable:
+        if not stopping.is_set():
+            raise
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.earlier import Span
 from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
-from spark_jobs.errors import StillOpen
+from spark_jobs.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.facts import facts
 from spark_jobs.inputs import requests_in
 from spark_jobs.judgement import Judgement, judged
@@ -70,11 +70,23 @@ class Batches:
         self._spark, self._order, self._telling, self._say = spark, order, telling, say
         self._broker, self._states = Broker(order.kafka), States(spark, order.output)
 
-    def begin(self) -> None:
-        """Take the first horizon, unless the audit has begun before."""
-        if self._states.newest() is None:
-            horizon = self._horizon(None)
-            self._states.begin(Tally(self._audited(), horizon, {}, Totals()))
+    def begin(self) -> Tally:
+        """Take the first horizon, or see where the audit stands that has begun before.
+
+        Raises the errors of `spark_jobs.errors`.
+        """
+        newest, audited = self._states.newest(), self._audited()
+        if newest is None:
+            tally = Tally(audited, self._horizon(None), {}, Totals())
+            self._states.begin(tally)
+            return tally
+        tally = self._states.tally(newest)
+        if tally.audited != audited:
+            raise ResultsRefused(
+                f"{self._order.output} holds an audit of {tally.audited}, not of {audited}.",
+                "Name another --output.",
+            )
+        return tally
 
     def do(self, arrived: DataFrame, number: int) -> None:
         """Judge the batch with this number: a frame of RECORDS, of ticks where the topic is null.
@@ -145,10 +157,16 @@ class Batches:
     def _next_horizon(self, tally: Tally) -> Horizon:
         """A transaction that stays open keeps the old one: then nothing more is judged by it."""
         try:
-            return self._horizon(tally.horizon)
+            horizon = self._horizon(tally.horizon)
         except StillOpen as error:
             print(f"Nothing later is judged meanwhile: {error}", file=sys.stderr, flush=True)
             return tally.horizon
+        if horizon.topic_id != tally.horizon.topic_id:
+            raise NotOurs(
+                f"The topic {self._order.own.ingress} was deleted and created anew.",
+                "Begin anew in another --output.",
+            )
+        return horizon
 
     def _horizon(self, before: Horizon | None) -> Horizon:
         order = self._order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from spark_jobs.continuous.batches import Telling
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import States
 from spark_jobs.continuous_audit import CHECKPOINT, ContinuousAudit
+from spark_jobs.errors import ResultsRefused
 from spark_jobs.inputs import Window
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
@@ -142,6 +144,13 @@ def test_second_delivery_of_a_closed_record_is_counted_written_and_shown(
     assert 'delay_proxy_audit_verdicts_total{verdict="delivered"} 21.0' in shown
     assert "delay_proxy_audit_lateness_seconds_count 21.0" in shown
     assert "delay_proxy_audit_pending 1.0" in shown
+
+
+def test_state_of_another_audit_is_refused(spark: SparkSession, scene: Scene) -> None:
+    order = replace(scene.order(scene.folder), group="somebody")
+    another = ContinuousAudit(spark, order, Telling(None), 1, Gauges())
+    with pytest.raises(ResultsRefused, match="not of somebody"):
+        another.start()
 
 
 def forget_the_last_commit(folder: Path) -> None:
