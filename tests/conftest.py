@@ -1,9 +1,11 @@
-"""Fixtures every test may ask for: a broker to share, and brokers to maltreat."""
+"""Fixtures every test may ask for: a broker to share, brokers to maltreat, a Spark session."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 import structlog
@@ -12,7 +14,20 @@ from xdist.scheduler import LoadFileScheduling
 from proxy.embedded import EmbeddedBroker
 from tests.support.broker import any_broker
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.auditor import Auditor
+
 SPARK = "tests/spark/"
+JUDGED_BY_SPARK = {
+    "tests/faults/test_broker_outage.py",
+    "tests/faults/test_everything_at_once.py",
+    "tests/faults/test_proxy_crash.py",
+    "tests/faults/test_several_proxies.py",
+    "tests/faults/test_store_kinds.py",
+}
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 
 class StartBroker(Protocol):
@@ -28,13 +43,26 @@ class OneSparkSession(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return SPARK if file.startswith(SPARK) else file
+        return SPARK if needs_spark(file) else file
+
+
+def needs_spark(file: str) -> bool:
+    """Whether tests of this file, named from the repository's folder, may ask for `spark`."""
+    return file.startswith(SPARK) or file in JUDGED_BY_SPARK
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkSession | None:
     """For `--dist loadfile`, as `make test` runs."""
     return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test may start a second session on another worker."""
+    for item in items:
+        asks = "spark" in getattr(item, "fixturenames", ())
+        if asks and not needs_spark(item.nodeid.partition("::")[0]):
+            raise pytest.UsageError(f"{item.nodeid} asks for Spark: name its file in {__file__}")
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +102,26 @@ def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
             return broker
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on this machine with two cores and as many shuffle partitions.
+
+    Starting one takes longer than most tests: there is one for all (`OneSparkSession`).
+    """
+    from spark_jobs.session import spark_session
+
+    folder = tmp_path_factory.mktemp("spark")
+    own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    session = spark_session("tests", "local[2]", "1g", {**SMALL, **own})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def auditor(spark: SparkSession, tmp_path: Path) -> Auditor:
+    """The Spark audit, for what a test has done."""
+    from tests.support.auditor import Auditor
+
+    return Auditor(spark, tmp_path)
