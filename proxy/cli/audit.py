@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,6 +20,7 @@ from proxy.settings import Settings
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 """How the connection reaches the audit: not by arguments, which all on the machine can see."""
 SERVERS: Final = "bootstrap.servers"
+HOW_TO_GET_SPARK: Final = "Install it: pip install 'kafka-delay-proxy[spark]'."
 
 
 class SparkMissing(ProxyError):
@@ -43,11 +45,8 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Prove from the topics alone what became of every record (docs/audit.md); 2: violations."""
-    if find_spec("pyspark") is None:
-        raise SparkMissing(
-            "The audit needs Spark, which is not installed.",
-            "Install it: pip install 'kafka-delay-proxy[spark]'.",
-        )
+    if not has_spark():
+        raise SparkMissing("The audit needs Spark, which is not installed.", HOW_TO_GET_SPARK)
     settings = settings_for(config, bootstrap)
     optional = {"--at": at, "--since": since, "--until": until}
     given = [
@@ -55,9 +54,22 @@ def audit(
         *(f"{name}={value}" for name, value in optional.items() if value is not None),
         *(["--json"] if as_json else []),
     ]
-    where = [f"--output={output}", f"--master={master}", f"--driver-memory={driver_memory}"]
-    command = [sys.executable, "-m", "spark_jobs.audit_delivery", *where, *_names(settings), *given]
-    raise typer.Exit(subprocess.run(command, env=_environment(settings), check=False).returncode)
+    given += [f"--master={master}", f"--driver-memory={driver_memory}"]
+    command, environment = audit_command(settings, output, given)
+    raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
+
+
+def has_spark() -> bool:
+    """Whether the audit's packages are installed."""
+    return find_spec("pyspark") is not None
+
+
+def audit_command(
+    settings: Settings, output: Path, options: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """The audit of what these settings name, as a program and its environment."""
+    program = [sys.executable, "-m", "spark_jobs.audit_delivery", f"--output={output}"]
+    return [*program, *_names(settings), *options], _environment(settings)
 
 
 def _names(settings: Settings) -> list[str]:

@@ -147,6 +147,12 @@ def test_demo_holds_through_a_kill_and_says_so_to_programs() -> None:
     }
     assert said["check_backs"] == 3
     assert "SIGKILL to the proxy" in done.stdout
+    assert {verdict: n for verdict, n in said["audit"]["verdicts"].items() if n} == {
+        "delivered": 103,
+        **{name.replace("-", "_"): n for name, n in said["ended"].items()},
+    }
+    assert said["audit"]["violations"] == 0
+    assert "verdict of the audit  records  violations\n" in done.stdout
 
 
 def processes_in(folder: Path) -> list[str]:
