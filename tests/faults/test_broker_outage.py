@@ -93,7 +93,7 @@ def test_proxy_that_was_idle_while_the_broker_was_away_goes_on(
 
 
 def test_records_that_are_tried_again_outlive_an_outage(
-    broker: EmbeddedBroker, installation: Installation, auditor: Auditor
+    broker: EmbeddedBroker, installation: Installation
 ) -> None:
     """Their topic is made once the broker is back; they still know where they began.
 
@@ -114,7 +114,6 @@ def test_records_that_are_tried_again_outlive_an_outage(
     ends = installation.judge(120, Rules(levels_ms=levels_ms(levels)))
     assert ends.counts["delivered"] == RETRIED
     assert set(ends.counts) == {"delivered", "requeued"}
-    auditor.confirm(installation, ends)
 
 
 @pytest.mark.soak
