@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 READY_LIMIT_S = 90.0
 STOP_LIMIT_S = 60.0
-DEMO_LIMIT_S = 180.0
+DEMO_LIMIT_S = 300.0
 PATIENT = ("--wait", "40s", "--json")
 COMMAND = (sys.executable, "-m", "proxy")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "proxy.yaml"
