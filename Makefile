@@ -37,7 +37,7 @@ $(READY): $(LOCKED) pyproject.toml
 run: $(READY) ## A real Kafka broker and the proxy in front of it, ready to try
 	@$(BIN)/kafka-delay-proxy dev $(ARGS)
 
-demo: $(READY) ## Everything once, in about a minute
+demo: $(READY) ## Everything once, in a minute or two
 	@$(BIN)/kafka-delay-proxy demo $(ARGS)
 
 test: $(READY) ## Every test but the soak (starts its own broker when none is named)

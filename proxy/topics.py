@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,8 @@ from proxy.kafka_config import common_config
 from proxy.settings import Settings
 
 ASK_TIMEOUT_S: Final = 10.0
+KNOWN_WITHIN_S: Final = 10.0
+LOOK_EVERY_S: Final = 0.02
 DAY_MS: Final = 86_400_000
 INGRESS_DAYS: Final = 14
 
@@ -92,7 +95,18 @@ def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> l
                     "Create it by hand, or let the proxy's user create topics.",
                 ) from None
     log.info("topics created", topics=names)
+    _await_known(settings, names, admin)
     return names
+
+
+def _await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
+    """Brokers hear of topics a little after they were made: who asks sooner finds none.
+
+    After KNOWN_WITHIN_S whoever needs them is told.
+    """
+    deadline = time.monotonic() + KNOWN_WITHIN_S
+    while not existing_topics(settings, admin).issuperset(names) and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY_S)
 
 
 def existing_topics(settings: Settings, admin: AdminClient) -> set[str]:

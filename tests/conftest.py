@@ -1,9 +1,12 @@
-"""Fixtures every test may ask for: a broker to share, and brokers to maltreat."""
+"""Fixtures every test may ask for: a broker to share, brokers to maltreat, a Spark session."""
 
+from __future__ import annotations
+
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 import structlog
@@ -12,7 +15,29 @@ from xdist.scheduler import LoadFileScheduling
 from proxy.embedded import EmbeddedBroker
 from tests.support.broker import any_broker
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from xdist.workermanage import WorkerController
+
+    from tests.support.auditor import Auditor
+
 SPARK = "tests/spark/"
+FAULTS = "tests/faults/"
+JUDGED_BY_SPARK = {
+    "test_broker_away_for_a_minute_costs_nothing_but_time",
+    "test_broker_away_for_a_while_costs_nothing_but_time",
+    "test_killed_again_and_again_for_ten_minutes",
+    "test_killed_many_times_at_random_moments_under_load",
+    "test_one_joins_and_leaves_and_another_joins_and_is_killed",
+    "test_proxy_killed_again_and_again_under_every_kind_of_request",
+    "test_worker_that_dies_is_started_anew_and_a_dead_parent_leaves_none_behind",
+}
+"""Of the fault tests, those that end with the audit."""
+SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
+ONE_COMPILER = "-XX:TieredStopAtLevel=1"
+"""No Java process of the tests lives long enough for the second one to pay."""
+os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 
 class StartBroker(Protocol):
@@ -24,17 +49,41 @@ class StartBroker(Protocol):
 
 
 class OneSparkSession(LoadFileScheduling):  # type: ignore[misc]
-    """What shares a module's story stays on one worker; all that need Spark share one session."""
+    """What shares a module's story stays on one worker; all that need Spark share one session.
+
+    What takes longest begins first, so that no worker is left alone with it at the end.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = str(super()._split_scope(nodeid))
-        return SPARK if file.startswith(SPARK) else file
+        return SPARK if may_use_spark(nodeid) else str(super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=_place_in_line), last=False)
+        super()._assign_work_unit(node)
+
+
+def _place_in_line(scope: str) -> int:
+    return next(n for n, folder in enumerate(SLOWEST_FIRST) if scope.startswith(folder))
+
+
+def may_use_spark(nodeid: str) -> bool:
+    """Whether the test runs on the worker that has the session."""
+    name = nodeid.rpartition("::")[2].partition("[")[0]
+    return nodeid.startswith(SPARK) or (nodeid.startswith(FAULTS) and name in JUDGED_BY_SPARK)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkSession | None:
     """For `--dist loadfile`, as `make test` runs."""
     return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """No test may start a second session on another worker."""
+    for item in items:
+        asks = "spark" in getattr(item, "fixturenames", ())
+        if asks and not may_use_spark(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} asks for Spark: name it in JUDGED_BY_SPARK")
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +123,26 @@ def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
             return broker
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on this machine with two cores and as many shuffle partitions.
+
+    Starting one takes longer than most tests: there is one for all (`OneSparkSession`).
+    """
+    from spark_jobs.session import spark_session
+
+    folder = tmp_path_factory.mktemp("spark")
+    own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
+    session = spark_session("tests", "local[2]", "1g", {**SMALL, **own})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def auditor(spark: SparkSession, tmp_path: Path) -> Auditor:
+    """The Spark audit, for what a test has done."""
+    from tests.support.auditor import Auditor
+
+    return Auditor(spark, tmp_path)

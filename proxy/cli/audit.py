@@ -21,6 +21,7 @@ SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 Options = dict[str, object]
 """By name; None, False and empty lists are left out, True has no value."""
+HOW_TO_GET_SPARK: Final = "Install it: pip install 'kafka-delay-proxy[spark]'."
 
 
 class SparkMissing(ProxyError):
@@ -61,17 +62,26 @@ def audit(
     following: Options = {"every": every, "metrics-port": metrics_port}
     once["json"] = as_json
     _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
-    if find_spec("pyspark") is None:
-        raise SparkMissing(
-            "The audit needs Spark, which is not installed.",
-            "Install it: pip install 'kafka-delay-proxy[spark]'.",
-        )
-    settings = settings_for(config, bootstrap)
+    if not has_spark():
+        raise SparkMissing("The audit needs Spark, which is not installed.", HOW_TO_GET_SPARK)
     where = {"output": output, "master": master, "driver-memory": driver_memory, "target": target}
     module, own = (FOLLOWING, following) if follow else (ONCE, once)
-    said = arguments({**where, **_names(settings), **own})
-    program = [sys.executable, "-m", module, *said]
-    os.execve(sys.executable, program, _environment(settings))  # noqa: S606
+    settings = settings_for(config, bootstrap)
+    program, environment = audit_command(settings, {**where, **own}, module)
+    os.execve(sys.executable, program, environment)  # noqa: S606
+
+
+def has_spark() -> bool:
+    """Whether the audit's packages are installed."""
+    return find_spec("pyspark") is not None
+
+
+def audit_command(
+    settings: Settings, options: Options, module: str = ONCE
+) -> tuple[list[str], dict[str, str]]:
+    """The audit of what these settings name, as a program and its environment."""
+    said = arguments({**_names(settings), **options})
+    return [sys.executable, "-m", module, *said], _environment(settings)
 
 
 def arguments(options: Options) -> list[str]:

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,6 +30,12 @@ def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
         for name, text in environment.items()
         if not name.upper().startswith(NAMES_A_BROKER)
     }
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """The command under a watchdog, which ends it when this process is gone."""
+    script = str(Path(watchdog.__file__))
+    return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
 
 
 class ProxyEnded(ProxyError):
@@ -59,11 +65,10 @@ class ProxyProcess:
 
     def start(self) -> None:
         """Start it; it is not ready yet."""
-        command = [sys.executable, "-m", "proxy", "run"]
-        guard = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid())]
+        command = guarded([sys.executable, "-m", "proxy", "run"])
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                guard + command,
+                command,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stderr=None if self._inherits else log,

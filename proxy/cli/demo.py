@@ -1,4 +1,4 @@
-"""`demo`: everything once, in about a minute, with a SIGKILL in the middle."""
+"""`demo`: everything once, with a SIGKILL in the middle and the Spark audit at the end."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -9,32 +9,59 @@ from typing import Any
 
 import typer
 
+from proxy.cli.audit import HOW_TO_GET_SPARK
+from proxy.cli.demo_audit import Audited, AuditProcess
 from proxy.cli.demo_judge import FAULTS, Verdict
 from proxy.cli.options import AsJson
-from proxy.cli.output import say, say_json, say_table
+from proxy.cli.output import say, say_json, say_table, waiting
 from proxy.cli.stopping import StopAsked, stop_raises
 
 COLUMNS = ["what", "sent", "arrived", "ended otherwise", "late p50 / max", "held"]
+AUDIT_COLUMNS = ["verdict of the audit", "records", "violations"]
 ALL = "all"
 HELD = "Held: each exactly once, none early."
+NOT_HELD = "It did not hold."
+AUDIT_RUNS = "Now the Spark audit, which knows only what lies in the topics (half a minute) …"
+AUDIT_HELD = "Held: each record has one verdict, none is a violation."
 WHY_LATE = "(The latest waited for a cold start, or for the restart after SIGKILL.)"
 
 
 def demo(as_json: AsJson = False) -> None:
-    """Broker, proxy, 120 records of every kind, a SIGKILL, and the count: each exactly once."""
+    """Broker, proxy, 120 records of every kind, a SIGKILL; the count, and the Spark audit."""
     from proxy.cli.demo_play import Play
 
-    with suppress_stop(), tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder:
-        verdicts = Play(Path(folder)).play()
+    with (
+        suppress_stop(),
+        tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder,
+        Play(Path(folder)).play() as (verdicts, audit),
+    ):
         total = Verdict()
         for verdict in verdicts.values():
             total.add(verdict)
-        rows = {**verdicts, ALL: total}
-        say_table(COLUMNS, [row(name, verdict) for name, verdict in rows.items()])
-        say(f"{HELD} {WHY_LATE}" if total.held else "It did not hold.")
+        _say_verdicts({**verdicts, ALL: total})
+        audited = _say_audit(audit)
+        result = summary(verdicts, total, audited)
         if as_json:
-            say_json(summary(verdicts, total))
-        raise typer.Exit(0 if total.held else 1)
+            say_json(result)
+        raise typer.Exit(0 if result["held"] else 1)
+
+
+def _say_verdicts(rows: Mapping[str, Verdict]) -> None:
+    say_table(COLUMNS, [row(name, verdict) for name, verdict in rows.items()])
+    say(f"{HELD} {WHY_LATE}" if rows[ALL].held else NOT_HELD)
+
+
+def _say_audit(audit: AuditProcess | None) -> Audited | None:
+    """Wait for the audit's verdicts and show them; None where it is left out."""
+    if audit is None:
+        say(f"The Spark audit is left out: Spark is not installed. {HOW_TO_GET_SPARK}")
+        return None
+    say(AUDIT_RUNS)
+    with waiting("the Spark audit"):
+        audited = audit.result()
+    say_table(AUDIT_COLUMNS, audited.rows())
+    say(AUDIT_HELD if audited.held else NOT_HELD)
+    return audited
 
 
 @contextmanager
@@ -63,7 +90,9 @@ def _ended(name: str, verdict: Verdict) -> str:
     return ", ".join(what if n == 1 else f"{n} {what}" for what, n in counts.items() if n)
 
 
-def summary(verdicts: Mapping[str, Verdict], total: Verdict) -> dict[str, Any]:
+def summary(
+    verdicts: Mapping[str, Verdict], total: Verdict, audited: Audited | None
+) -> dict[str, Any]:
     """The whole demo for a program."""
     late = total.lateness_ms
     groups = {
@@ -77,7 +106,7 @@ def summary(verdicts: Mapping[str, Verdict], total: Verdict) -> dict[str, Any]:
         for name, one in verdicts.items()
     }
     return {
-        "held": total.held,
+        "held": total.held and (audited is None or audited.held),
         "sent": total.sent,
         "to_arrive": total.to_arrive,
         "arrived": total.arrived,
@@ -86,4 +115,5 @@ def summary(verdicts: Mapping[str, Verdict], total: Verdict) -> dict[str, Any]:
         "ended": dict(total.ended),
         "check_backs": total.checks,
         "groups": groups,
+        "audit": None if audited is None else audited.to_json(),
     }

@@ -2,14 +2,17 @@
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
 
+from proxy.cli.audit import has_spark
 from proxy.cli.child import ProxyProcess
 from proxy.cli.connection import explain
+from proxy.cli.demo_audit import AuditProcess
 from proxy.cli.demo_evidence import Evidence, Sent, evidence_reader
 from proxy.cli.demo_judge import Verdict, due_ms, judge
 from proxy.cli.demo_plan import DEMO_ID, Step, Wanted, plain_plan
@@ -44,26 +47,35 @@ class Play:
         self._started = time.monotonic()
         self._sent: dict[str, Sent] = {}
 
-    def play(self) -> dict[str, Verdict]:
-        """Start all, send, kill, restart, wait; a verdict on each group of records."""
+    @contextmanager
+    def play(self) -> Iterator[tuple[dict[str, Verdict], AuditProcess | None]]:
+        """Start all, send, kill, restart, wait; a verdict on each group of records.
+
+        Besides, the audit under way, which needs the broker: it is gone when this is left. None
+        where Spark is not installed.
+        """
         self._tell("starting a Kafka broker")
         with EmbeddedBroker(self._folder / "broker") as broker:
             settings = settings_for_embedded(broker.bootstrap_servers)
             stamped = {"message.timestamp.type": "LogAppendTime"}
             make_topics(settings, dict.fromkeys([*TARGETS, CHECKS], stamped))
-            with (
-                self._proxy(settings) as proxy,
-                evidence_reader(settings, [*TARGETS, CHECKS], TRIAL_PARTITIONS) as reader,
-            ):
-                self._settings, self._reader = settings, reader
-                self._evidence = Evidence(settings.topics, CHECKS)
-                self._producer = ingress_producer(settings)
-                proxy.await_ready(READY_LIMIT_S)
-                self._plan = [*plain_plan(settings, wall_clock_ms(), SEED), *story_plan()]
-                self._perform(proxy)
-        return self._verdicts()
+            with AuditProcess(settings, self._folder) if has_spark() else nullcontext() as audit:
+                self._play_for(settings, audit)
+                yield self._verdicts(), audit
 
-    def _perform(self, proxy: ProxyProcess) -> None:
+    def _play_for(self, settings: Settings, audit: AuditProcess | None) -> None:
+        with (
+            self._proxy(settings) as proxy,
+            evidence_reader(settings, [*TARGETS, CHECKS], TRIAL_PARTITIONS) as reader,
+        ):
+            self._settings, self._reader = settings, reader
+            self._evidence = Evidence(settings.topics, CHECKS)
+            self._producer = ingress_producer(settings)
+            proxy.await_ready(READY_LIMIT_S)
+            self._plan = [*plain_plan(settings, wall_clock_ms(), SEED), *story_plan()]
+            self._perform(proxy, audit)
+
+    def _perform(self, proxy: ProxyProcess, audit: AuditProcess | None) -> None:
         """The steps, in order."""
         self._send(Step.FIRST, "broker and proxy are cold")
         self._await([wanted.ident for wanted in self._plan if wanted.step is Step.FIRST])
@@ -76,6 +88,9 @@ class Play:
         self._read_until(began + KILL_AFTER_S)
         self._kill_and_restart(proxy)
         self._read_to_end()
+        if audit is not None:
+            self._tell("starting the Spark audit, which reads all topics anew")
+            audit.start()
         self._tell("stopping the proxy with SIGTERM")
         self._expect_clean_stop(proxy)
         self._read_until(time.monotonic() + QUIET_S)

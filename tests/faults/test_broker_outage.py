@@ -12,6 +12,7 @@ import pytest
 from proxy.embedded import EmbeddedBroker
 from tests.conftest import StartBroker
 from tests.support.asked import Rules, levels_ms
+from tests.support.auditor import Auditor
 from tests.support.installation import Installation
 from tests.support.load import Load
 from tests.support.records import Outgoing
@@ -50,7 +51,13 @@ def _go_away(broker: EmbeddedBroker, how: str, outage_s: float) -> None:
         broker.start()
 
 
-def _outage(broker: EmbeddedBroker, installation: Installation, how: str, outage_s: float) -> None:
+def _outage(
+    broker: EmbeddedBroker,
+    installation: Installation,
+    auditor: Auditor,
+    how: str,
+    outage_s: float,
+) -> None:
     targets = [installation.target(partitions=2)]
     kafka = installation.kafka(**{"transaction.timeout.ms": "6000"})
     installation.proxy(kafka=kafka).start_ready()
@@ -60,13 +67,14 @@ def _outage(broker: EmbeddedBroker, installation: Installation, how: str, outage
         time.sleep(AFTER_S)
     ends = installation.judge(120)
     assert ends.counts == {"delivered": load.sent}
+    auditor.confirm(installation, ends)
 
 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.soak), "kill"])
 def test_broker_away_for_a_while_costs_nothing_but_time(
-    broker: EmbeddedBroker, installation: Installation, how: str
+    broker: EmbeddedBroker, installation: Installation, auditor: Auditor, how: str
 ) -> None:
-    _outage(broker, installation, how, OUTAGE_S)
+    _outage(broker, installation, auditor, how, OUTAGE_S)
 
 
 def test_proxy_that_was_idle_while_the_broker_was_away_goes_on(
@@ -111,6 +119,6 @@ def test_records_that_are_tried_again_outlive_an_outage(
 @pytest.mark.soak
 @pytest.mark.parametrize("how", ["stop", "kill", "freeze"])
 def test_broker_away_for_a_minute_costs_nothing_but_time(
-    broker: EmbeddedBroker, installation: Installation, how: str
+    broker: EmbeddedBroker, installation: Installation, auditor: Auditor, how: str
 ) -> None:
-    _outage(broker, installation, how, 60)
+    _outage(broker, installation, auditor, how, 60)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.asked import Rules, levels_ms
+from tests.support.auditor import Auditor
 from tests.support.installation import Installation
 from tests.support.mixed_load import GROUP, MixedLoad
 
@@ -41,7 +42,7 @@ EVERY_END = {
 
 
 def test_proxy_killed_again_and_again_under_every_kind_of_request(
-    installation: Installation,
+    installation: Installation, auditor: Auditor
 ) -> None:
     targets = [installation.target(partitions=2), installation.target("bills")]
     installation.check_topic()
@@ -67,3 +68,4 @@ def test_proxy_killed_again_and_again_under_every_kind_of_request(
     rules = replace(RULES, retry_prefix=prefixes["retry"], dlq_prefix=prefixes["dlq"])
     ends = installation.judge(120, rules)
     assert set(ends.counts) == EVERY_END
+    auditor.confirm(installation, ends)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from tests.support.auditor import Auditor
 from tests.support.installation import Installation
 from tests.support.load import Load
 from tests.support.proxy_process import ProxyProcess
@@ -31,7 +32,9 @@ def _crash(proxy: ProxyProcess, draw: random.Random) -> None:
     proxy.kill()
 
 
-def _crash_loop(installation: Installation, crashes: Iterable[int], *, keeps_disk: bool) -> None:
+def _crash_loop(
+    installation: Installation, auditor: Auditor, crashes: Iterable[int], *, keeps_disk: bool
+) -> None:
     targets = [installation.target(partitions=2), installation.target("bills")]
     proxy, draw = installation.proxy(), random.Random(1)
     with Load(installation, targets, per_second=400) as load:
@@ -42,6 +45,7 @@ def _crash_loop(installation: Installation, crashes: Iterable[int], *, keeps_dis
         proxy.start_ready()
     ends = installation.judge(120)
     assert ends.counts == {"delivered": load.sent}
+    auditor.confirm(installation, ends)
 
 
 def _until(deadline: float) -> Iterable[int]:
@@ -51,15 +55,18 @@ def _until(deadline: float) -> Iterable[int]:
 
 @pytest.mark.parametrize(("crashes", "disk"), [(10, "kept"), (5, "lost")])
 def test_killed_many_times_at_random_moments_under_load(
-    installation: Installation, crashes: int, disk: str
+    installation: Installation, auditor: Auditor, crashes: int, disk: str
 ) -> None:
-    _crash_loop(installation, range(crashes), keeps_disk=disk == "kept")
+    _crash_loop(installation, auditor, range(crashes), keeps_disk=disk == "kept")
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("disk", ["kept", "lost"])
-def test_killed_again_and_again_for_ten_minutes(installation: Installation, disk: str) -> None:
-    _crash_loop(installation, _until(time.monotonic() + SOAK_S), keeps_disk=disk == "kept")
+def test_killed_again_and_again_for_ten_minutes(
+    installation: Installation, auditor: Auditor, disk: str
+) -> None:
+    until = _until(time.monotonic() + SOAK_S)
+    _crash_loop(installation, auditor, until, keeps_disk=disk == "kept")
 
 
 def _pending(topic: str, count: int, delays_ms: range) -> list[Outgoing]:

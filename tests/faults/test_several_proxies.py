@@ -10,6 +10,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 
+from tests.support.auditor import Auditor
 from tests.support.installation import Installation
 from tests.support.load import Load
 from tests.support.waiting import wait_for
@@ -38,7 +39,9 @@ def _shared(installation: Installation, *instances: str) -> None:
     wait_for(is_shared, REBALANCED_WITHIN_S, f"all partitions with {instances}")
 
 
-def test_one_joins_and_leaves_and_another_joins_and_is_killed(installation: Installation) -> None:
+def test_one_joins_and_leaves_and_another_joins_and_is_killed(
+    installation: Installation, auditor: Auditor
+) -> None:
     targets = [installation.target(partitions=2)]
     one = installation.proxy("one")
     one.start_ready()
@@ -51,7 +54,9 @@ def test_one_joins_and_leaves_and_another_joins_and_is_killed(installation: Inst
         installation.proxy("dies").kill()
         _shared(installation, "one")
 
-    assert installation.judge().counts == {"delivered": load.sent}
+    ends = installation.judge()
+    assert ends.counts == {"delivered": load.sent}
+    auditor.confirm(installation, ends)
 
 
 def test_restart_in_the_middle_of_a_rebalance_leaves_no_partition_to_nobody(
@@ -93,7 +98,7 @@ def test_frozen_proxy_that_wakes_up_is_fenced_and_does_nothing_twice(
 
 
 def test_worker_that_dies_is_started_anew_and_a_dead_parent_leaves_none_behind(
-    installation: Installation,
+    installation: Installation, auditor: Auditor
 ) -> None:
     targets = [installation.target(partitions=2)]
     proxy = installation.proxy("both", workers=2)
@@ -113,7 +118,9 @@ def test_worker_that_dies_is_started_anew_and_a_dead_parent_leaves_none_behind(
         proxy.start()
         proxy.await_shards(PARTITIONS)
 
-    assert installation.judge().counts == {"delivered": load.sent}
+    ends = installation.judge()
+    assert ends.counts == {"delivered": load.sent}
+    auditor.confirm(installation, ends)
 
 
 def _lives(pid: int) -> bool:

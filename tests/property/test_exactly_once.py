@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.checkpoint import Position
 from proxy.policy import Policy
-from storage.kinds import KINDS, Kind
+from storage.kinds import Kind
 from storage.register import Register
 from storage.store import Store
 from tests.support.asked import Rules
@@ -26,6 +26,7 @@ from tests.support.world import World
 
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
+QUICK_KINDS: tuple[Kind, ...] = ("wheel", "levels")
 StoreOpener = Callable[[int, Position], Store]
 RegisterOpener = Callable[[int, Position, int], Register]
 POLICY = Policy(
@@ -241,9 +242,12 @@ def test_every_record_ends_once_and_never_early_with_levels(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(KINDS), steps_with_bodies, st.integers(1, 6))
+@given(st.sampled_from(QUICK_KINDS), steps_with_bodies, st.integers(1, 6))
 def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
     kind: Kind, script: list[tuple[object, ...]], limit: int
 ) -> None:
-    """Whatever happens, each record ends once and none early, though `bodies` changes."""
+    """Whatever happens, each record ends once and none early, though `bodies` changes.
+
+    With RocksDB too, in the dense runs: opening one takes as long as a whole run with the others.
+    """
     run_with_local_state(kind, [("bodies", "kafka"), *script], limit)

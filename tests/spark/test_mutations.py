@@ -14,11 +14,8 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_delivery import Order, audit
-from spark_jobs.inputs import Window
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics
 from spark_jobs.results import read_verdicts
+from tests.support.auditor import Auditor
 from tests.support.committed_reader import CommittedReader
 from tests.support.installation import Installation
 from tests.support.records import Incoming, Outgoing
@@ -80,14 +77,12 @@ class Run(NamedTuple):
     group: str
     places: dict[str, str]
 
-    def audited(self, spark: SparkSession, output: Path) -> dict[str, str]:
+    def audited(self, spark: SparkSession, auditor: Auditor) -> dict[str, str]:
         """The verdicts by the records' values; by place where there is no such record."""
         made = self.made
-        own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
-        order = Order(kafka_settings(made.bootstrap), f"{made.name}.proxy", own, (), output)
-        audit(spark, order, Window())
+        auditor.audit(made)
         names = {place: name for name, place in self.places.items()}
-        rows = read_verdicts(spark, output).collect()
+        rows = read_verdicts(spark, auditor.results).collect()
         found = {f"{made.ingress}/{row.partition}/{row.offset}": row.verdict for row in rows}
         return {names.get(place, place): verdict for place, verdict in found.items()}
 
@@ -173,12 +168,12 @@ def test_the_command_prints_the_verdicts_last_as_one_json_object(run: Run, tmp_p
 
 
 def test_every_planted_fault_is_named_and_nothing_else(
-    spark: SparkSession, run: Run, tmp_path: Path
+    spark: SparkSession, run: Run, auditor: Auditor
 ) -> None:
     meddle_with_targets(run)
     meddle_with_own_topics(run)
     expected = {**GOOD, **FAULTS, f"{run.made.ingress}/0/9999": "orphaned"}
-    assert run.audited(spark, tmp_path / "results") == expected
+    assert run.audited(spark, auditor) == expected
 
 
 def meddle_with_targets(run: Run) -> None:

@@ -1,0 +1,53 @@
+"""The proxy's own topics are made, and are there when they are asked for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from proxy import topics
+from proxy.settings import Settings
+from proxy.topics import ensure_topics, own_topics
+
+OWN = set(own_topics(Settings()))
+
+
+class LateAdmin:
+    """A broker that tells of what it has made only when it is asked for the `late`-th time."""
+
+    def __init__(self, late: int) -> None:
+        self.made: list[str] = []
+        self.asked_since = 0
+        self._late = late
+
+    def list_topics(self, **_: object) -> SimpleNamespace:
+        self.asked_since += bool(self.made)
+        return SimpleNamespace(topics=self.made if self.asked_since >= self._late else [])
+
+    def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[Any]]:
+        self.made = [one.topic for one in wanted]
+        done: Future[Any] = Future()
+        done.set_result(None)
+        return dict.fromkeys(self.made, done)
+
+
+def made_by(admin: LateAdmin) -> set[str]:
+    return set(ensure_topics(Settings(), cast(AdminClient, admin)))
+
+
+def test_topics_just_made_are_waited_for_until_the_broker_knows_them() -> None:
+    admin = LateAdmin(late=3)
+    assert made_by(admin) == OWN
+    assert admin.asked_since == 3
+
+
+def test_a_broker_that_never_tells_is_waited_for_no_longer_than_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topics, "KNOWN_WITHIN_S", 0.0)
+    assert made_by(LateAdmin(late=99)) == OWN
