@@ -3,6 +3,7 @@ once."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from spark_jobs.inputs import Window
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
 from spark_jobs.results import Summary, read_verdicts
+from tests.support.auditor import interpreted
 from tests.support.committed_reader import CommittedReader
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess
@@ -65,6 +67,12 @@ class Trail(NamedTuple):
         return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_compiling(spark: SparkSession) -> Iterator[None]:
+    with interpreted(spark):
+        yield
+
+
 @pytest.fixture(scope="module")
 def trail(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trail]:
     made = Installation(kafka, tmp_path_factory.mktemp("continued"), partitions=1)
@@ -72,7 +80,7 @@ def trail(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trai
         orders = made.target("orders", 2)
         proxy = made.proxy()
         proxy.start()
-        trail = Trail(made, proxy, orders, tmp_path_factory.mktemp("audits"))
+        trail = Trail(made, proxy, orders, tmp_path_factory.mktemp("audits") / "one by one")
         trail.send(("first of all", ()))
         yield trail
     finally:
@@ -147,12 +155,11 @@ def nexts(summary: Summary) -> list[int]:
 def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
     spark: SparkSession, trail: Trail
 ) -> None:
-    trail.audited(spark, "before")
     with CommittedReader(trail.made.bootstrap) as reader:
         arrived = list(reader.read([trail.orders]))
     twice = next(one.record for one in arrived if one.record.value == b"plain-3")
     append(trail.made.bootstrap, trail.orders, [twice])
-    summary = trail.audited(spark, "after", after="before")
+    summary = trail.audited(spark, "after", after="whole")
     assert summary.violations_by == {"duplicated": 1}
     rows = read_verdicts(spark, trail.folder / "after").where("is_violation").collect()
     assert [row.offset for row in rows] == [4]
@@ -160,20 +167,20 @@ def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
 
 
 def test_audit_of_something_else_or_of_a_part_cannot_be_continued(
-    spark: SparkSession, trail: Trail, tmp_path: Path
+    spark: SparkSession, trail: Trail
 ) -> None:
-    trail.audited(spark, "its own")
     with pytest.raises(ResultsRefused, match="does not hold"):
         trail.audited(spark, "next", after="never made")
-    positions = trail.folder / "its own" / OPEN / "positions.json"
+    shutil.copytree(trail.folder / "whole", trail.folder / "copied")
+    positions = trail.folder / "copied" / OPEN / "positions.json"
     said = positions.read_text()
     positions.write_text(said.replace(".proxy", ".others"))
     with pytest.raises(NotOurs, match="was of the group"):
-        trail.audited(spark, "next", after="its own")
+        trail.audited(spark, "next", after="copied")
     positions.write_text("{")
     with pytest.raises(ResultsRefused, match="cannot be read"):
-        trail.audited(spark, "next", after="its own")
+        trail.audited(spark, "next", after="copied")
     positions.unlink()
     with pytest.raises(ResultsRefused, match="--since or --until limited it"):
-        trail.audited(spark, "next", after="its own")
+        trail.audited(spark, "next", after="copied")
     assert not (trail.folder / "next").exists()

@@ -13,6 +13,7 @@ from spark_jobs.inputs import Window
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
 from spark_jobs.results import Summary
+from spark_jobs.results_folder import spark_path
 from tests.support.ends import Ends
 from tests.support.installation import Installation
 
@@ -38,27 +39,29 @@ class Auditor:
 
     def confirm(self, made: Installation, ends: Ends) -> None:
         """Fail unless the audit finds no violation, and as many ends of each kind as `ends`."""
-        with self._interpreted():
+        with interpreted(self._spark):
             found = self.audit(made)
         assert not found.violations, f"{found.violations_by}, the first:\n{self._violations()}"
         counts = {name.replace("_", "-"): n for name, n in found.verdicts.items() if n}
         assert counts == ends.counts, "the audit counts otherwise"
 
-    @contextmanager
-    def _interpreted(self) -> Iterator[None]:
-        """Without a program compiled for each step: for few records that takes twice as long."""
-        before = {name: str(self._spark.conf.get(name)) for name in INTERPRETED}
-        self._set(INTERPRETED)
-        try:
-            yield
-        finally:
-            self._set(before)
-
-    def _set(self, settings: Mapping[str, str]) -> None:
-        for name, value in settings.items():
-            self._spark.conf.set(name, value)
-
     def _violations(self) -> str:
-        table = self._spark.read.parquet((self.results / "violations").as_uri())
+        table = self._spark.read.parquet(spark_path(self.results / "violations"))
         rows = table.orderBy("partition", "offset").drop("look").limit(SHOWN).collect()
         return "\n".join(str(row.asDict()) for row in rows)
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Without a program compiled for each step: for few records that takes twice as long."""
+    before = {name: str(spark.conf.get(name)) for name in INTERPRETED}
+    _set(spark, INTERPRETED)
+    try:
+        yield
+    finally:
+        _set(spark, before)
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        spark.conf.set(name, value)
