@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,10 +15,6 @@ from tests.support.ends import Ends
 from tests.support.installation import Installation
 
 SHOWN = 10
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 class Auditor:
@@ -38,25 +32,10 @@ class Auditor:
 
     def confirm(self, made: Installation, ends: Ends) -> None:
         """Fail unless the audit finds no violation, and as many ends of each kind as `ends`."""
-        with self._interpreted():
-            found = self.audit(made)
+        found = self.audit(made)
         assert not found.violations, f"{found.violations_by}, the first:\n{self._violations()}"
         counts = {name.replace("_", "-"): n for name, n in found.verdicts.items() if n}
         assert counts == ends.counts, "the audit counts otherwise"
-
-    @contextmanager
-    def _interpreted(self) -> Iterator[None]:
-        """Without a program compiled for each step: for few records that takes twice as long."""
-        before = {name: str(self._spark.conf.get(name)) for name in INTERPRETED}
-        self._set(INTERPRETED)
-        try:
-            yield
-        finally:
-            self._set(before)
-
-    def _set(self, settings: Mapping[str, str]) -> None:
-        for name, value in settings.items():
-            self._spark.conf.set(name, value)
 
     def _violations(self) -> str:
         table = self._spark.read.parquet((self.results / "violations").as_uri())
