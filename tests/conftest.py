@@ -37,7 +37,14 @@ SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 """No Java process of the tests lives long enough for the second one to pay."""
 os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
-SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+"""As jobs run elsewhere."""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For few records a program compiled for each step takes twice as long."""
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", **INTERPRETED}
 
 
 class StartBroker(Protocol):
@@ -138,6 +145,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session("tests", "local[2]", "1g", {**SMALL, **own})
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """The session runs as it does outside the tests, for what is to hold there."""
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

@@ -85,33 +85,28 @@ def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path:
     assert "proxy stopped" in said.read_text()
 
 
-@pytest.fixture(scope="module")
-def with_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The file that a running `dev` with the examples' settings writes to."""
-    with a_dev(tmp_path_factory.mktemp("dev"), "--config", str(EXAMPLE)) as (_process, said):
-        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
-        yield said
-
-
-def test_dev_takes_a_settings_file(with_settings: Path) -> None:
+def test_dev_takes_a_settings_file(tmp_path: Path) -> None:
     """Without it nobody would heed another scheduler's header: the record would not wait."""
-    waiting = pending(with_settings)
-    where = ("-b", broker(with_settings.read_text()), "-t", "orders")
-    call("send", *where, "-v", "in an hour", "-H", "x-delay=3600000")
-    wait_for(lambda: pending(with_settings) > waiting, KNOWN_WITHIN_S, "the record to wait")
+    with a_dev(tmp_path, "--config", str(EXAMPLE)) as (_process, said):
+        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        where = ("-b", broker(said.read_text()), "-t", "orders")
+        call("send", *where, "-v", "in an hour", "-H", "x-delay=3600000")
+        wait_for(lambda: pending(said) == 1, KNOWN_WITHIN_S, "the record to wait")
 
 
-def test_dev_takes_back_what_is_cancelled_and_decides_half_messages(with_settings: Path) -> None:
-    where = ("-b", broker(with_settings.read_text()))
-    record = ("-t", "orders", "--delay", "1h", "-k", "some key", "-v", "x", "--json")
-    sent = json.loads(call("send", *where, *record, "--id", "o1"))
-    first = json.loads(call("cancel", "o1", *where, *PATIENT))
-    second = json.loads(call("cancel", "o1", *where, *PATIENT, exit_code=1))
-    call("send", *where, *record, "--id", "h1", "--prepare", "--check-topic", "orders")
-    call("send", *where, *record, "--id", "h2", "--prepare")
-    committed = json.loads(call("commit", "h1", *where, *PATIENT))
-    dropped = json.loads(call("rollback", "h2", *where, *PATIENT))
-    undecided = json.loads(call("rollback", "h1", *where, *PATIENT, exit_code=1))
+def test_dev_takes_back_what_is_cancelled_and_decides_half_messages(tmp_path: Path) -> None:
+    with a_dev(tmp_path) as (_process, said):
+        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        where = ("-b", broker(said.read_text()))
+        record = ("-t", "orders", "--delay", "1h", "-k", "some key", "-v", "x", "--json")
+        sent = json.loads(call("send", *where, *record, "--id", "o1"))
+        first = json.loads(call("cancel", "o1", *where, *PATIENT))
+        second = json.loads(call("cancel", "o1", *where, *PATIENT, exit_code=1))
+        call("send", *where, *record, "--id", "h1", "--prepare", "--check-topic", "orders")
+        call("send", *where, *record, "--id", "h2", "--prepare")
+        committed = json.loads(call("commit", "h1", *where, *PATIENT))
+        dropped = json.loads(call("rollback", "h2", *where, *PATIENT))
+        undecided = json.loads(call("rollback", "h1", *where, *PATIENT, exit_code=1))
     assert (first["outcome"], first["ended"]["origin"]) == ("applied", sent["origin"])
     assert second["outcome"] == "missed"
     assert (committed["outcome"], dropped["outcome"]) == ("applied", "applied")

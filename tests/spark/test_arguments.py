@@ -1,16 +1,24 @@
 """The jobs' command lines: times, errors, and the small jobs over the results of an audit."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from spark_jobs import forecast, lateness
+from proxy.cli.app import main as proxy_command
+from spark_jobs import arguments, audit_delivery, forecast, lateness, session
 from spark_jobs.arguments import epoch_ms, readable_errors
+from spark_jobs.audit_delivery import Order
 from spark_jobs.errors import TopicMissing
-from spark_jobs.results import Audited, write_summary, write_tables
+from spark_jobs.inputs import Window
+from spark_jobs.positions import OwnTopics
+from spark_jobs.results import Audited, Summary, write_summary, write_tables
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 
@@ -69,3 +77,56 @@ def test_folder_that_no_audit_wrote_is_refused_before_spark_starts(
     with pytest.raises(typer.Exit):
         lateness.main(tmp_path)
     assert "does not hold the results of an audit" in capsys.readouterr().err
+
+
+SETTINGS = """
+kafka: {bootstrap.servers: "here:9092", sasl.password: secret}
+group_id: our-proxy
+topics: {ingress: later, dead_letters: dead, outcomes: ends, settings: rules}
+"""
+
+
+@pytest.mark.parametrize(("violations", "exit_code"), [(0, 0), (3, 2)])
+def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    violations: int,
+    exit_code: int,
+) -> None:
+    """The job reads the command line that it is given; no Spark, no broker."""
+    found = Summary({"delivered": 1}, violations, {}, {}, Audited("here:9092", "later", 1, ()))
+    audit = MagicMock(return_value=found)
+    monkeypatch.setattr(audit_delivery, "audit", audit)
+    monkeypatch.setattr(audit_delivery, "Broker", MagicMock())
+    monkeypatch.setattr(session, "spark_session", MagicMock())
+    monkeypatch.setattr(subprocess, "run", in_this_process(monkeypatch))
+    (tmp_path / "proxy.yaml").write_text(SETTINGS)
+    settings = ["--config", str(tmp_path / "proxy.yaml")]
+    asked = ["--output", str(tmp_path / "out"), "--target", "a*", "--target", "b", "--at", "7"]
+    with pytest.raises(SystemExit) as ended:
+        proxy_command(["audit", *settings, *asked, "--since", "5", "--json"])
+    assert ended.value.code == exit_code
+    _spark, order, window = audit.call_args.args
+    assert isinstance(order, Order)
+    assert order.kafka.bootstrap == "here:9092"
+    assert order.kafka.librdkafka["sasl.password"] == "secret"
+    assert (order.group, order.own) == ("our-proxy", OwnTopics("later", "dead", "ends", "rules"))
+    assert (order.targets, order.output) == (["a*", "b"], tmp_path / "out")
+    assert window == Window(7, 5, None)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["violations"] == violations
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """Runs the audit's program here, with its command line and environment."""
+
+    def run(command: list[str], *, env: Mapping[str, str], check: bool) -> MagicMock:
+        assert command[:3] == [sys.executable, "-m", "spark_jobs.audit_delivery"]
+        monkeypatch.setattr(sys, "argv", command[2:])
+        for name, text in env.items():
+            monkeypatch.setenv(name, text)
+        with pytest.raises(SystemExit) as ended:
+            arguments.run(audit_delivery.main)
+        return MagicMock(returncode=ended.value.code)
+
+    return MagicMock(side_effect=run)

@@ -18,7 +18,6 @@ from spark_jobs.inputs import Window
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
 from spark_jobs.results import Summary, read_verdicts
-from tests.support.auditor import interpreted
 from tests.support.committed_reader import CommittedReader
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess
@@ -65,12 +64,6 @@ class Trail(NamedTuple):
             rows = read_verdicts(spark, self.folder / name).collect()
             found |= {row.offset: row.verdict for row in rows}
         return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_compiling(spark: SparkSession) -> Iterator[None]:
-    with interpreted(spark):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from spark_jobs.continuous_audit import CHECKPOINT, ContinuousAudit
 from spark_jobs.errors import ResultsRefused
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
-from tests.support.auditor import interpreted
 from tests.support.committed_reader import CommittedReader
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess
@@ -63,12 +62,6 @@ class Scene(NamedTuple):
         going = ContinuousAudit(spark, self.order(self.folder), telling, 1, gauges or Gauges())
         going.start()
         return going
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_compiling(spark: SparkSession) -> Iterator[None]:
-    with interpreted(spark):
-        yield
 
 
 @pytest.fixture(scope="module")

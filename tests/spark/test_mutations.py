@@ -3,12 +3,8 @@ else is."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -155,18 +151,7 @@ def places_of(made: Installation) -> dict[str, str]:
     }
 
 
-def test_the_command_prints_the_verdicts_last_as_one_json_object(run: Run, tmp_path: Path) -> None:
-    settings = tmp_path / "proxy.yaml"
-    settings.write_text(json.dumps(run.made.settings("one")))
-    command = [sys.executable, "-m", "proxy", "audit", "--config", str(settings), "--json"]
-    output = ["--output", str(tmp_path / "results"), "--driver-memory", "1g"]
-    done = subprocess.run([*command, *output], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert said["violations"] == 0
-    assert said["verdicts"]["delivered"] == sum(one == "delivered" for one in GOOD.values())
-
-
+@pytest.mark.usefixtures("compiled")
 def test_every_planted_fault_is_named_and_nothing_else(
     spark: SparkSession, run: Run, auditor: Auditor
 ) -> None:

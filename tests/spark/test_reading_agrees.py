@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from proxy.policy import Policy, RetryGroup
@@ -15,6 +16,8 @@ from spark_jobs.schemas import RECORDS
 from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN
 from tests.support.any_requests import AnyRecord, AnyRequests
 from tests.support.proxy_reading import NOTHING, told
+
+pytestmark = pytest.mark.usefixtures("compiled")
 
 RECORDS_EACH: Final = 1_500
 POLICIES: Final = [

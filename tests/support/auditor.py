@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,10 +16,6 @@ from tests.support.ends import Ends
 from tests.support.installation import Installation
 
 SHOWN = 10
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 class Auditor:
@@ -39,8 +33,7 @@ class Auditor:
 
     def confirm(self, made: Installation, ends: Ends) -> None:
         """Fail unless the audit finds no violation, and as many ends of each kind as `ends`."""
-        with interpreted(self._spark):
-            found = self.audit(made)
+        found = self.audit(made)
         assert not found.violations, f"{found.violations_by}, the first:\n{self._violations()}"
         counts = {name.replace("_", "-"): n for name, n in found.verdicts.items() if n}
         assert counts == ends.counts, "the audit counts otherwise"
@@ -49,19 +42,3 @@ class Auditor:
         table = self._spark.read.parquet(spark_path(self.results / "violations"))
         rows = table.orderBy("partition", "offset").drop("look").limit(SHOWN).collect()
         return "\n".join(str(row.asDict()) for row in rows)
-
-
-@contextmanager
-def interpreted(spark: SparkSession) -> Iterator[None]:
-    """Without a program compiled for each step: for few records that takes twice as long."""
-    before = {name: str(spark.conf.get(name)) for name in INTERPRETED}
-    _set(spark, INTERPRETED)
-    try:
-        yield
-    finally:
-        _set(spark, before)
-
-
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
-    for name, value in settings.items():
-        spark.conf.set(name, value)
