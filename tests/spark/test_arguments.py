@@ -1,7 +1,7 @@
 """The jobs' command lines: times, errors, and the small jobs over the results of an audit."""
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from proxy.cli.app import main as proxy_command
-from spark_jobs import arguments, audit_delivery, forecast, lateness, session
+from spark_jobs import arguments, audit_delivery, forecast, lateness
 from spark_jobs.arguments import epoch_ms, readable_errors
 from spark_jobs.audit_delivery import Order
 from spark_jobs.errors import TopicMissing
@@ -99,8 +99,8 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     audit = MagicMock(return_value=found)
     monkeypatch.setattr(audit_delivery, "audit", audit)
     monkeypatch.setattr(audit_delivery, "Broker", MagicMock())
-    monkeypatch.setattr(session, "spark_session", MagicMock())
-    monkeypatch.setattr(subprocess, "run", in_this_process(monkeypatch))
+    monkeypatch.setattr(audit_delivery, "spark_session", MagicMock())
+    monkeypatch.setattr(os, "execve", in_this_process(monkeypatch))
     (tmp_path / "proxy.yaml").write_text(SETTINGS)
     settings = ["--config", str(tmp_path / "proxy.yaml")]
     asked = ["--output", str(tmp_path / "out"), "--target", "a*", "--target", "b", "--at", "7"]
@@ -120,13 +120,12 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
     """Runs the audit's program here, with its command line and environment."""
 
-    def run(command: list[str], *, env: Mapping[str, str], check: bool) -> MagicMock:
-        assert command[:3] == [sys.executable, "-m", "spark_jobs.audit_delivery"]
+    def run(program: str, command: list[str], env: Mapping[str, str]) -> None:
+        assert program == sys.executable
+        assert command[:3] == [program, "-m", "spark_jobs.audit_delivery"]
         monkeypatch.setattr(sys, "argv", command[2:])
         for name, text in env.items():
             monkeypatch.setenv(name, text)
-        with pytest.raises(SystemExit) as ended:
-            arguments.run(audit_delivery.main)
-        return MagicMock(returncode=ended.value.code)
+        arguments.run(audit_delivery.main)
 
     return MagicMock(side_effect=run)
