@@ -41,7 +41,7 @@ demo: $(READY) ## Everything once, in a minute or two
 	@$(BIN)/kafka-delay-proxy demo $(ARGS)
 
 test: $(READY) ## Every test but the soak (starts its own broker when none is named)
-	$(BIN)/python -m pytest -m "not soak" -n 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not soak" -n 4 --dist loadfile $(ARGS)
 
 soak: $(READY) ## The long tests
 	$(BIN)/python -m pytest -m soak $(ARGS)
