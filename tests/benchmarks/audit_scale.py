@@ -3,6 +3,7 @@
 `python -m tests.benchmarks.audit_scale [records ...]`, e.g. 1000000 3000000 10000000. The topics
 are written by hand as a proxy that works would have left them (a delivery for each ingress record,
 nothing else), on an embedded broker; the audit runs in a process of its own, whose start counts.
+Then a tenth as many are written, and an audit goes on from the first.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.benchmarks import clients, topics
 from tests.benchmarks.keys import write_keys
 from tests.support.committing import commit, metadata, topic_id
 
+MORE = 10
 FULL = (1_000_000, 3_000_000, 10_000_000)
 PARTITIONS = 4
 CHUNK_RECORDS = 10_000
@@ -38,42 +40,55 @@ OWN = ("dead-letters", "outcomes", "settings")
 
 
 def measure(records: int, bootstrap: str, folder: Path, driver_memory: str) -> dict[str, Any]:
-    """Write the topics and audit them."""
+    """Write the topics and audit them; write more and audit that."""
     name = f"audit{records}"
     ingress, target = f"{name}.ingress", f"{name}.target"
     others = [f"{name}.{own}" for own in OWN]
     topics.create(bootstrap, ingress, target, *others, stamped_by="CreateTime")
-    _fill(bootstrap, ingress, target, records)
+    more = records + records // MORE
+    first, second = folder / name, folder / f"{name}-next"
+    _fill(bootstrap, ingress, target, range(records))
     _commit(bootstrap, name, ingress, records)
-    began_s = time.monotonic()
+    took_s = _audited(bootstrap, name, first, records, {"driver-memory": driver_memory})
+    _fill(bootstrap, ingress, target, range(records, more))
+    _commit(bootstrap, name, ingress, more)
+    going_on = {"driver-memory": driver_memory, "continue-from": str(first)}
+    next_s = _audited(bootstrap, name, second, more - records, going_on)
+    topics.delete_starting_with(bootstrap, f"{name}.")
+    found = {"records": records, "seconds": round(took_s), "per_s": round(records / took_s)}
+    return {**found, "next_records": more - records, "next_seconds": round(next_s)}
+
+
+def _audited(bootstrap: str, name: str, output: Path, records: int, more: dict[str, str]) -> float:
+    """Audit, and check that so many records were judged and delivered; the seconds it took."""
     options = {
         "bootstrap": bootstrap,
         "group": f"{name}.proxy",
-        "ingress": ingress,
+        "ingress": f"{name}.ingress",
         "dead-letters": f"{name}.dead-letters",
         "outcomes": f"{name}.outcomes",
         "settings-topic": f"{name}.settings",
-        "output": str(folder / name),
-        "driver-memory": driver_memory,
+        "output": str(output),
+        **more,
     }
     given = [part for key, value in options.items() for part in (f"--{key}", value)]
     command = [sys.executable, "-m", "spark_jobs.audit_delivery", *given, "--json"]
+    began_s = time.monotonic()
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     took_s = time.monotonic() - began_s
-    topics.delete_starting_with(bootstrap, f"{name}.")
     found = json.loads(said.splitlines()[-1])
     assert found["verdicts"]["delivered"] == records, found
     assert found["violations"] == 0, found
-    return {"records": records, "seconds": round(took_s), "per_s": round(records / took_s)}
+    return took_s
 
 
-def _fill(bootstrap: str, ingress: str, target: str, records: int) -> None:
+def _fill(bootstrap: str, ingress: str, target: str, records: range) -> None:
     asked, delivered = (
         clients.producer(bootstrap, PARTITIONER),
         clients.producer(bootstrap, PARTITIONER),
     )
-    for first in range(0, records, CHUNK_RECORDS):
-        dues_ms = WRITTEN_MS + np.arange(first, min(records, first + CHUNK_RECORDS)) // 100
+    for first in range(records.start, records.stop, CHUNK_RECORDS):
+        dues_ms = WRITTEN_MS + np.arange(first, min(records.stop, first + CHUNK_RECORDS)) // 100
         for number, key, due_ms in _rows(first, dues_ms):
             place, due = divmod(number, PARTITIONS), b"%d" % due_ms
             said: clients.Headers = [("timer-topic", target.encode()), ("timer-deliver-at", due)]
