@@ -23,7 +23,7 @@ from spark_jobs.continuous.batches import Batches, Telling
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import Tally, check_state_folder
 from spark_jobs.continuous.telling import make_topic
-from spark_jobs.errors import AuditError, SparkUnusable
+from spark_jobs.errors import SparkUnusable
 from spark_jobs.failures import explained
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
@@ -31,6 +31,10 @@ from spark_jobs.session import spark_session
 
 CHECKPOINT: Final = "checkpoint"
 LOOK_EVERY_S: Final = 1
+
+
+class BatchUndone(Exception):
+    """All that Spark needs to know of why a batch ended early."""
 
 
 class ContinuousAudit:
@@ -41,7 +45,8 @@ class ContinuousAudit:
     ) -> None:
         self._spark, self._order, self._every_s = spark, order, every_s
         self._telling, self._gauges = telling, gauges
-        self._failed: AuditError | None = None
+        self._failed: Exception | None = None
+        self._is_stopped = False
         self._query: StreamingQuery | None = None
         self.tally: Tally | None = None
 
@@ -62,28 +67,36 @@ class ContinuousAudit:
         )
 
     def wait(self, timeout_s: int) -> bool:
-        """Whether it has ended within so many seconds. Raises what ended it."""
+        """Whether it has ended as it was told to, within so many seconds. Raises what ended it."""
         assert self._query is not None, "it has not been started"
         with explained():
             try:
-                return bool(self._query.awaitTermination(timeout_s))
+                has_ended = bool(self._query.awaitTermination(timeout_s))
             except Exception:
                 if self._failed is not None:
                     raise self._failed from None
                 raise
+        if has_ended and not self._is_stopped:
+            raise self._failed or SparkUnusable(
+                "The streaming query ended and did not say why.", "Start the audit again."
+            )
+        return has_ended
 
     def stop(self) -> None:
         """End it, in the midst of a batch if there is one: that will be done again."""
+        self._is_stopped = True
         if self._query is not None:
             self._query.stop()
 
     def _do(self, batches: Batches, arrived: DataFrame, number: int) -> None:
+        """Spark matches what is thrown here with a regular expression that overflows its stack on
+        a long text, such as another Java exception, and then ends without a word: so it is kept."""
         try:
             with explained():
                 batches.do(arrived, number)
-        except AuditError as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is raised in `wait`)
             self._failed = error
-            raise
+            raise BatchUndone(number) from None
 
     def _show(self, number: int, tally: Tally) -> None:
         self.tally = tally

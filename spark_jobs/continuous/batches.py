@@ -106,7 +106,7 @@ class Batches:
         judgement = self._judged(before, arrived.persist(StorageLevel.DISK_ONLY), stands)
         given, tally = judgement.verdicts, before.tally
         totals = with_batch(tally.totals, given)
-        added = windows_of(given, self._telling.window_ms)
+        added = windows_of(given, self._telling.window_ms, tally.horizon.at_ms)
         added.coalesce(1).write.mode("overwrite").parquet(self._place("summaries", number))
         if totals.violations != tally.totals.violations:
             self._write_violations(given, number)

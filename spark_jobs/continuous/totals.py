@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from spark_jobs.open_cases import PENDING
@@ -63,8 +63,3 @@ def _within(delivered: Iterable[Row], bucket_ms: int) -> int:
 
 def _plus(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
     return {name: before.get(name, 0) + added.get(name, 0) for name in {**before, **added}}
-
-
-def event_ms() -> Column:
-    """When what a verdict is about was to happen: its due, else when it was written."""
-    return f.coalesce(f.col("due_ms"), f.col("timestamp_ms"))

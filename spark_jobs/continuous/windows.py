@@ -7,7 +7,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.continuous.totals import event_ms
 from spark_jobs.open_cases import PENDING
 from spark_jobs.schemas import Schema, conformed
 
@@ -23,9 +22,14 @@ MOST_WINDOWS: Final = 200_000
 """That are kept open: the oldest beyond are final."""
 
 
-def windows_of(given: DataFrame, length_ms: int) -> DataFrame:
-    """WINDOWS of a batch's VERDICTS; what is pending has none yet."""
-    begins_ms = event_ms() - f.pmod(event_ms(), f.lit(length_ms))
+def windows_of(given: DataFrame, length_ms: int, found_ms: int) -> DataFrame:
+    """WINDOWS of a batch's VERDICTS; what is pending has none yet.
+
+    What has no due is counted when it was written; an end of a record that is not there (orphaned,
+    or a second one), when it was delivered, else when it was found.
+    """
+    event_ms = f.coalesce("due_ms", "timestamp_ms", "delivered_ms", f.lit(found_ms))
+    begins_ms = event_ms - f.pmod(event_ms, f.lit(length_ms))
     closed = given.filter(f.col("verdict") != PENDING).withColumn("window_ms", begins_ms)
     late = f.when(f.col("verdict") == "delivered", f.col("lateness_ms"))
     counted = closed.groupBy(*KEYS).agg(

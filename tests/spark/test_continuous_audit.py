@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.audit_delivery import Order
-from spark_jobs.continuous.batches import Telling
+from spark_jobs.continuous.batches import Batches, Telling
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import States
 from spark_jobs.continuous_audit import CHECKPOINT, ContinuousAudit
@@ -89,7 +89,7 @@ def await_judged(audit: ContinuousAudit, closed: int, pending: int, broken: int 
     wait_for(is_there, SEEN_WITHIN_S, f"{closed} judged, {pending} pending: {audit.tally}")
 
 
-def test_records_are_counted_once_as_they_end_across_restarts_and_batches_done_again(
+def test_records_count_once_across_restarts_and_a_second_delivery_is_told_and_shown(
     spark: SparkSession, scene: Scene
 ) -> None:
     half = ("timer-transaction", b"prepare"), ("timer-id", b"h")
@@ -109,31 +109,22 @@ def test_records_are_counted_once_as_they_end_across_restarts_and_batches_done_a
             ("commit", (("timer-transaction", b"commit"), ("timer-id", b"h"))),
         ]
     )
-    second = scene.audit(spark)
+    gauges = Gauges()
+    second = scene.audit(spark, gauges)
     try:
         await_judged(second, len(plain) + 4, 1)
+        with CommittedReader(scene.made.bootstrap) as reader:
+            arrived = [one.record for one in reader.read([scene.orders])]
+        append(scene.made.bootstrap, scene.orders, arrived[:1])
+        await_judged(second, len(plain) + 5, 1, broken=1)
     finally:
         second.stop()
     assert second.tally is not None
     counted = dict(second.tally.totals.verdicts)
-    assert counted == {"delivered": len(plain) + 1, "cancelled": 1, "applied": 2}
+    good = {"delivered": len(plain) + 1, "cancelled": 1, "applied": 2}
+    assert counted == {**good, "duplicated": 1}
     assert sums_of_windows(spark, scene.folder) == counted
     assert told(scene)["totals"]["verdicts"] == counted
-
-
-def test_second_delivery_of_a_closed_record_is_counted_written_and_shown(
-    spark: SparkSession, scene: Scene
-) -> None:
-    gauges = Gauges()
-    going = scene.audit(spark, gauges)
-    try:
-        await_judged(going, 24, 1)
-        with CommittedReader(scene.made.bootstrap) as reader:
-            arrived = [one.record for one in reader.read([scene.orders])]
-        append(scene.made.bootstrap, scene.orders, arrived[:1])
-        await_judged(going, 25, 1, broken=1)
-    finally:
-        going.stop()
     found = spark.read.parquet(f"file://{scene.folder / 'violations'}").collect()
     assert [row.verdict for row in found] == ["duplicated"]
     assert "kafka-console-consumer.sh" in found[0].look
@@ -149,6 +140,19 @@ def test_state_of_another_audit_is_refused(spark: SparkSession, scene: Scene) ->
     another = ContinuousAudit(spark, order, Telling(None), 1, Gauges())
     with pytest.raises(ResultsRefused, match="not of somebody"):
         another.start()
+
+
+def test_what_ends_a_batch_is_told_however_long_its_story(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_batches: Batches, _arrived: DataFrame, _number: int) -> None:
+        raise OSError("\n".join(["No space left on device", *["\tat some.java.Method"] * 5000]))
+
+    monkeypatch.setattr(Batches, "do", fail)
+    going = ContinuousAudit(spark, scene.order(scene.folder), Telling(None), 1, Gauges())
+    going.start()
+    with pytest.raises(ResultsRefused, match="The disk is full"):
+        going.wait(SEEN_WITHIN_S)
 
 
 def forget_the_last_commit(folder: Path) -> None:

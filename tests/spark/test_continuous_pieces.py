@@ -79,7 +79,7 @@ def test_states_come_back_whole_and_only_the_last_two_are_kept(
     states.begin(TALLY)
     state = states.read(BEFORE_ALL)
     assert (state.tally, state.requests.count(), state.windows.count()) == (TALLY, 0, 0)
-    windows = windows_of(verdicts(spark, [delivered(1, 60_001, 5)]), 60_000)
+    windows = windows_of(verdicts(spark, [delivered(1, 60_001, 5)]), 60_000, 0)
     for batch in (0, 1, 1, 2):
         state = states.read(batch - 1)
         states.write(batch, State(TALLY, state.requests, state.ends, merged(windows, windows, 0)))
@@ -100,6 +100,7 @@ def test_folder_of_something_else_is_never_taken_for_a_state(tmp_path: Path) -> 
 
 def test_totals_and_windows_count_what_is_closed_by_its_due(spark: SparkSession) -> None:
     early = {"verdict": "early", "is_violation": True}
+    twice: dict[str, Any] = {"verdict": "duplicated", "is_violation": True}
     rows: list[dict[str, Any]] = [
         delivered(1, 60_000, lateness_ms=9),
         delivered(2, 119_999, lateness_ms=400),
@@ -107,19 +108,27 @@ def test_totals_and_windows_count_what_is_closed_by_its_due(spark: SparkSession)
         undelivered(4, "pending"),
         undelivered(5, "cancelled", due_ms=10**15),
         undelivered(6, "applied", due_ms=None, timestamp_ms=60_500, target=None),
+        undelivered(7, due_ms=None, timestamp_ms=None, delivered_ms=180_007, **twice),
+        undelivered(8, due_ms=None, timestamp_ms=None, target=None, **twice),
     ]
     given = verdicts(spark, rows)
     totals = with_batch(TALLY.totals, given)
-    assert totals.verdicts == {"delivered": 5, "early": 1, "cancelled": 1, "applied": 1}
-    assert (totals.violations, totals.pending, totals.deliveries) == ({"early": 1}, 1, 5)
+    broken = {"early": 1, "duplicated": 2}
+    assert totals.verdicts == {"delivered": 5, "cancelled": 1, "applied": 1, **broken}
+    assert (totals.violations, totals.pending, totals.deliveries) == (broken, 1, 5)
     assert (totals.late_by["10"], totals.late_by["500"], totals.late_sum_ms) == (4, 2, 416)
-    added = windows_of(given, 60_000)
+    added = windows_of(given, 60_000, found_ms=240_009)
     found = {(one.window_ms, one.verdict): one for one in added.collect()}
     assert found[60_000, "delivered"].records == 2
     assert found[60_000, "delivered"].late_max_ms == 400
     assert found[60_000, "applied"].late_sum_ms is None
-    assert len(found) == 4
+    assert found[180_000, "duplicated"].records == found[240_000, "duplicated"].records == 1
+    assert len(found) == 6
     kept = merged(added, added, older_than_ms=120_000)
-    assert {one.verdict: one.records for one in kept.collect()} == {"early": 2, "cancelled": 2}
-    again = windows_of(verdicts(spark, [rows[5], rows[2]]), 60_000)
+    assert {one.verdict: one.records for one in kept.collect()} == {
+        "early": 2,
+        "cancelled": 2,
+        "duplicated": 2,
+    }
+    again = windows_of(verdicts(spark, [rows[5], rows[2]]), 60_000, 0)
     assert [one.verdict for one in changed(kept, again).collect()] == ["early"]
