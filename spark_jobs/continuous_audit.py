@@ -31,6 +31,11 @@ from spark_jobs.session import spark_session
 
 CHECKPOINT: Final = "checkpoint"
 LOOK_EVERY_S: Final = 1
+STOPPED: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling stop: "
+    "java.lang.InterruptedException"
+)
+"""By which Spark knows that a batch ended because the query was stopped, and is no error."""
 
 
 class BatchUndone(Exception):
@@ -96,7 +101,7 @@ class ContinuousAudit:
                 batches.do(arrived, number)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is raised in `wait`)
             self._failed = error
-            raise BatchUndone(number) from None
+            raise BatchUndone(STOPPED if self._is_stopped else f"batch {number}") from None
 
     def _show(self, number: int, tally: Tally) -> None:
         self.tally = tally
