@@ -7,6 +7,7 @@ this file. Runs until it is stopped. Exit code 0: no violation; 2: violations; 1
 from __future__ import annotations
 
 import signal
+import sys
 from threading import Event
 from typing import Final
 
@@ -23,7 +24,7 @@ from spark_jobs.continuous.batches import Batches, Telling
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import Tally, check_state_folder
 from spark_jobs.continuous.telling import make_topic
-from spark_jobs.errors import SparkUnusable
+from spark_jobs.errors import BrokerUnreachable, SparkUnusable
 from spark_jobs.failures import explained
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
@@ -31,6 +32,7 @@ from spark_jobs.session import spark_session
 
 CHECKPOINT: Final = "checkpoint"
 LOOK_EVERY_S: Final = 1
+AGAIN_AFTER_S: Final = 10.0
 STOPPED: Final = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling stop: "
     "java.lang.InterruptedException"
@@ -58,6 +60,7 @@ class ContinuousAudit:
     def start(self) -> None:
         """Begin, or go on where the last one ended. Raises the errors of `spark_jobs.errors`."""
         order, topic = self._order, self._telling.audit_topic
+        self._failed, self._is_stopped = None, False
         if topic:
             make_topic(order.kafka, topic)
         batches = Batches(self._spark, order, self._telling, self._show)
@@ -147,24 +150,48 @@ def main(
         spark = spark_session("continuous audit", master, driver_memory)
         audit = ContinuousAudit(spark, order, telling, every, gauges)
         audit.start()
-        _run_until_stopped(audit)
+        _say_what_comes(
+            order, every, f"http://{metrics_host}:{metrics_port}/metrics" if metrics_port else ""
+        )
+        run_until_stopped(audit)
     tally = audit.tally
     raise typer.Exit(VIOLATED if tally and tally.totals.violations else 0)
 
 
-def _run_until_stopped(audit: ContinuousAudit) -> None:
-    """A signal to the whole group ends Spark's Java process, too: then there is nothing to stop."""
+def _say_what_comes(order: Order, every_s: int, metrics_at: str) -> None:
+    at_metrics = f"; metrics at {metrics_at}" if metrics_at else ""
+    print(
+        f"Auditing {order.own.ingress} and the group {order.group} every {every_s} s, state in "
+        f"{order.output}{at_metrics}. The first batch reads all there is and takes a minute or "
+        "more; Ctrl-C stops it, started again it goes on.",
+        flush=True,
+    )
+
+
+def run_until_stopped(audit: ContinuousAudit, again_after_s: float = AGAIN_AFTER_S) -> None:
+    """Begin again after the broker was away: nothing is lost by that. Raises what else ends it.
+
+    A signal to the whole group ends Spark's Java process, too: then there is nothing to stop.
+    """
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda *_: stopping.set())
-    try:
-        while not stopping.is_set():
-            if audit.wait(LOOK_EVERY_S):
-                return
-        audit.stop()
-    except SparkUnusable:
-        if not stopping.is_set():
-            raise
+    is_going = True
+    while not stopping.is_set():
+        try:
+            if not is_going:
+                audit.start()
+                is_going = True
+            audit.wait(LOOK_EVERY_S)
+        except BrokerUnreachable as error:
+            is_going = False
+            print(f"{error.found} Trying again until it does.", file=sys.stderr, flush=True)
+            stopping.wait(again_after_s)
+        except SparkUnusable:
+            if not stopping.is_set():
+                raise
+            return
+    audit.stop()
 
 
 if __name__ == "__main__":

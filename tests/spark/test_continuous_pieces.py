@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from spark_jobs.continuous.horizon import Horizon, Position
 from spark_jobs.continuous.state import BEFORE_ALL, State, States, Tally, check_state_folder
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
+from spark_jobs.continuous_audit import ContinuousAudit, run_until_stopped
 from spark_jobs.earlier import ReadSoFar, Span
-from spark_jobs.errors import NotOurs, ResultsRefused
+from spark_jobs.errors import BrokerUnreachable, NotOurs, ResultsRefused
 from spark_jobs.policies import InForce
 from spark_jobs.positions import OwnTopics
 from spark_jobs.snapshot import EndRange, Range
@@ -88,6 +90,32 @@ def test_states_come_back_whole_and_only_the_last_two_are_kept(
     assert states.read(1).windows.collect()[0].records == 2
     with pytest.raises(ResultsRefused, match="Begin anew"):
         states.read(0)
+
+
+class Scripted(ContinuousAudit):
+    """Raises these, one in each wait; notes each beginning."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.begun = list(errors), 0
+
+    def start(self) -> None:
+        self.begun += 1
+
+    def wait(self, timeout_s: int) -> bool:
+        raise self.errors.pop(0)
+
+
+def test_audit_begins_again_after_the_broker_was_away_and_ends_by_all_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    away = BrokerUnreachable("The broker stopped answering.", "Run the audit again.")
+    audit = Scripted(away, away, ResultsRefused("The disk is full."))
+    with pytest.raises(ResultsRefused):
+        run_until_stopped(audit, again_after_s=0)
+    assert audit.begun == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["The broker stopped answering. Trying again until it does."] * 2
 
 
 def test_folder_of_something_else_is_never_taken_for_a_state(tmp_path: Path) -> None:
