@@ -10,6 +10,7 @@ import numpy as np
 
 from storage.errors import StorageFull, StoreDamaged
 from storage.files import Files
+from storage.ids.hash_filter import marks_of
 from storage.ids.holdings import Holdings
 from storage.ids.idents import Hashing, Words, padded
 from storage.ids.options import IdOptions
@@ -203,10 +204,11 @@ class DiskRegister:
         in_order = np.sort(hashes)
         if (in_order[1:] == in_order[:-1]).any():
             return True
-        if any(table.has_any(ids, hashes) for table in self._held.tables):
+        marks = marks_of(in_order)
+        if any(table.has_any(ids, in_order, marks) for table in self._held.tables):
             return True
         with self._guard:
-            return any(run.has_any(hashes) for run in self._held.runs)
+            return any(run.has_any(in_order, marks) for run in self._held.runs)
 
     def _find_on_disk(
         self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]

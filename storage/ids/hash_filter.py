@@ -1,48 +1,59 @@
-"""Tells quickly which hashes have certainly not been met: a Bloom filter with two bits a hash."""
+"""Tells quickly which hashes have certainly not been met: a Bloom filter with four bits a hash, all
+in one word, so that to ask for a hash is to read one word."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
-import numpy.typing as npt
 
 from storage.ids.idents import Column, Words
 
-_BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
-Bits = npt.NDArray[np.uint8]
+WORD_BITS: Final = 64
+WORD_POWER: Final = 6
+_ONE, _PLACE = np.uint64(1), np.uint64(WORD_BITS - 1)
+_LATER = tuple(np.uint64(number * WORD_POWER) for number in (1, 2, 3))
 
 
 def filter_power(ids: int, bits_per_id: int) -> int:
-    """A filter for so many ids has two to this many bits, at least one byte."""
-    return max(3, (max(1, ids) * bits_per_id - 1).bit_length())
+    """A filter for so many ids has two to this many bits, at least two words."""
+    return max(WORD_POWER + 1, (max(1, ids) * bits_per_id - 1).bit_length())
+
+
+def marks_of(hashes: Words) -> Words:
+    """The bits that each hash sets in its word: those that its lowest bits name."""
+    marks = _ONE << (hashes & _PLACE)
+    for shift in _LATER:
+        marks |= _ONE << ((hashes >> shift) & _PLACE)
+    return marks
 
 
 class HashFilter:
-    """Two to `power` bits, eight in each byte of `bits`. A hash sets the one that its highest bits
-    name, and the one that its lowest bits name."""
+    """`words` of two to `power` bits in all. The highest bits of a hash name its word."""
 
-    def __init__(self, bits: Bits, power: int) -> None:
-        self.bits = bits
-        self._shift = np.uint64(64 - power)
-        self._mask = np.uint64((1 << power) - 1)
+    def __init__(self, words: Words, power: int) -> None:
+        self.words = words
+        self._shift = np.uint64(64 + WORD_POWER - power)
 
     @classmethod
     def empty(cls, power: int) -> HashFilter:
         """One that no hash passes."""
-        return cls(np.zeros((1 << power) // 8, np.uint8), power)
+        return cls(np.zeros((1 << power) // WORD_BITS, np.uint64), power)
 
     def add(self, hashes: Words) -> None:
         """Let these pass from now on."""
-        for places in self._places(hashes):
-            np.bitwise_or.at(self.bits, places >> 3, _BITS.take(places & 7))
+        if hashes.size:
+            ordered = np.sort(hashes)
+            places = self._places(ordered)
+            is_first = np.empty(places.size, np.bool_)
+            is_first[0] = True
+            np.not_equal(places[1:], places[:-1], out=is_first[1:])
+            firsts = np.flatnonzero(is_first)
+            self.words[places[firsts]] |= np.bitwise_or.reduceat(marks_of(ordered), firsts)
 
-    def passing(self, hashes: Words) -> Column:
-        """Indices of the hashes that may have been added."""
-        high, low = self._places(hashes)
-        passing = np.flatnonzero(self.bits.take(high >> 3) & _BITS.take(high & 7))
-        if passing.size:
-            left = low[passing]
-            passing = passing[(self.bits.take(left >> 3) & _BITS.take(left & 7)) != 0]
-        return passing
+    def passing(self, hashes: Words, marks: Words) -> Column:
+        """Indices of the hashes, whose marks are given, that may have been added."""
+        return np.flatnonzero((self.words.take(self._places(hashes)) & marks) == marks)
 
-    def _places(self, hashes: Words) -> tuple[Column, Column]:
-        return (hashes >> self._shift).view(np.int64), (hashes & self._mask).view(np.int64)
+    def _places(self, hashes: Words) -> Column:
+        return (hashes >> self._shift).view(np.int64)

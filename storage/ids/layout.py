@@ -12,7 +12,7 @@ from storage.ids.idents import Column, Words, gathered
 from storage.records import Rows
 from storage.register import Key
 
-MAGIC = b"KDPIDS02"
+MAGIC = b"KDPIDS03"
 ROW = np.dtype(
     [
         ("latest", "<i8"),
@@ -29,8 +29,8 @@ ROW = np.dtype(
 )
 ROW_BYTES = ROW.itemsize
 _OPAQUE = np.dtype((np.void, ROW_BYTES))
-FILTER_BITS = 16
-"""Bits of the filter for each id, at least: one in 70 unknown ids passes it, at most."""
+FILTER_BITS = 32
+"""Bits of the filter for each id, at least: one in 1,000 unknown ids passes it, at most."""
 
 
 class Buried(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from storage.ids.hash_filter import HashFilter
+from storage.ids.hash_filter import HashFilter, marks_of
 from storage.ids.idents import Column, Idents, Words, gathered, texts
 from storage.ids.layout import NONE_BURIED, ROW, Contents
 from storage.records import Rows
@@ -59,18 +59,18 @@ class NewIds:
         part = _Part(
             idents,
             np.fromiter(fires_ms, np.int64, hashes.size),
-            np.fromiter(offsets, np.int64, hashes.size),
+            _rising(offsets),
             self._numbered(targets),
         )
         self._parts.append(part)
         self._starts.append(self._count)
         self._note(hashes)
 
-    def has_any(self, hashes: Words) -> bool:
+    def has_any(self, hashes: Words, marks: Words) -> bool:
         """Whether an id with one of these hashes is here. True, too, if there seem to be many."""
         if self._filter is None:
             return False
-        passing = hashes[self._filter.passing(hashes)]
+        passing = hashes[self._filter.passing(hashes, marks)]
         if passing.size > COMPARED:
             return True
         column = self._hashes[: self._count]
@@ -78,7 +78,7 @@ class NewIds:
 
     def find(self, asked: Sequence[bytes], hashes: Words) -> dict[bytes, Named]:
         """What is known of those of `asked`, whose hashes are given, that are here."""
-        if not self.has_any(hashes):
+        if not self.has_any(hashes, marks_of(hashes)):
             return {}
         self._index()
         places = self._places
@@ -148,3 +148,11 @@ class NewIds:
         bases = np.repeat(np.cumsum(words) - words, [part.size for part in starts])
         found: Column = np.concatenate(starts) + bases
         return found
+
+
+def _rising(offsets: Sequence[int]) -> Column:
+    """They mostly follow one another."""
+    first, last = offsets[0], offsets[-1]
+    if last - first + 1 == len(offsets):
+        return np.arange(first, last + 1)
+    return np.fromiter(offsets, np.int64, len(offsets))

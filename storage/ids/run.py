@@ -13,7 +13,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
-from storage.ids.hash_filter import HashFilter
+from storage.ids.hash_filter import HashFilter, marks_of
 from storage.ids.idents import Column, Words, gathered, texts, words_of
 from storage.ids.layout import MAGIC, ROW, Buried, Contents, Facts, is_useless, taken
 from storage.records import Rows
@@ -45,8 +45,8 @@ class Run:
             raise StoreDamaged(f"{self.path} is of another version")
         self._check_at_once("filter", "names")
         self.contents = self._contents()
-        bits = np.frombuffer(self._bytes("filter"), np.uint8)
-        self._filter = HashFilter(bits, facts.room.filter_power)
+        words = np.frombuffer(self._bytes("filter"), np.dtype("<u8"))
+        self._filter = HashFilter(words, facts.room.filter_power)
         self._sample: Rows | None = None
 
     @property
@@ -57,7 +57,7 @@ class Run:
     def find(self, hashes: Words, ids: Sequence[bytes]) -> tuple[Column, list[Named]]:
         """Indices of those of `ids`, whose hashes are given, that are in this run, and what is
         known of them. Raises StoreDamaged."""
-        asked, places = self._candidates(hashes)
+        asked, places = self._candidates(hashes, marks_of(hashes))
         indices, found = [NOWHERE], list[Named]()
         while asked.size:
             rows = taken(self.contents.rows, places)
@@ -71,12 +71,12 @@ class Run:
     def has_hash(self, hashes: Words) -> npt.NDArray[np.bool_]:
         """For each of `hashes` whether some id in this run has it."""
         has = np.zeros(hashes.size, np.bool_)
-        has[self._candidates(hashes)[0]] = True
+        has[self._candidates(hashes, marks_of(hashes))[0]] = True
         return has
 
-    def has_any(self, hashes: Words) -> bool:
-        """Whether some id in this run has one of `hashes`."""
-        return bool(self._candidates(hashes)[0].size)
+    def has_any(self, hashes: Words, marks: Words) -> bool:
+        """Whether some id in this run has one of `hashes`, whose marks are given."""
+        return bool(self._candidates(hashes, marks)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
         """Ids with this bit of `kind` and a key beyond `ended`, found in so many rows at a time."""
@@ -125,9 +125,9 @@ class Run:
         columns[_TARGET] = map(names.__getitem__, columns[_TARGET])
         return list(map(Named._make, zip(*columns, strict=True)))
 
-    def _candidates(self, hashes: Words) -> tuple[Column, Column]:
+    def _candidates(self, hashes: Words, marks: Words) -> tuple[Column, Column]:
         """Indices of the hashes that some id here has, and the place of the first such id."""
-        asked = self._filter.passing(hashes)
+        asked = self._filter.passing(hashes, marks)
         if not asked.size:
             return NOWHERE, NOWHERE
         places = np.searchsorted(self.contents.hashes, hashes[asked])

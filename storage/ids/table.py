@@ -43,10 +43,11 @@ class Table:
         if ids and not ids.keys().isdisjoint(asked):
             found.update((ident, ids[ident]) for ident in asked if ident in ids)
 
-    def has_any(self, asked: Sequence[bytes], hashes: Words) -> bool:
-        """Whether anything is, or seems to be, known here of one of the ids asked for."""
+    def has_any(self, asked: Sequence[bytes], hashes: Words, marks: Words) -> bool:
+        """Whether anything is, or seems to be, known here of one of the ids asked for; their
+        hashes, in any order, and the marks of these are given."""
         is_put = bool(self.ids) and not self.ids.keys().isdisjoint(asked)
-        return is_put or self.new.has_any(hashes)
+        return is_put or self.new.has_any(hashes, marks)
 
     def contents(self, hashing: Hashing, most_rows: int, found: list[Contents]) -> Iterator[None]:
         """Make the table, which changes no more, into contents, the older first, in steps."""

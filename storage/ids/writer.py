@@ -17,7 +17,7 @@ from storage.ids.layout import MAGIC, Buried, Facts, Room
 from storage.ids.run import path_of
 from storage.records import Rows
 
-FILTER_WRITTEN_BYTES = 1024 * 1024
+FILTER_WRITTEN_WORDS = 128 * 1024
 
 
 class RunWriter:
@@ -55,9 +55,9 @@ class RunWriter:
 
     def finish(self, names: list[str]) -> Iterator[None]:
         """Write the filter and the names, in steps; `facts` then says what the file holds."""
-        bits = self._filter.bits
-        for start in range(0, bits.size, FILTER_WRITTEN_BYTES):
-            self._append("filter", bits[start : start + FILTER_WRITTEN_BYTES])
+        words = self._filter.words
+        for start in range(0, words.size, FILTER_WRITTEN_WORDS):
+            self._append("filter", words[start : start + FILTER_WRITTEN_WORDS])
             yield
         self._append("names", np.frombuffer(json.dumps(names).encode(), np.uint8))
         self._files.write(self._fd, MAGIC, 0)
