@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterator
+import sys
 
 import pytest
 
@@ -19,7 +20,7 @@ RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
 
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusBoard]:
+def board(monkeypatch: pytest.MonkeyPatch) -> StatusBoard:
     """Of a worker whose only session served a shard, long ago, and was lost."""
 
     def lost(*_: object) -> None:
@@ -28,7 +29,9 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatusBoard]:
 
     made = StatusBoard(0.0)
     monkeypatch.setattr(worker, "_one_session", lost)
-    yield made
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
+    return made
 
 
 def _run_once(board: StatusBoard, metrics: Metrics) -> None:
