@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -46,6 +47,13 @@ def held_data_dir(data_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             raise DataDirInUse(str(data_dir)) from None
         yield
+
+
+class Disk(NamedTuple):
+    """size_bytes: of the whole disk. free_bytes: what is left of it for this process's user."""
+
+    size_bytes: int
+    free_bytes: int
 
 
 class LocalState:
@@ -111,6 +119,11 @@ class LocalState:
         """What these partitions' folders take on disk (holes in files not counted)."""
         files = (file for p in partitions for file in self._folder(p).rglob("*"))
         return sum(_disk_bytes(file) for file in files)
+
+    def disk(self) -> Disk:
+        """The disk on which the data folder lies."""
+        size_bytes, _used, free_bytes = shutil.disk_usage(self._data_dir)
+        return Disk(size_bytes, free_bytes)
 
     def _folder(self, partition: int) -> Path:
         return self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"

@@ -5,10 +5,12 @@ worker's `Status` at the moment of the scrape, so a shard that has moved away le
 Every label has a bounded number of values.
 """
 
+import math
+import time
 from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +20,16 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
+    ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy.histogram import BatchHistogram
-from proxy.status import SHARD_STATES, ShardStatus, Status
+from proxy.local_state import Disk
+from proxy.rejection import REASONS
+from proxy.status import SHARD_STATES, ShardStatus, Status, is_ready
 
 TARGETS_SHOWN = 50
 REASONS_SHOWN = 50
@@ -32,7 +37,17 @@ OTHER = "(other)"
 """No topic name has parentheses, so no target is called so."""
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-TransactionResult = Literal["committed", "aborted", "unknown"]
+TransactionResult = Literal["committed", "aborted"]
+OUTCOMES = (
+    "cancelled",
+    "replaced",
+    "rolled",
+    "requeued",
+    "rolled-back",
+    "expired",
+    "applied",
+    "missed",
+)
 
 
 class Metrics:
@@ -44,7 +59,7 @@ class Metrics:
     def __init__(self, read_status: Callable[[], Status] = Status) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self._reasons: set[str] = set()
+        self._reasons: set[str] = set(REASONS)
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions", "Kafka transactions by how they ended.", ["result"]
@@ -56,6 +71,10 @@ class Metrics:
             "outcomes",
             "Records that ended otherwise than by delivery or as dead letters at once, by outcome.",
             ["outcome"],
+        )
+        self._begin_at_zero()
+        self.sessions_lost = self._counter(
+            "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
         )
         self.transaction_seconds = Histogram(
             "delay_proxy_transaction_seconds",
@@ -73,6 +92,12 @@ class Metrics:
             "clock_held", "1 while firing is held because the wall clock jumped ahead, else 0."
         )
         self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
+        self.disk_bytes = self._gauge("disk_bytes", "Size of the disk that data_dir lies on.")
+        self.disk_free_bytes = self._gauge("disk_free_bytes", "What is left of that disk.")
+        self.ingress_partitions = self._gauge(
+            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
+        )
+        self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
         self.lateness = BatchHistogram(
             "delay_proxy_lateness_seconds",
             "Delivery minus due, per record, when its transaction was committed.",
@@ -80,6 +105,7 @@ class Metrics:
         )
         self.registry.register(self.lateness)
         self.registry.register(StatusCollector(read_status))
+        ProcessCollector("delay_proxy", registry=self.registry)
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
             {"version": proxy_version()}
         )
@@ -106,6 +132,26 @@ class Metrics:
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
+    def note_session_lost(self) -> None:
+        """Count it; until the next session nobody knows what is due."""
+        self.sessions_lost.inc()
+        self.due_lag_seconds.set(math.nan)
+
+    def weigh(self, store_bytes: int, disk: Disk) -> None:
+        """Show how much room the local data takes and has left."""
+        self.store_bytes.set(store_bytes)
+        self.disk_bytes.set(disk.size_bytes)
+        self.disk_free_bytes.set(disk.free_bytes)
+
+    def _begin_at_zero(self) -> None:
+        """A series that begins with its first count hides that count from `increase`."""
+        for result in get_args(TransactionResult):
+            self.transactions.labels(result)
+        for reason in REASONS:
+            self.dead_letters.labels(reason)
+        for outcome in OUTCOMES:
+            self.outcomes.labels(outcome)
+
     def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> Counter:
         return Counter(f"delay_proxy_{name}", text, labels, registry=self.registry)
 
@@ -120,22 +166,31 @@ class StatusCollector(Collector):
         self._read_status = read_status
 
     def collect(self) -> Iterator[Metric]:
-        """Pending records by target, then one gauge per fact about a shard."""
+        """Pending records by target, whether all is ready, then a gauge per fact about a shard."""
         status = self._read_status()
         yield _pending(status.pending_by_target)
+        ready = float(is_ready([status]))
+        yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
         for name, text, read in SHARD_FACTS:
             family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
             for shard in status.shards:
-                family.add_metric([str(shard.partition)], read(shard))
+                if (value := read(shard)) is not None:
+                    family.add_metric([str(shard.partition)], value)
             yield family
         yield _states(status.shards)
 
 
-ShardFact = tuple[str, str, Callable[[ShardStatus], float]]
+ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
 SHARD_FACTS: tuple[ShardFact, ...] = (
     ("watermark_seconds", "All due up to here has ended.", lambda shard: shard.watermark_ms / 1000),
     ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
     ("floor_offset", "Lowest ingress offset still needed.", lambda shard: shard.floor),
+    ("log_start_offset", "First ingress offset that the broker has.", lambda s: s.log_start),
+    (
+        "aging_offsets",
+        "Ingress offsets still needed that are nearer to their deletion than to their rewriting.",
+        lambda shard: shard.aging,
+    ),
     ("shard_pending_records", "Records waiting for their due.", lambda shard: shard.pending),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (

@@ -198,7 +198,7 @@ class Recovery:
                 "them. Records among them that were pending are lost.",
                 "Restore the local data folder if there is one; else accept the loss with "
                 f"`{SETTING}: {{{partition}: {log_range.start}}}`, and raise the topic's "
-                "retention.ms above max_delay.",
+                "retention.ms to more than twice the longest time the proxy may be down.",
             )
         log.error("records given up", partition=partition, first=read_from, to=log_range.start)
 

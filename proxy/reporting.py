@@ -9,6 +9,7 @@ from proxy.clock import Clock
 from proxy.ingress import Ingress
 from proxy.metrics import Metrics
 from proxy.pipeline import Pipeline
+from proxy.retention_watch import RetentionWatch
 from proxy.schedule import Shard, State
 from proxy.status import ShardState, ShardStatus, Status, StatusBoard
 
@@ -16,9 +17,16 @@ from proxy.status import ShardState, ShardStatus, Status, StatusBoard
 class Reporter:
     """Fills the status board from the pipeline; called a few times a second by its loop."""
 
-    def __init__(self, topic: str, clock: Clock, metrics: Metrics, board: StatusBoard) -> None:
+    def __init__(
+        self,
+        topic: str,
+        clock: Clock,
+        metrics: Metrics,
+        board: StatusBoard,
+        retention: RetentionWatch,
+    ) -> None:
         self._topic, self._clock = topic, clock
-        self._metrics, self._board = metrics, board
+        self._metrics, self._board, self._retention = metrics, board, retention
         self._status = Status()
         self._is_assigned = False
 
@@ -50,17 +58,20 @@ class Reporter:
 
     def _shard_status(self, partition: int, shard: Shard, end: int, now_ms: int) -> ShardStatus:
         behind = max(0, end - shard.next_offset)
+        kept, position = self._retention.kept(partition), shard.position
         return ShardStatus(
             topic=self._topic,
             partition=partition,
             state=self._state(shard),
-            next_offset=shard.position.next_offset,
-            watermark_ms=shard.position.watermark_ms,
-            floor=shard.position.floor,
+            next_offset=position.next_offset,
+            watermark_ms=position.watermark_ms,
+            floor=position.floor,
             pending=shard.pending(),
             behind=behind,
             behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
             undecided=shard.undecided,
+            log_start=kept.start if kept else None,
+            aging=kept.aging(position.floor, position.next_offset) if kept else 0,
         )
 
     def _state(self, shard: Shard) -> ShardState:

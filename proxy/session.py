@@ -42,6 +42,7 @@ from proxy.publisher import Publisher, SessionLost
 from proxy.recovery import Judge, Recovery
 from proxy.release_control import release_control, release_rate
 from proxy.reporting import Reporter
+from proxy.retention_watch import RetentionWatch, aging_after_ms
 from proxy.settings import Settings
 from proxy.status import StatusBoard
 from proxy.targets import Targets
@@ -84,9 +85,13 @@ class Session:
         admin = AdminClient(common_config(settings))
         self._topic = describe_topic(names.ingress, admin)
         self._policies = PolicyTopic(common_config(settings), names.settings, settings.group_id)
-        policy = policy_of(settings, _retention_ms(settings, admin))
+        kept_ms = _retention_ms(settings, admin)
+        policy = policy_of(settings, kept_ms)
         digest = self._policies.ensure(policy)
-        self._reporter = Reporter(names.ingress, clock, metrics, board)
+        self._retention = RetentionWatch(
+            admin, names.ingress, aging_after_ms(policy.roll_after_ms, kept_ms)
+        )
+        self._reporter = Reporter(names.ingress, clock, metrics, board, self._retention)
         self._release = release_control(settings.release)
         self._pauses = _pauses(settings, self._reporter.beat)
         self._publisher = Publisher(
@@ -101,6 +106,7 @@ class Session:
             is_compressing=is_compressing(settings),
         )
         self._metrics, self._desk = metrics, desk
+        metrics.ingress_partitions.set(self._topic.partitions)
         self._is_lost = False
         self._puts_stubs = settings.bodies == "kafka"
         self._local = LocalState(
@@ -127,14 +133,11 @@ class Session:
         )
         self._ingress = Ingress(Consumer(consumer_config(settings, worker)), names.ingress)
         self._orphans = _orphan_watch(settings, worker, admin, self._topic.partitions)
-        limits = Limits(
-            settings.release.transaction_records, settings.release.transaction_interval_ms
-        )
         self._pipeline = Pipeline(
             self._ingress,
             self._publisher,
             clock,
-            limits,
+            _limits(settings),
             metrics,
             self._note_first_commit,
             release_rate(settings.release),
@@ -157,10 +160,13 @@ class Session:
                 self._follow_pauses()
                 self._reporter.report(self._pipeline, self._ingress, self._release.paused)
                 self._orphans.look()
+                self._retention.look(self._pipeline.shards)
                 self._lookup.rest()
             if now >= next_weighing:
                 next_weighing = now + WEIGH_EVERY_S
-                self._metrics.store_bytes.set(self._local.disk_bytes(self._pipeline.shards))
+                self._metrics.weigh(
+                    self._local.disk_bytes(self._pipeline.shards), self._local.disk()
+                )
         self._ingress.close()
         self._lookup.close()
         self._pauses.close()
@@ -212,6 +218,11 @@ class Session:
 
     def _note_first_commit(self, partition: int, policies: Sequence[PolicyFrom]) -> None:
         self._policies.mark_served(self._topic, partition, policies)
+
+
+def _limits(settings: Settings) -> Limits:
+    asked = settings.release
+    return Limits(asked.transaction_records, asked.transaction_interval_ms)
 
 
 def _pauses(settings: Settings, beat: Callable[[], None]) -> Pauses:

@@ -4,7 +4,7 @@ The worker's loop writes it, the admin server and the metrics read it from other
 is shared but the reference, so neither side needs a lock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -19,7 +19,8 @@ class ShardStatus:
 
     `next_offset` is O, `watermark_ms` T and `floor` F of DESIGN 5. `behind` counts the ingress
     records not read yet, `behind_ms` is the age of the last one read while `behind` is above 0,
-    `undecided` counts half messages.
+    `undecided` counts half messages. `log_start` is the first offset that the broker still has,
+    None before it was asked; `aging` counts the offsets from the floor on that it may delete soon.
     """
 
     topic: str
@@ -32,6 +33,8 @@ class ShardStatus:
     behind: int
     behind_ms: int = 0
     undecided: int = 0
+    log_start: int | None = None
+    aging: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,15 @@ class Status:
     assigned: bool = False
     pending_by_target: Mapping[str, int] = field(default_factory=dict)
     paused: frozenset[str] = frozenset()
+
+
+def is_ready(statuses: Iterable[Status]) -> bool:
+    """Every worker has joined the group, and every shard of theirs has caught up."""
+    told = list(statuses)
+    return bool(told) and all(
+        status.assigned and all(shard.state in CAUGHT_UP for shard in status.shards)
+        for status in told
+    )
 
 
 class StatusBoard:

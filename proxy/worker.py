@@ -74,6 +74,8 @@ def run_worker(
             _one_session(settings, worker, clock, metrics, board, desk, is_stopping)
         except (SessionLost, KafkaException, StorageError) as lost:
             losses = 1 if time.monotonic() - started > STEADY_AFTER_S else losses + 1
+            metrics.note_session_lost()
+            _show_lost(board)
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
             _refuse_conflict(settings, worker, lost, losses)
             stuck += isinstance(lost, ClientStuck)
@@ -139,6 +141,12 @@ def _one_session(
     except BaseException:
         session.abandon()
         raise
+
+
+def _show_lost(board: StatusBoard) -> None:
+    """The loop lives, and serves nothing until the next session has its shards."""
+    paused = board.read().paused
+    board.show(Status(heartbeat_monotonic=time.monotonic(), paused=paused))
 
 
 def _refuse_conflict(settings: Settings, worker: int, lost: Exception, losses: int) -> None:

@@ -1,4 +1,4 @@
-"""The failure matrix names tests: they are there."""
+"""The failure matrix and the operations guide name tests: they are there."""
 
 import re
 from pathlib import Path
@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-MATRIX = (TESTS.parent / "docs" / "exactly-once.md").read_text()
-NAMED = sorted(set(re.findall(r"`((?:unit|property|integration|faults)/[^`\s]*)`", MATRIX)))
+PAGES = ("exactly-once.md", "operations.md")
+TEXT = "".join((TESTS.parent / "docs" / page).read_text() for page in PAGES)
+NAMED = sorted(set(re.findall(r"`((?:unit|property|integration|faults)/[^`\s]*)`", TEXT)))
 
 
 @pytest.mark.parametrize("named", NAMED)
-def test_a_test_that_the_matrix_names_exists(named: str) -> None:
+def test_a_test_that_a_page_names_exists(named: str) -> None:
     path, _, name = named.partition("::")
     found = list(TESTS.glob(path)) if "*" in path else [TESTS / path]
     assert found

@@ -1,6 +1,8 @@
 """What Prometheus reads: bounded labels, and histograms that take a transaction at once."""
 
+import math
 from collections.abc import Iterable
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from prometheus_client.exposition import generate_latest
 
 from proxy.histogram import BatchHistogram
 from proxy.metrics import OTHER, REASONS_SHOWN, TARGETS_SHOWN, Metrics, StatusCollector
+from proxy.rejection import REASONS
 from proxy.status import ShardStatus, Status
 
 BOUNDS_MS = (1, 5, 100, 1000)
@@ -76,7 +79,7 @@ def test_targets_beyond_the_bound_are_counted_together() -> None:
 
 def test_reasons_beyond_the_bound_are_counted_together() -> None:
     metrics = Metrics()
-    for number in range(REASONS_SHOWN + 2):
+    for number in range(REASONS_SHOWN - len(REASONS) + 2):
         metrics.count_dead_letters({f"reason-{number}": 2})
     metrics.count_dead_letters({"reason-0": 1})
     shown = samples(metrics.registry, "dead_letters_total")
@@ -96,8 +99,9 @@ def test_a_transaction_is_counted_with_its_result_and_its_time() -> None:
     metrics = Metrics()
     metrics.count_transaction("committed", 0.01)
     metrics.count_transaction("aborted", 0.02)
-    assert samples(metrics.registry, "transactions_total") == {("committed",): 1, ("aborted",): 1}
-    assert samples(metrics.registry, "transaction_seconds_count") == {(): 2}
+    metrics.count_transaction("aborted", 0.03)
+    assert samples(metrics.registry, "transactions_total") == {("committed",): 1, ("aborted",): 2}
+    assert samples(metrics.registry, "transaction_seconds_count") == {(): 3}
 
 
 def test_shards_are_shown_as_they_are_now_and_vanish_when_they_leave() -> None:
@@ -109,6 +113,41 @@ def test_shards_are_shown_as_they_are_now_and_vanish_when_they_leave() -> None:
     assert samples(metrics.registry, "shard_state")["3", "running"] == 0
     shards.pop(0)
     assert samples(metrics.registry, "watermark_seconds") == {}
+
+
+def test_what_may_be_counted_some_day_is_there_from_the_start() -> None:
+    """Prometheus' `increase` does not see the count with which a series begins."""
+    registry = Metrics().registry
+    assert samples(registry, "transactions_total") == {("committed",): 0, ("aborted",): 0}
+    assert samples(registry, "dead_letters_total") == {(reason,): 0 for reason in REASONS}
+    assert samples(registry, "outcomes_total")["requeued",] == 0
+    assert samples(registry, "sessions_lost_total") == {(): 0}
+
+
+def test_a_worker_is_ready_once_it_has_joined_and_all_its_shards_have_caught_up() -> None:
+    statuses = [
+        Status(assigned=False),
+        Status((a_shard(0), a_shard(1, state="recovering")), assigned=True),
+        Status((a_shard(0), a_shard(1, state="held")), assigned=True),
+    ]
+    registries = [
+        Metrics(partial(Status, s.shards, assigned=s.assigned)).registry for s in statuses
+    ]
+    assert [samples(registry, "ready")[()] for registry in registries] == [0, 0, 1]
+
+
+def test_where_the_log_starts_is_not_shown_before_the_broker_has_said_it() -> None:
+    shards = (a_shard(0), a_shard(1, log_start=5, aging=2))
+    registry = Metrics(lambda: Status(shards)).registry
+    assert samples(registry, "log_start_offset") == {("1",): 5}
+    assert samples(registry, "aging_offsets") == {("0",): 0, ("1",): 2}
+
+
+def test_without_a_session_the_lag_is_unknown_instead_of_what_it_was() -> None:
+    metrics = Metrics()
+    metrics.note_session_lost()
+    assert samples(metrics.registry, "sessions_lost_total") == {(): 1}
+    assert math.isnan(samples(metrics.registry, "due_lag_seconds")[()])
 
 
 def test_every_metric_has_the_prefix_and_can_be_written_out() -> None:

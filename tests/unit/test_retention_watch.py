@@ -1,0 +1,121 @@
+"""How near the floor is to the broker's deletion is asked for, and never waited for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from proxy.retention_watch import LOOK_EVERY_S, Kept, RetentionWatch, aging_after_ms
+
+TOPIC = "timer.ingress"
+NOW_MS = 1_000_000
+HOUR_MS = 3_600_000
+
+
+class Log:
+    """Stands for the admin client: partitions with a start, and records by their age."""
+
+    def __init__(self, start: int, written_ms: list[int]) -> None:
+        self.start, self.written_ms = start, written_ms
+        self.is_reachable, self.answers = True, True
+        self.asked = 0
+
+    def list_offsets(self, places: dict[TopicPartition, Any]) -> dict[TopicPartition, Future[Any]]:
+        self.asked += 1
+        return {place: self._answer(spec) for place, spec in places.items()}
+
+    def _answer(self, spec: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if not self.is_reachable:
+            answer.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+        elif self.answers:
+            answer.set_result(SimpleNamespace(offset=self._offset(spec._value)))
+        return answer
+
+    def _offset(self, since_ms: int) -> int:
+        if since_ms < 0:  # Kafka's own code for the earliest offset
+            return self.start
+        young = [self.start + n for n, at_ms in enumerate(self.written_ms) if at_ms >= since_ms]
+        return young[0] if young else -1
+
+
+class Watch:
+    """A watch over partition 0 with a clock of its own."""
+
+    def __init__(self, log: Log, aging_after_ms: int | None = 600) -> None:
+        self._now_s = 0.0
+        admin = cast(Any, log)
+        self.watch = RetentionWatch(
+            admin, TOPIC, aging_after_ms, lambda: NOW_MS, lambda: self._now_s
+        )
+
+    def look(self, *partitions: int) -> Kept | None:
+        """One question and its answer."""
+        self._now_s += LOOK_EVERY_S
+        self.watch.look(partitions)
+        self.watch.look(partitions)
+        return self.watch.kept(0)
+
+
+def a_log() -> Log:
+    """Offsets 10 to 13, written 900, 700, 500 and 300 ms ago."""
+    return Log(10, [NOW_MS - 900, NOW_MS - 700, NOW_MS - 500, NOW_MS - 300])
+
+
+def test_offsets_from_the_floor_to_the_first_young_one_are_aging() -> None:
+    kept = Watch(a_log()).look(0)
+    assert kept == Kept(10, 12)
+    assert kept is not None
+    assert [kept.aging(floor, 14) for floor in (10, 11, 12, 14)] == [2, 1, 0, 0]
+
+
+def test_where_no_record_is_young_all_that_is_needed_is_aging() -> None:
+    kept = Watch(a_log(), aging_after_ms=100).look(0)
+    assert kept == Kept(10, None)
+    assert kept is not None
+    assert kept.aging(11, 14) == 3
+
+
+def test_nothing_ages_where_the_ingress_keeps_records_for_ever() -> None:
+    kept = Watch(a_log(), aging_after_ms=None).look(0)
+    assert kept is not None
+    assert kept.aging(0, 14) == 0
+
+
+def test_broker_that_does_not_answer_is_neither_waited_for_nor_asked_again() -> None:
+    log = a_log()
+    log.answers = False
+    watch = Watch(log)
+    assert watch.look(0) is None
+    assert watch.look(0) is None
+    assert log.asked == 2
+
+
+def test_after_an_error_the_last_answer_stands_until_the_next() -> None:
+    log = a_log()
+    watch = Watch(log)
+    watch.look(0)
+    log.is_reachable = False
+    assert watch.look(0) == Kept(10, 12)
+    log.is_reachable, log.start = True, 12
+    assert watch.look(0) == Kept(12, 14)
+
+
+def test_partition_that_has_moved_away_is_forgotten() -> None:
+    watch = Watch(a_log())
+    watch.look(0)
+    assert watch.look() is None
+
+
+@pytest.mark.parametrize(
+    ("roll_after_ms", "retention_ms", "expected"),
+    [(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS // 2), (None, HOUR_MS, None), (HOUR_MS, None, None)],
+)
+def test_too_old_is_half_way_between_rewriting_and_deletion(
+    roll_after_ms: int | None, retention_ms: int | None, expected: int | None
+) -> None:
+    assert aging_after_ms(roll_after_ms, retention_ms) == expected

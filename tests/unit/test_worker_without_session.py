@@ -1,0 +1,64 @@
+"""A worker that has lost its session says so at once, and that it lives."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+
+import pytest
+
+from proxy import worker
+from proxy.admin.pages import AdminPages
+from proxy.admin.questions import Desk
+from proxy.metrics import Metrics
+from proxy.publisher import SessionLost
+from proxy.settings import Settings
+from proxy.status import ShardStatus, Status, StatusBoard
+
+RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> StatusBoard:
+    """Of a worker whose only session served a shard, long ago, and was lost."""
+
+    def lost(*_: object) -> None:
+        made.show(Status((RUNNING,), -1_000.0, True, {"orders": 3}, frozenset({"bills"})))
+        raise SessionLost("the broker is away")
+
+    made = StatusBoard(0.0)
+    monkeypatch.setattr(worker, "_one_session", lost)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
+    return made
+
+
+def _run_once(board: StatusBoard, metrics: Metrics) -> None:
+    turns = iter([False, True])
+    worker.run_worker(Settings(), 0, lambda: next(turns), metrics, board, Desk())
+
+
+def test_without_a_session_a_worker_lives_and_is_not_ready(board: StatusBoard) -> None:
+    metrics = Metrics(board.read)
+    _run_once(board, metrics)
+    pages = AdminPages(metrics.registry, lambda: [board.read()])
+    assert [pages.answer(page, "").code for page in ("/healthz", "/readyz")] == [200, 503]
+
+
+def test_without_a_session_nothing_of_the_last_one_is_shown_but_the_pauses(
+    board: StatusBoard,
+) -> None:
+    metrics = Metrics(board.read)
+    metrics.due_lag_seconds.set(0.0)
+    _run_once(board, metrics)
+    shown = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+    }
+    assert shown["delay_proxy_sessions_lost_total",] == 1
+    assert shown["delay_proxy_ready",] == 0
+    assert math.isnan(shown["delay_proxy_due_lag_seconds",])
+    assert not [name for name, *_ in shown if name == "delay_proxy_watermark_seconds"]
+    assert board.read().paused == {"bills"}
