@@ -62,7 +62,7 @@ def _values(node: yaml.MappingNode, path: tuple[str, ...], lines: list[str]) -> 
     for key, value in node.value:
         here = (*path, str(key.value))
         said = _comment_above(key.start_mark.line, lines)
-        if isinstance(value, yaml.MappingNode) and _is_section(value, lines):
+        if isinstance(value, yaml.MappingNode) and _is_section(value, key, lines):
             yield Value(here, None, said)
             yield from _values(value, here, lines)
         else:
@@ -70,9 +70,10 @@ def _values(node: yaml.MappingNode, path: tuple[str, ...], lines: list[str]) -> 
             yield Value(here, default, said)
 
 
-def _is_section(node: yaml.MappingNode, lines: list[str]) -> bool:
-    first = node.value[0][0].start_mark.line if node.value else 0
-    return bool(_comment_above(first, lines))
+def _is_section(node: yaml.MappingNode, key: yaml.Node, lines: list[str]) -> bool:
+    """Whether its keys are explained one by one, each on a line of its own."""
+    first = int(node.value[0][0].start_mark.line) if node.value else 0
+    return first > key.start_mark.line and bool(_comment_above(first, lines))
 
 
 def _comment_above(line: int, lines: list[str]) -> str:
