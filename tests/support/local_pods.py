@@ -21,6 +21,8 @@ from proxy.settings_sources import ENV_PREFIX
 
 HERE: Final = "127.0.0.1"
 ANSWER_WITHIN_S: Final = 2
+DATA: Final = "data"
+"""The volume on which `data_dir` lies."""
 PROBES: Final = {"startupProbe", "livenessProbe", "readinessProbe"}
 PROGRAMS: Final = {"kafka-delay-proxy": [sys.executable, "-m", "proxy"]}
 """The image's entry, as this checkout has it."""
@@ -87,7 +89,7 @@ class Node:
         variables = {one["name"]: self._variable(one, name, mounts) for one in container["env"]}
         kept = {key: text for key, text in os.environ.items() if not key.startswith(ENV_PREFIX)}
         here = {
-            "DELAY_PROXY_DATA_DIR": str(mounts[_data_mount(container)]),
+            "DELAY_PROXY_DATA_DIR": str(folder / DATA),
             "DELAY_PROXY_ADMIN__HOST": HERE,
             "DELAY_PROXY_ADMIN__PORT": str(port),
         }
@@ -129,11 +131,6 @@ class Node:
         if "secretKeyRef" in source:
             return self._secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
         return {"metadata.name": pod, "status.podIP": HERE}[source["fieldRef"]["fieldPath"]]
-
-
-def _data_mount(container: Document) -> str:
-    mounts = {mount["name"]: str(mount["mountPath"]) for mount in container["volumeMounts"]}
-    return mounts["data"]
 
 
 def _local(text: str, mounts: Mapping[str, Path]) -> str:

@@ -1,8 +1,9 @@
 """Two replicas of the chart as local processes: `make two-pods`.
 
-Helm renders the chart with two replicas for an embedded broker; the two pods' commands are started
-with their rendered settings. Both get ready, records are delivered; one is killed and the other
-delivers what it held; the one that is started again finds its place. Exit code 0 only if all held.
+Helm renders the chart with two replicas for an embedded broker. The hook's command creates the
+topics, which the pods may not; then the two pods' commands are started with their rendered
+settings. Both get ready, records are delivered; one is killed and the other delivers what it held;
+the one that is started again finds its place. Exit code 0 only if all held.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.embedded import EmbeddedBroker
-from tests.support.chart import rendered
+from tests.support.chart import Release, rendered
 from tests.support.local_pods import LocalPod, Node
 from tests.support.records import Incoming, Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
@@ -30,7 +31,7 @@ from tests.support.waiting import wait_for
 REPOSITORY: Final = Path(__file__).parents[2]
 INGRESS, TARGET, PARTITIONS = "timer.ingress", "orders", 4
 RECORDS: Final = 40
-READY_WITHIN_S: Final = 60
+READY_WITHIN_S: Final = 120
 END_WITHIN_S: Final = 60
 SESSION_MS: Final = 6_000
 """How long the group waits for a pod that is gone; by default 10 s."""
@@ -56,6 +57,11 @@ class PodProcess:
         """Send the signal; the exit code. A pod that does not end in time is killed."""
         assert self._process is not None, "never started"
         self._process.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        assert self._process is not None, "never started"
         try:
             return self._process.wait(END_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -76,7 +82,8 @@ class PodProcess:
 def values(bootstrap: str) -> dict[str, Any]:
     """What a person writes into a values file for this."""
     kafka = {"bootstrap.servers": bootstrap, "session.timeout.ms": SESSION_MS}
-    return {"replicas": 2, "config": {"kafka": kafka, "topics": {"partitions": PARTITIONS}}}
+    topics = {"create": False, "partitions": PARTITIONS}
+    return {"replicas": 2, "config": {"kafka": kafka, "topics": topics}}
 
 
 class Trial:
@@ -151,6 +158,17 @@ def _create_target(bootstrap: str) -> None:
     admin.create_topics([wanted])[TARGET].result(READY_WITHIN_S)
 
 
+def _run_hook(node: Node, release: Release) -> None:
+    """As Helm does before it installs anything else."""
+    for job in release.all("Job"):
+        pod = PodProcess(node.pod(job["metadata"]["name"], job["spec"]["template"]["spec"]))
+        pod.start()
+        code = pod.wait()
+        said = pod.log.read_text("utf-8", "replace").strip()
+        assert code == 0, f"{pod.pod.name} ended with {code}: {said}"
+        say(f"{pod.pod.name}: {', '.join(said.splitlines())}")
+
+
 def _played(folder: Path) -> None:
     with ExitStack() as running:
         broker = running.enter_context(EmbeddedBroker(folder / "broker"))
@@ -158,6 +176,7 @@ def _played(folder: Path) -> None:
         _create_target(bootstrap)
         release = rendered(values(bootstrap))
         node = Node(folder / "pods", release.documents, {})
+        _run_hook(node, release)
         pods = [PodProcess(pod) for pod in node.pods(release.stateful_set)]
         for pod in pods:
             running.callback(pod.close)
