@@ -134,7 +134,9 @@ class Node:
 
 
 def _local(text: str, mounts: Mapping[str, Path]) -> str:
+    """The text with a path below a mount, alone or behind `--option=`, as one of this machine."""
+    option, equals, path = text.rpartition("=")
     for mounted, place in mounts.items():
-        if text == mounted or text.startswith(mounted + "/"):
-            return str(place) + text.removeprefix(mounted)
+        if path == mounted or path.startswith(mounted + "/"):
+            return f"{option}{equals}{place}{path.removeprefix(mounted)}"
     return text
