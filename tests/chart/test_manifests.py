@@ -18,6 +18,7 @@ from tests.support.chart_sets import EVERYTHING, SETS
 OLDEST, NEWEST = "1.25", "1.37"
 OPERATORS = {"ServiceMonitor", "PrometheusRule"}
 """Kinds of the Prometheus operator, whose schemas are not Kubernetes' own."""
+INFORMATION = 1
 LONGEST_LABEL = 63
 ADDED_BY_A_CRON_JOB = 11
 IMMUTABLE = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "component")}
@@ -54,6 +55,13 @@ def test_every_template_holds_one_resource_and_everything_uses_them_all() -> Non
     assert all(len(re.findall(r"(?m)^kind:", text)) == 1 for text in templates.values())
     without_files = {name for name, text in templates.items() if ".Files.Get" not in text}
     assert rendered(EVERYTHING).templates >= without_files
+
+
+def test_helm_itself_finds_nothing_to_complain_of() -> None:
+    helm = pytest.importorskip("helm_python")
+    found = helm.lint(str(CHART), EVERYTHING, strict=True, kube_version=f"v{OLDEST}.0")
+    assert found["errors"] == []
+    assert [one for one in found["messages"] if one["severity"] > INFORMATION] == []
 
 
 def test_no_two_resources_of_a_kind_have_one_name(release: Release) -> None:

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import certifi
 import pytest
 
-from proxy.settings import Settings
+from proxy.cli.app import main as command
 from proxy.settings_sources import load_settings
 from tests.support.chart import rendered
 from tests.support.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
 from tests.support.local_pods import LocalPod, Node
 
-CHECK_WITHIN_S = 60
-AUTHORITY = Path(certifi.where()).read_text("utf-8")
+AUTHORITY = "-----BEGIN CERTIFICATE-----"
 SECRETS = {
     "kafka-user": {"username": "proxy", "password": "open sesame"},
     "kafka-tls": {"ca.crt": AUTHORITY, "tls.crt": "", "tls.key": "", "password": "a key's"},
     "admin": {"token": "a token"},
     "other": {"password": "a store's"},
 }
-ONLY_AN_AUTHORITY = {
-    "tls": {"existingSecret": "kafka-tls"},
-    "sasl": {"existingSecret": "kafka-user"},
-}
-CHECKED = {
+CHECKED: dict[str, dict[str, Any]] = {
     "default": {},
     "one replica": ONE_REPLICA,
-    "TLS and SASL": {**TLS_AND_SASL, "credentials": ONLY_AN_AUTHORITY},
+    "SASL": {**TLS_AND_SASL, "credentials": {"sasl": {"existingSecret": "kafka-user"}}},
 }
+"""Certificates would have to be real: the client reads them at once."""
 
 
 def first_pod(values: dict[str, Any], folder: Path) -> LocalPod:
@@ -41,35 +36,52 @@ def first_pod(values: dict[str, Any], folder: Path) -> LocalPod:
     return Node(folder, [*release.documents, more], SECRETS).pods(release.stateful_set)[0]
 
 
-def settings_of(pod: LocalPod, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    for name, text in pod.environment.items():
-        monkeypatch.setenv(name, text)
-    return load_settings(Path(pod.command[-1]))
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalPod], None]:
+    """Gives this process the variables of a pod."""
+
+    def enter(pod: LocalPod) -> None:
+        for name, text in pod.environment.items():
+            monkeypatch.setenv(name, text)
+
+    return enter
 
 
 @pytest.mark.parametrize("chosen", CHECKED)
-def test_the_rendered_settings_are_accepted_by_check_offline(chosen: str, tmp_path: Path) -> None:
+def test_the_rendered_settings_are_accepted_by_check_offline(
+    chosen: str,
+    tmp_path: Path,
+    inside: Callable[[LocalPod], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     pod = first_pod(CHECKED[chosen], tmp_path)
+    inside(pod)
     run = pod.command.index("run")
-    command = [*pod.command[:run], "check", "--offline", "--json", *pod.command[run + 1 :]]
-    checked = subprocess.run(
-        command,
-        cwd=Path(__file__).parents[2],
-        env=pod.environment,
-        capture_output=True,
-        text=True,
-        timeout=CHECK_WITHIN_S,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert json.loads(checked.stdout)["stops"] == 0
+    with pytest.raises(SystemExit) as ended:
+        command(["check", "--offline", "--json", *pod.command[run + 1 :]])
+    said = capsys.readouterr()
+    assert ended.value.code == 0, said
+    assert json.loads(said.out)["stops"] == 0
+
+
+def test_check_offline_would_refuse_a_settings_file_that_the_proxy_does_not_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = first_pod({}, tmp_path)
+    settings = Path(pod.command[-1])
+    settings.write_text(settings.read_text().replace("group_id", "groupid"))
+    with pytest.raises(SystemExit) as ended:
+        command(["check", "--offline", "--config", str(settings)])
+    assert ended.value.code == 1
+    assert "`groupid` is no setting" in capsys.readouterr().err
 
 
 def test_secrets_and_files_reach_the_settings_by_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inside: Callable[[LocalPod], None]
 ) -> None:
     pod = first_pod(EVERYTHING, tmp_path)
-    settings = settings_of(pod, monkeypatch)
+    inside(pod)
+    settings = load_settings(Path(pod.command[-1]))
     assert settings.kafka["sasl.username"] == "proxy"
     assert settings.kafka["sasl.password"] == "open sesame"
     assert settings.kafka["ssl.key.password"] == "a key's"
@@ -81,9 +93,11 @@ def test_secrets_and_files_reach_the_settings_by_variables(
 
 
 def test_what_the_values_say_is_what_the_proxy_goes_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inside: Callable[[LocalPod], None]
 ) -> None:
-    settings = settings_of(first_pod(EVERYTHING, tmp_path), monkeypatch)
+    pod = first_pod(EVERYTHING, tmp_path)
+    inside(pod)
+    settings = load_settings(Path(pod.command[-1]))
     assert settings.levels_ms == (1_000, 60_000)
     assert settings.roll_after_ms == 3 * 86_400_000
     assert settings.retry.groups["billing"].delays_ms == (10_000, 60_000)

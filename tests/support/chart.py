@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +60,8 @@ class Release:
 
     @property
     def documents(self) -> list[Document]:
-        return [document for document in yaml.safe_load_all(self.text) if document]
+        """All of them; the caller's own, to be changed at will."""
+        return deepcopy(_parsed(self.text))
 
     @property
     def templates(self) -> set[str]:
@@ -105,6 +107,11 @@ class Release:
                 yield document["kind"], document["spec"]["template"]["spec"]
             if document["kind"] == "CronJob":
                 yield "CronJob", document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+
+@cache
+def _parsed(text: str) -> list[Document]:
+    return [document for document in yaml.safe_load_all(text) if document]
 
 
 @cache
