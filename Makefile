@@ -11,10 +11,10 @@ OFFLINE := A download failed: look at the lines above, check that the package in
   can be reached (a proxy? PIP_INDEX_URL?) and run make again, it goes on where it stopped
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint format bench soak lock clean
+.PHONY: help setup run demo test lint format bench soak lock clean chart two-pods
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## Build .venv from requirements.lock (nothing to do when it is up to date)
 
@@ -67,3 +67,9 @@ lock: ## Renew requirements.lock from pyproject.toml (for maintainers: needs uv 
 clean: ## Remove what was built here (the user's cache of Kafka jars stays)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
 	find proxy storage spark_jobs tests -name __pycache__ -type d -exec rm -rf {} +
+
+chart: $(READY) ## Renew what of the Helm chart is made from the settings: values, schema, README
+	$(BIN)/python -m tests.support.chart_files
+
+two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is killed
+	@$(BIN)/python -m tests.support.two_pods

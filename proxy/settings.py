@@ -108,10 +108,25 @@ def _librdkafka_text(value: object) -> str:
     raise ValueError("must be text or a number, under librdkafka's dotted name (`ssl.ca.location`)")
 
 
-DurationMs = Annotated[int, BeforeValidator(_duration_ms), Field(gt=0, le=LONGEST_DELAY_MS)]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(_duration_ms, json_schema_input_type=str | int),
+    Field(gt=0, le=LONGEST_DELAY_MS),
+]
 KafkaName = Annotated[str, AfterValidator(_not_owned)]
-KafkaText = Annotated[str, BeforeValidator(_librdkafka_text)]
-Patterns = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)]
+KafkaText = Annotated[
+    str, BeforeValidator(_librdkafka_text, json_schema_input_type=str | float | bool)
+]
+LevelsMs = Annotated[
+    tuple[int, ...],
+    NoDecode,
+    BeforeValidator(_levels_ms, json_schema_input_type=str | tuple[int, ...]),
+]
+Patterns = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(_split_commas, json_schema_input_type=str | tuple[str, ...]),
+]
 
 
 class Section(BaseModel):
@@ -165,9 +180,7 @@ class RetryGroupSettings(Section):
     max_attempts: int | None = Field(None, ge=1, le=1000)
     first_delay_ms: DurationMs = Field(5_000, alias="first_delay")
     max_delay_ms: DurationMs = Field(7_200_000, alias="max_delay")
-    delays_ms: Annotated[tuple[int, ...], NoDecode, BeforeValidator(_levels_ms)] = Field(
-        (), alias="delays", max_length=1000
-    )
+    delays_ms: LevelsMs = Field((), alias="delays", max_length=1000)
 
     @model_validator(mode="after")
     def _consistent(self) -> "RetryGroupSettings":
@@ -263,17 +276,20 @@ class Settings(Section):
     group_id: str = Field("delay-proxy", min_length=1, max_length=200)
     instance_id: str | None = Field(None, min_length=1, max_length=200)
     data_dir: Path = Path("data")
-    workers: Annotated[int, BeforeValidator(_auto_is_cores)] = Field(1, ge=1, le=1024)
+    workers: Annotated[
+        int, BeforeValidator(_auto_is_cores, json_schema_input_type=int | Literal["auto"])
+    ] = Field(1, ge=1, le=1024)
     store: Literal["wheel", "rocksdb", "levels"] = "wheel"
     bodies: Literal["local", "kafka"] = "local"
     wheel: WheelSettings = WheelSettings()
-    levels_ms: Annotated[tuple[int, ...], NoDecode, BeforeValidator(_levels_ms)] = Field(
+    levels_ms: LevelsMs = Field(
         parse_levels(DEFAULT_LEVELS), alias="levels", min_length=1, max_length=1000
     )
     max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
-    roll_after_ms: Annotated[DurationMs | None, BeforeValidator(_auto_is_none)] = Field(
-        None, alias="roll_after"
-    )
+    roll_after_ms: Annotated[
+        DurationMs | None,
+        BeforeValidator(_auto_is_none, json_schema_input_type=str | int | None),
+    ] = Field(None, alias="roll_after")
     retry: RetrySettings = RetrySettings()
     transactions: TransactionSettings = TransactionSettings()
     release: ReleaseSettings = ReleaseSettings()

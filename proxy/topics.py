@@ -63,13 +63,23 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
 
 
 def ensure_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
-    """Create the own topics that are missing, if `topics.create` allows; the names created."""
+    """As a proxy that starts does: create what is missing if `topics.create` allows; the names."""
     admin = admin or admin_client(settings)
-    existing = existing_topics(settings, admin)
-    missing = [name for name in own_topics(settings) if name not in existing]
+    missing = _missing_topics(settings, admin)
     if missing and not settings.topics.create:
         raise TopicMissing(missing[0])
     return create_topics(settings, missing, admin)
+
+
+def create_missing_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
+    """Create the own topics that are missing, since a person asks for it; the names created."""
+    admin = admin or admin_client(settings)
+    return create_topics(settings, _missing_topics(settings, admin), admin)
+
+
+def _missing_topics(settings: Settings, admin: AdminClient) -> list[str]:
+    existing = existing_topics(settings, admin)
+    return [name for name in own_topics(settings) if name not in existing]
 
 
 def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,18 +15,23 @@ import typer
 
 from spark_jobs.errors import AuditError
 
+AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
+SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
 
 def epoch_ms(text: str) -> int:
-    """Epoch milliseconds from digits, or from RFC 3339 with a zone."""
+    """Epoch milliseconds from digits, from RFC 3339 with a zone, or from `90m ago`."""
     if text.isascii() and text.isdigit():
         return int(text)
+    if ago := AGO.fullmatch(text):
+        return round((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
         raise typer.BadParameter(
-            f"{text} is neither epoch milliseconds nor a time like 2026-01-01T09:00:00Z"
+            f"{text} is neither epoch milliseconds nor a time like 2026-01-01T09:00:00Z or 2h ago"
         )
     return round(at.timestamp() * 1000)
 
@@ -75,7 +82,7 @@ Since = Annotated[
     typer.Option(
         parser=epoch_ms,
         metavar="TIME",
-        help="Only ingress records written from here on: epoch ms, or RFC 3339 with a zone.",
+        help="Only ingress records written from here on: epoch ms, RFC 3339 with zone, or 2h ago.",
         rich_help_panel=AUDIT,
     ),
 ]
@@ -84,7 +91,7 @@ Until = Annotated[
     typer.Option(
         parser=epoch_ms,
         metavar="TIME",
-        help="Only ingress records written before: epoch ms, or RFC 3339 with a zone.",
+        help="Only ingress records written before: epoch ms, RFC 3339 with a zone, or 2h ago.",
         rich_help_panel=AUDIT,
     ),
 ]

@@ -17,11 +17,11 @@ def _topics() -> None:
 @app.command()
 def create(config: Config = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
     """Create those of the proxy's topics that do not exist yet; change none that does."""
-    from proxy.topics import ensure_topics
+    from proxy.topics import create_missing_topics
 
     settings = settings_for(config, bootstrap)
     with explained(settings):
-        created = ensure_topics(settings)
+        created = create_missing_topics(settings)
     if as_json:
         say_json({"created": created})
         return

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -29,7 +30,15 @@ def test_times_are_epoch_milliseconds_or_have_a_zone(text: str) -> None:
     assert epoch_ms(text) == 1_767_258_000_250
 
 
-@pytest.mark.parametrize("text", ["2026-01-01T09:00:00", "yesterday", "-5", ""])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("45s ago", 45), ("90m ago", 5_400), ("1h ago", 3_600), ("2d ago", 172_800)],
+)
+def test_times_may_lie_so_long_before_now(text: str, seconds: int) -> None:
+    assert epoch_ms(text) == pytest.approx((time.time() - seconds) * 1000, abs=5_000)
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T09:00:00", "yesterday", "-5", "", "1h", "an 1h ago"])
 def test_times_that_could_mean_two_things_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="neither"):
         epoch_ms(text)

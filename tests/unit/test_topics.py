@@ -11,8 +11,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy import topics
-from proxy.settings import Settings
-from proxy.topics import ensure_topics, own_topics
+from proxy.errors import TopicMissing
+from proxy.settings import Settings, TopicSettings
+from proxy.topics import create_missing_topics, ensure_topics, own_topics
 
 OWN = set(own_topics(Settings()))
 
@@ -51,3 +52,16 @@ def test_a_broker_that_never_tells_is_waited_for_no_longer_than_allowed(
 ) -> None:
     monkeypatch.setattr(topics, "KNOWN_WITHIN_S", 0.0)
     assert made_by(LateAdmin(late=99)) == OWN
+
+
+def test_a_proxy_that_may_not_create_topics_says_which_one_is_missing() -> None:
+    admin = LateAdmin(late=1)
+    may_not = Settings(topics=TopicSettings(create=False))
+    with pytest.raises(TopicMissing, match=r"timer\.ingress.*topics create"):
+        ensure_topics(may_not, cast(AdminClient, admin))
+    assert admin.made == []
+
+
+def test_a_person_may_have_topics_created_that_the_proxy_may_not_create() -> None:
+    may_not = Settings(topics=TopicSettings(create=False))
+    assert set(create_missing_topics(may_not, cast(AdminClient, LateAdmin(late=1)))) == OWN

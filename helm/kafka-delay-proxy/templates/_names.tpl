@@ -1,0 +1,53 @@
+{{/* Names and labels. */}}
+
+{{- define "proxy.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/*
+At most 40 characters: Kubernetes adds to the names of pods and Jobs, and a label holds 63. What is
+longer ends with a digest, so that two long names stay two.
+*/}}
+{{- define "proxy.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $whole := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- $whole = .Values.fullnameOverride | default $whole -}}
+{{- if gt (len $whole) 40 -}}
+{{- printf "%s-%s" ($whole | trunc 31 | trimSuffix "-") ($whole | sha256sum | trunc 8) -}}
+{{- else -}}
+{{- $whole | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What never changes after the install: selectors, and the labels of volumes. */}}
+{{- define "proxy.identity" -}}
+app.kubernetes.io/name: {{ include "proxy.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "proxy.selector" -}}
+{{ include "proxy.identity" . }}
+app.kubernetes.io/component: proxy
+{{- end -}}
+
+{{- define "proxy.labels" -}}
+{{ include "proxy.identity" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
+{{- end -}}
+
+{{- define "proxy.serviceAccountName" -}}
+{{- $own := ternary (include "proxy.fullname" .) "default" .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default $own -}}
+{{- end -}}
+
+{{- define "proxy.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

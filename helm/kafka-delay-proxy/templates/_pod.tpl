@@ -1,0 +1,120 @@
+{{/* What the pods of the proxy, of the topics' Job and of the audit have in common. */}}
+
+{{- define "proxy.configFolder" -}}/etc/kafka-delay-proxy{{- end -}}
+{{- define "proxy.configFile" -}}{{ include "proxy.configFolder" . }}/proxy.yaml{{- end -}}
+{{- define "proxy.tlsFolder" -}}/etc/kafka-tls{{- end -}}
+
+{{/* Of the pod: who it is, where it runs. */}}
+{{- define "proxy.podSettings" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* A variable taken from a Secret: a list of name, Secret, key; none where the key is empty. */}}
+{{- define "proxy.secretVariable" -}}
+{{- $name := index . 0 -}}{{- $secret := index . 1 -}}{{- $key := index . 2 -}}
+{{- if and $secret $key }}
+- name: {{ $name }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $secret }}
+      key: {{ $key | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* How to reach Kafka. A list: the root, and the Secret with user and password. */}}
+{{- define "proxy.kafkaVariables" -}}
+{{- $root := index . 0 -}}{{- $sasl := index . 1 -}}
+{{- with $root.Values.credentials -}}
+- name: DELAY_PROXY_CONFIG
+  value: {{ include "proxy.configFile" $root }}
+{{- include "proxy.secretVariable" (list "DELAY_PROXY_KAFKA__SASL_USERNAME" $sasl .sasl.usernameKey) }}
+{{- include "proxy.secretVariable" (list "DELAY_PROXY_KAFKA__SASL_PASSWORD" $sasl .sasl.passwordKey) }}
+{{- if .tls.existingSecret }}
+{{- include "proxy.tlsVariable" (list $root "CA" .tls.caKey) }}
+{{- include "proxy.tlsVariable" (list $root "CERTIFICATE" .tls.certificateKey) }}
+{{- include "proxy.tlsVariable" (list $root "KEY" .tls.privateKeyKey) }}
+{{- include "proxy.secretVariable" (list "DELAY_PROXY_KAFKA__SSL_KEY_PASSWORD" .tls.existingSecret .tls.privateKeyPasswordKey) }}
+{{- end }}
+{{- end }}
+{{- with $root.Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "proxy.tlsVariable" -}}
+{{- $root := index . 0 -}}{{- $what := index . 1 -}}{{- $key := index . 2 -}}
+{{- if $key }}
+- name: DELAY_PROXY_KAFKA__SSL_{{ $what }}_LOCATION
+  value: {{ include "proxy.tlsFolder" $root }}/{{ $key }}
+{{- end }}
+{{- end -}}
+
+{{- define "proxy.mounts" -}}
+- name: config
+  mountPath: {{ include "proxy.configFolder" . }}
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- if .Values.credentials.tls.existingSecret }}
+- name: tls
+  mountPath: {{ include "proxy.tlsFolder" . }}
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* A list: the root, and the ConfigMap with the settings. */}}
+{{- define "proxy.volumes" -}}
+{{- $root := index . 0 -}}
+- name: config
+  configMap:
+    name: {{ index . 1 }}
+- name: tmp
+  emptyDir: {}
+{{- with $root.Values.credentials.tls }}
+{{- if .existingSecret }}
+- name: tls
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+    items:
+      {{- range $key := compact (list .caKey .certificateKey .privateKeyKey) }}
+      - key: {{ $key | quote }}
+        path: {{ $key | quote }}
+      {{- end }}
+{{- end }}
+{{- end }}
+{{- with $root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "proxy.settings" -}}
+proxy.yaml: |
+  # From the values of the release {{ .Release.Name }}; secrets come as environment variables and files.
+  {{- toYaml .Values.config | nindent 2 }}
+{{- end -}}

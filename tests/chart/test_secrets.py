@@ -1,0 +1,96 @@
+"""Secrets come by reference: none is in a ConfigMap, or anywhere else in what is rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.chart import Document, refusal, rendered
+from tests.support.chart_sets import EVERYTHING, TLS_AND_SASL
+
+pytestmark = pytest.mark.usefixtures("helm")
+
+PASSWORD = "correct-horse-battery-staple"
+
+
+def variables(container: Document) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+
+
+def from_secret(name: str, key: str) -> dict[str, Any]:
+    return {"secretKeyRef": {"name": name, "key": key}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.keystore.password",
+        "ssl.key.pem",
+        "sasl.oauthbearer.client.secret",
+    ],
+)
+def test_a_secret_never_appears_in_the_config_map(name: str) -> None:
+    said = refusal({"config": {"kafka": {name: PASSWORD}}})
+    assert f'config.kafka."{name}" is a secret' in said
+    assert f"DELAY_PROXY_KAFKA__{name.replace('.', '_').upper()}" in said
+    assert PASSWORD not in said
+
+
+@pytest.mark.parametrize("name", ["DELAY_PROXY_KAFKA__SASL_PASSWORD", "delay_proxy_admin__token"])
+def test_a_secret_is_not_taken_as_the_text_of_a_variable(name: str) -> None:
+    said = refusal({"extraEnv": [{"name": name, "value": PASSWORD}]})
+    assert "`valueFrom`" in said
+    assert PASSWORD not in said
+
+
+def test_the_token_of_the_admin_port_is_refused_in_the_settings() -> None:
+    assert PASSWORD not in refusal({"config": {"admin": {"token": PASSWORD}}})
+
+
+def test_user_and_password_come_from_their_secret() -> None:
+    found = variables(rendered(TLS_AND_SASL).container)
+    assert found["DELAY_PROXY_KAFKA__SASL_USERNAME"] == from_secret("kafka-user", "username")
+    assert found["DELAY_PROXY_KAFKA__SASL_PASSWORD"] == from_secret("kafka-user", "password")
+    assert found["DELAY_PROXY_ADMIN__TOKEN"] == from_secret("admin", "token")
+    assert found["DELAY_PROXY_KAFKA__SSL_KEY_PASSWORD"] == from_secret("kafka-tls", "password")
+
+
+def test_certificates_are_mounted_where_the_client_looks_for_them() -> None:
+    release = rendered(TLS_AND_SASL)
+    found = variables(release.container)
+    mounted = {one["name"]: one for one in release.container["volumeMounts"]}["tls"]
+    volume = {one["name"]: one for one in release.pod["volumes"]}["tls"]["secret"]
+    files = {f"{mounted['mountPath']}/{item['path']}" for item in volume["items"]}
+    named = {
+        found[f"DELAY_PROXY_KAFKA__SSL_{what}_LOCATION"] for what in ("CA", "CERTIFICATE", "KEY")
+    }
+    assert named == files
+    assert mounted["readOnly"]
+
+
+def test_without_credentials_no_secret_is_asked_for() -> None:
+    assert "secret" not in rendered().text.lower().replace("secrets come as", "")
+
+
+def test_the_hook_may_have_a_user_of_its_own() -> None:
+    release = rendered({**EVERYTHING, "topicsJob": {"saslSecret": "topics-user"}})
+    job = release.one("Job", "dp-kafka-delay-proxy-topics")
+    found = variables(job["spec"]["template"]["spec"]["containers"][0])
+    assert found["DELAY_PROXY_KAFKA__SASL_PASSWORD"] == from_secret("topics-user", "password")
+    assert "DELAY_PROXY_ADMIN__TOKEN" not in found
+
+
+def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
+    with_token = rendered({**TLS_AND_SASL, "serviceMonitor": {"enabled": True}})
+    endpoint = with_token.one("ServiceMonitor")["spec"]["endpoints"][0]
+    assert endpoint["authorization"]["credentials"] == {"name": "admin", "key": "token"}
+    without = rendered({"serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
+    assert "authorization" not in without["spec"]["endpoints"][0]
+
+
+@pytest.mark.parametrize("name", ["sasl", "tls"])
+def test_credentials_that_the_connection_would_not_use_are_refused(name: str) -> None:
+    assert "security.protocol" in refusal({"credentials": {name: {"existingSecret": "some"}}})

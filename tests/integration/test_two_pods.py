@@ -1,0 +1,18 @@
+"""The rendered chart, run: two pods share the work, and one takes over from the other."""
+
+import pytest
+
+from tests.support import two_pods
+from tests.support.chart import has_helm
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.skipif(not has_helm(), reason="nothing here renders charts")
+def test_two_pods_of_the_chart_share_the_work_and_one_takes_over_from_the_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, said = two_pods.main(), capsys.readouterr().out
+    assert code == 0, said
+    assert "has taken over" in said
+    assert "started again, is back" in said

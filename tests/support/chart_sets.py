@@ -1,0 +1,113 @@
+"""Sets of values that people install the chart with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+ONE_REPLICA: Final[dict[str, Any]] = {"replicas": 1, "persistence": {"enabled": False}}
+TLS_AND_SASL: Final[dict[str, Any]] = {
+    "config": {
+        "kafka": {
+            "bootstrap.servers": "one:9093, two:9094",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+        }
+    },
+    "credentials": {
+        "sasl": {"existingSecret": "kafka-user"},
+        "tls": {
+            "existingSecret": "kafka-tls",
+            "certificateKey": "tls.crt",
+            "privateKeyKey": "tls.key",
+            "privateKeyPasswordKey": "password",
+        },
+        "adminToken": {"existingSecret": "admin"},
+    },
+}
+TOPICS_BY_THE_HOOK: Final[dict[str, Any]] = {
+    "config": {"topics": {"create": False}},
+    "topicsJob": {"saslSecret": "topics-user"},
+}
+LOCAL_AUDIT: Final[dict[str, Any]] = {"audit": {"enabled": True, "targets": ["orders", "bills-*"]}}
+EVERYTHING: Final[dict[str, Any]] = {
+    **TLS_AND_SASL,
+    "config": {
+        **TLS_AND_SASL["config"],
+        "topics": {"create": False, "partitions": 12},
+        "workers": 2,
+        "levels": "1s 1m",
+        "roll_after": "3d",
+        "retry": {"groups": {"billing": {"policy": "custom", "delays": "10s 1m"}}},
+        "release": {"per_target": {"orders-*": 500}, "max_per_second": 1000},
+        "targets": {"allow": ["orders", "bills.*"], "deny": "secret,other"},
+        "header_aliases": ["cesium"],
+        "recovery": {"accept_loss_below": {"0": 1200}},
+    },
+    "replicas": 3,
+    "image": {"digest": "sha256:" + "0a" * 32},
+    "imagePullSecrets": [{"name": "registry"}],
+    "persistence": {
+        "storageClass": "fast",
+        "size": "200Gi",
+        "retentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+    },
+    "minReadySeconds": 10,
+    "podLabels": {"team": "payments"},
+    "podAnnotations": {"example.com/owner": "payments"},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "kafka", "operator": "Exists"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+            }
+        }
+    },
+    "topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    ],
+    "priorityClassName": "high",
+    "extraEnv": [
+        {"name": "DELAY_PROXY_LOG__LEVEL", "value": "debug"},
+        {
+            "name": "DELAY_PROXY_KAFKA__SSL_KEYSTORE_PASSWORD",
+            "valueFrom": {"secretKeyRef": {"name": "other", "key": "password"}},
+        },
+    ],
+    "extraVolumes": [{"name": "more", "configMap": {"name": "more"}}],
+    "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "serviceAccount": {"annotations": {"example.com/role": "kafka"}},
+    "adminService": {"annotations": {"example.com/lb": "internal"}, "type": "LoadBalancer"},
+    "networkPolicy": {
+        "kafkaTo": [{"namespaceSelector": {"matchLabels": {"name": "kafka"}}}],
+        "kafkaPorts": [9093],
+        "extraEgress": [{"ports": [{"protocol": "TCP", "port": 6443}]}],
+    },
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "dashboard": {"enabled": True, "annotations": {"grafana_folder": "Kafka"}},
+    "audit": {
+        "enabled": True,
+        "since": "1d ago",
+        "targets": ["orders"],
+        "spark": {
+            "master": "k8s://https://kubernetes.default.svc",
+            "conf": {"spark.executor.instances": "4"},
+        },
+        "volume": {"persistentVolumeClaim": {"claimName": "audits"}},
+        "follow": {"enabled": True, "everySeconds": 30},
+    },
+}
+FOLLOWING_AUDIT: Final[dict[str, Any]] = {
+    "audit": {"follow": {"enabled": True}, "targets": ["orders"]},
+    "serviceMonitor": {"enabled": True},
+}
+SETS: Final[dict[str, dict[str, Any]]] = {
+    "default": {},
+    "one replica without a volume": ONE_REPLICA,
+    "TLS and SASL": TLS_AND_SASL,
+    "topics by the hook": TOPICS_BY_THE_HOOK,
+    "local audit": LOCAL_AUDIT,
+    "audit that goes on": FOLLOWING_AUDIT,
+    "everything": EVERYTHING,
+}

@@ -1,0 +1,233 @@
+"""The chart's values as a model: what may be written, from which `values.schema.json` is made.
+
+`config` is the proxy's own settings model, so that a setting that is new there is known here.
+Maps that Kubernetes itself checks (labels, resources, affinity, ...) pass through as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from proxy.settings import Settings
+
+Free = dict[str, Any]
+FreeList = list[dict[str, Any]]
+Texts = dict[str, str]
+Quantity = str | int
+Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$")]
+Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+SecretName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
+Seconds = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=1, le=65_535)]
+
+
+class Part(BaseModel):
+    """A part of the values, closed to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+
+class Image(Part):
+    """An image by tag or by digest."""
+
+    repository: str = Field(min_length=1)
+    tag: Tag
+    digest: Digest
+    pull_policy: Literal["Always", "IfNotPresent", "Never"]
+
+
+class SaslCredentials(Part):
+    """User and password for the broker."""
+
+    existing_secret: SecretName
+    username_key: str
+    password_key: str
+
+
+class TlsCredentials(Part):
+    """Certificates for the connection to the broker; empty keys are not used."""
+
+    existing_secret: SecretName
+    ca_key: str
+    certificate_key: str
+    private_key_key: str
+    private_key_password_key: str
+
+
+class AdminTokenCredentials(Part):
+    """The token of the admin API."""
+
+    existing_secret: SecretName
+    key: str
+
+
+class Credentials(Part):
+    """Secrets, by the names of Secrets that exist."""
+
+    sasl: SaslCredentials
+    tls: TlsCredentials
+    admin_token: AdminTokenCredentials
+
+
+class Persistence(Part):
+    """The volume of each pod."""
+
+    enabled: bool
+    size: Quantity
+    storage_class: str
+    access_modes: list[str]
+    retention_policy: Free
+
+
+class ServiceAccount(Part):
+    """The pods' account."""
+
+    create: bool
+    name: str
+    annotations: Texts
+
+
+class AdminService(Part):
+    """The Service of the admin port."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"]
+    annotations: Texts
+
+
+class PodDisruptionBudget(Part):
+    """How many pods may be away on purpose."""
+
+    enabled: bool
+    max_unavailable: Quantity
+
+
+class NetworkPolicy(Part):
+    """Who reaches the pods, and whom they reach."""
+
+    enabled: bool
+    admin_from: FreeList
+    kafka_to: FreeList
+    kafka_ports: list[Port]
+    extra_egress: FreeList
+
+
+class ServiceMonitor(Part):
+    """For the Prometheus operator."""
+
+    enabled: bool
+    interval: str
+    scrape_timeout: str
+    labels: Texts
+    relabelings: FreeList
+
+
+class PrometheusRule(Part):
+    """For the Prometheus operator."""
+
+    enabled: bool
+    labels: Texts
+
+
+class Dashboard(Part):
+    """For Grafana's sidecar."""
+
+    enabled: bool
+    labels: Texts
+    annotations: Texts
+
+
+class TopicsJob(Part):
+    """The hook that creates topics."""
+
+    enabled: bool
+    sasl_secret: SecretName
+    backoff_limit: int = Field(ge=0)
+    active_deadline_seconds: Seconds
+    resources: Free
+
+
+class AuditImage(Part):
+    """The audit's image; empty means the proxy's, the tag with the suffix."""
+
+    repository: str
+    tag: Tag
+    tag_suffix: str
+    digest: Digest
+
+
+class AuditSpark(Part):
+    """Where Spark runs, and with what."""
+
+    master: str = Field(pattern=r"^(local(\[.+\])?|k8s://.+)$")
+    driver_memory: str = Field(pattern=r"^[0-9]+[kmgtKMGT]$")
+    executor_image: str
+    conf: Texts
+
+
+class AuditFollow(Part):
+    """The audit that goes on."""
+
+    enabled: bool
+    every_seconds: Seconds
+    metrics_port: Port
+    size: Quantity
+
+
+class Audit(Part):
+    """The audit as a CronJob, and the one that goes on."""
+
+    enabled: bool
+    schedule: str = Field(min_length=1)
+    since: str = Field(min_length=1)
+    targets: list[str]
+    spark: AuditSpark
+    image: AuditImage
+    follow: AuditFollow
+    active_deadline_seconds: Seconds
+    history_limit: int = Field(ge=0)
+    volume: Free
+    resources: Free
+
+
+class ChartValues(Part):
+    """Everything `values.yaml` may hold."""
+
+    global_: Free = Field(alias="global")
+    name_override: str
+    fullname_override: str
+    replicas: int = Field(ge=0)
+    image: Image
+    image_pull_secrets: FreeList
+    config: Settings
+    credentials: Credentials
+    persistence: Persistence
+    resources: Free
+    termination_grace_period_seconds: Seconds
+    startup_probe: Free
+    liveness_probe: Free
+    readiness_probe: Free
+    min_ready_seconds: int = Field(ge=0)
+    pod_labels: Texts
+    pod_annotations: Texts
+    pod_security_context: Free
+    security_context: Free
+    node_selector: Texts
+    tolerations: FreeList
+    affinity: Free
+    topology_spread_constraints: FreeList
+    priority_class_name: str
+    extra_env: FreeList
+    extra_volumes: FreeList
+    extra_volume_mounts: FreeList
+    service_account: ServiceAccount
+    admin_service: AdminService
+    pod_disruption_budget: PodDisruptionBudget
+    network_policy: NetworkPolicy
+    service_monitor: ServiceMonitor
+    prometheus_rule: PrometheusRule
+    dashboard: Dashboard
+    topics_job: TopicsJob
+    audit: Audit
