@@ -7,7 +7,6 @@ Every label has a bounded number of values.
 
 from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from proxy import __version__
 from proxy.histogram import BatchHistogram
 from proxy.status import SHARD_STATES, ShardStatus, Status
 
@@ -81,7 +81,7 @@ class Metrics:
         self.registry.register(self.lateness)
         self.registry.register(StatusCollector(read_status))
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
-            {"version": proxy_version()}
+            {"version": __version__}
         )
 
     def observe_lateness(self, values_ms: "Sequence[int] | npt.NDArray[np.int64]") -> None:
@@ -170,11 +170,3 @@ def _pending(by_target: Mapping[str, int]) -> Metric:
     if rest := ranked[TARGETS_SHOWN:]:
         family.add_metric([OTHER], sum(count for _, count in rest))
     return family
-
-
-def proxy_version() -> str:
-    """Version of the installed distribution; `0` where it runs from a folder not installed."""
-    try:
-        return version("kafka-delay-proxy")
-    except PackageNotFoundError:
-        return "0"
