@@ -1,6 +1,8 @@
 """What was not installed is missed in a sentence that says what to install."""
 
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,11 @@ Call = Callable[..., tuple[int, str]]
 @pytest.fixture(autouse=True)
 def _nothing_extra_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     extra = {name for names in MODULES.values() for name in names}
-    find = extras.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in extra else find(name))
+
+    def find(name: str) -> ModuleSpec | None:
+        return None if name in extra else find_spec(name)
+
+    monkeypatch.setattr(extras, "find_spec", find)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -55,7 +60,7 @@ def test_audit_without_spark_says_which_extra_it_needs(call: Call) -> None:
 
 def test_rocksdb_that_is_not_installed_stops_the_proxy_before_it_asks_the_broker() -> None:
     settings = Settings(store="rocksdb")
-    with pytest.raises(ExtraMissing, match=r"`store: rocksdb` needs .*kafka-delay-proxy\[rocksdb\]"):
+    with pytest.raises(ExtraMissing, match=r"store: rocksdb` needs .*kafka-delay-proxy\[rocksdb\]"):
         run(settings)
 
 
