@@ -16,6 +16,7 @@ DELAY_S: Final = 2
 READY_LIMIT_S: Final = 60.0
 ARRIVAL_LIMIT_S: Final = 20.0
 LOOK_EVERY_S: Final = 0.25
+AUDIT_LIMIT_S: Final = 600.0
 CONFIG: Final = "/etc/kafka-delay-proxy/proxy.yaml"
 CODE: Final = "/opt/kafka-delay-proxy"
 IN_NO_IMAGE: Final = ("pip", "pytest", "mypy", "hypothesis", "hatchling", "setuptools")
@@ -76,7 +77,7 @@ def audit_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
     with Container(image, folder / "audit-data", tmp=EXECUTABLE_TMP) as container:
         arguments = ("audit", "--bootstrap", bootstrap, "--output", "/data/last", "--json")
         began = time.monotonic()
-        audited = container.run(*arguments, "--driver-memory", "1g", limit_s=300)
+        audited = container.run(*arguments, "--driver-memory", "1g", limit_s=AUDIT_LIMIT_S)
         (folder / "audit.log").write_text(audited.stdout + audited.stderr, "utf-8")
         if audited.returncode:
             raise DidNotHold(f"the audit ended with {audited.returncode}: {audited.stderr[-2000:]}")
