@@ -53,7 +53,8 @@ USER 65532:65532
 ENTRYPOINT ["kafka-delay-proxy"]
 
 FROM base AS audit
-ENV XDG_CACHE_HOME=/opt/cache
+ENV XDG_CACHE_HOME=/opt/cache \
+    MPLCONFIGDIR=/tmp/matplotlib
 COPY --from=audit-environment /opt/cache /opt/cache
 COPY --from=audit-environment /opt/kafka-delay-proxy /opt/kafka-delay-proxy
 CMD ["audit", "--help"]
