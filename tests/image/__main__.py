@@ -13,7 +13,9 @@ from proxy.embedded import EmbeddedBroker
 from tests.image import trials
 from tests.image.builder import Builder
 from tests.image.clean_root import NotPossibleHere, debian
+from tests.image.compose_kafka import compose_environment, starts_with
 from tests.image.dockerfile import stages
+from tests.image.holding import DidNotHold
 
 REPOSITORY: Final = Path(__file__).parents[2]
 TARGETS: Final = ("proxy", "audit")
@@ -30,7 +32,7 @@ def main() -> int:
     except NotPossibleHere as impossible:
         print(f"Not tried: {impossible}", file=sys.stderr)
         return 3
-    except (trials.DidNotHold, AssertionError, subprocess.CalledProcessError) as failed:
+    except (DidNotHold, AssertionError, subprocess.CalledProcessError) as failed:
         print(f"Did not hold: {failed}", file=sys.stderr)
         return 1
     print("All held.")
@@ -48,6 +50,8 @@ def _try_all(folder: Path, targets: list[str]) -> None:
     trial = folder / "trial"
     shutil.rmtree(trial, ignore_errors=True)
     trial.mkdir()
+    environment = compose_environment(REPOSITORY / "compose.yaml")
+    _tell("compose", starts_with(environment, trial / "compose-kafka"))
     with EmbeddedBroker(trial / "broker") as broker:
         bootstrap = broker.bootstrap_servers
         _tell("proxy", trials.common(images["proxy"], trial / "data", trials.NOT_IN_PROXY))

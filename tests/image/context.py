@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 
 def sent(folder: Path) -> Iterator[Path]:
-    """The files, relative to the folder."""
+    """The files, relative to the folder. No rule brings back a part of a folder kept back."""
     lines = (folder / ".dockerignore").read_text("utf-8").splitlines()
     rules = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
     for top in sorted(folder.iterdir()):

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -10,12 +10,12 @@ import proxy
 from proxy.embedded.ports import pick_free
 from tests.image.builder import Image
 from tests.image.container import Container
+from tests.image.holding import DidNotHold, await_that, held
 from tests.support.records import new_topic, read_to_end
 
 DELAY_S: Final = 2
 READY_LIMIT_S: Final = 60.0
 ARRIVAL_LIMIT_S: Final = 20.0
-LOOK_EVERY_S: Final = 0.25
 AUDIT_LIMIT_S: Final = 600.0
 CONFIG: Final = "/etc/kafka-delay-proxy/proxy.yaml"
 CODE: Final = "/opt/kafka-delay-proxy"
@@ -26,21 +26,17 @@ EXECUTABLE_TMP: Final = "exec,nosuid,nodev"
 """Spark's compression unpacks native libraries there."""
 
 
-class DidNotHold(Exception):
-    """A trial failed; says what was seen instead."""
-
-
 def common(image: Image, data_dir: Path, absent: tuple[str, ...]) -> Iterator[str]:
     """Both images: who runs, what cannot be written, what is not there, how large it is."""
     inside = Container(image, data_dir)
     who = inside.program("id", "-u").stdout.strip()
-    yield _held(who == "65532", f"runs as user {who}")
+    yield held(who == "65532", f"runs as user {who}")
     wrote = inside.program("touch", f"{CODE}/written")
-    yield _held(wrote.returncode != 0, f"code: {wrote.stderr.strip()}")
+    yield held(wrote.returncode != 0, f"code: {wrote.stderr.strip()}")
     version = inside.run("--version").stdout.strip()
-    yield _held(version == proxy.__version__, f"--version prints {version}")
+    yield held(version == proxy.__version__, f"--version prints {version}")
     found = inside.program("python", "-c", _LOOKS, *absent).stdout.split()
-    yield _held(not found, f"not installed: {' '.join(absent)}; found of these: {found or 'none'}")
+    yield held(not found, f"not installed: {' '.join(absent)}; found of these: {found or 'none'}")
     yield f"environment: {size_mb(image.root.inside(CODE))} MB in {CODE}"
 
 
@@ -61,15 +57,15 @@ def proxy_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
     with Container(image, folder / "proxy-data", environment) as container:
         checked = container.run("check", "--offline", "--config", CONFIG)
         last = checked.stdout.strip().splitlines()[-1]
-        yield _held(checked.returncode == 0, f"check --offline: {last}")
-        yield _held(not container.is_healthy(), "health check fails while nothing runs")
+        yield held(checked.returncode == 0, f"check --offline: {last}")
+        yield held(not container.is_healthy(), "health check fails while nothing runs")
         started = time.monotonic()
         container.start(folder / "proxy.log")
-        _await(lambda: container.is_healthy("/readyz"), READY_LIMIT_S, folder / "proxy.log")
+        await_that(lambda: container.is_healthy("/readyz"), READY_LIMIT_S, folder / "proxy.log")
         yield f"ready {time.monotonic() - started:.1f} s after its start"
-        yield _held(container.is_healthy(), "health check answers 0")
+        yield held(container.is_healthy(), "health check answers 0")
         yield _delivered(container, bootstrap)
-        yield _held(container.stop() == 0, "SIGTERM to process 1: exit code 0")
+        yield held(container.stop() == 0, "SIGTERM to process 1: exit code 0")
 
 
 def audit_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
@@ -83,23 +79,17 @@ def audit_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
             raise DidNotHold(f"the audit ended with {audited.returncode}: {audited.stderr[-2000:]}")
         said = json.loads(audited.stdout.splitlines()[-1])
         delivered, violations = said["verdicts"].get("delivered"), said["violations"]
-        yield _held(
+        yield held(
             delivered == 1 and violations == 0,
             f"audit: {delivered} delivered, {violations} violations, in "
             f"{time.monotonic() - began:.0f} s",
         )
-        yield _held((folder / "audit-data/last/report.html").is_file(), "the report lies in /data")
+        yield held((folder / "audit-data/last/report.html").is_file(), "the report lies in /data")
 
 
 def size_mb(folder: Path) -> int:
     """What the files of a folder hold."""
     return round(sum(path.lstat().st_size for path in folder.rglob("*")) / 1e6)
-
-
-def _held(holds: bool, saw: str) -> str:
-    if not holds:
-        raise DidNotHold(saw)
-    return saw
 
 
 def _delivered(container: Container, bootstrap: str) -> str:
@@ -108,18 +98,10 @@ def _delivered(container: Container, bootstrap: str) -> str:
         *("send", "--bootstrap", bootstrap, "--topic", topic, "--key", "k1"),
         *("--delay", f"{DELAY_S}s", "--value", "hello"),
     )
-    _held(sent.returncode == 0, sent.stdout + sent.stderr)
+    held(sent.returncode == 0, sent.stdout + sent.stderr)
     (record,) = read_to_end(bootstrap, topic, at_least=1, timeout_s=ARRIVAL_LIMIT_S)
     late_ms = record.timestamp_ms - int(record.header("timer-due") or b"")
-    return _held(
+    return held(
         record.value == b"hello" and late_ms >= 0,
         f"a record sent with --delay {DELAY_S}s arrived {late_ms} ms after its due",
     )
-
-
-def _await(holds: Callable[[], bool], limit_s: float, log: Path) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise DidNotHold(f"not within {limit_s:.0f} s; its log:\n{log.read_text('utf-8')}")
-        time.sleep(LOOK_EVERY_S)
