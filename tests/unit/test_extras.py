@@ -19,6 +19,10 @@ from spark_jobs.errors import SparkUnusable
 Call = Callable[..., tuple[int, str]]
 
 
+def _fail(_broker: EmbeddedBroker, port: int) -> None:
+    raise AssertionError(f"a broker was started on {port} all the same")
+
+
 @pytest.fixture(autouse=True)
 def _nothing_extra_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     extra = {name for names in MODULES.values() for name in names}
@@ -27,6 +31,7 @@ def _nothing_extra_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         return None if name in extra else find_spec(name)
 
     monkeypatch.setattr(extras, "find_spec", find)
+    monkeypatch.setattr(EmbeddedBroker, "_start_on", _fail)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
