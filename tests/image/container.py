@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from tests.image.builder import Image
 from tests.image.clean_root import isolated
@@ -60,10 +60,7 @@ class Container:
     def stop(self) -> int:
         """SIGTERM to process 1, as an engine stops it; the exit code."""
         assert self._process is not None, "never started"
-        number = self._process.pid
-        first = Path(f"/proc/{number}/task/{number}/children").read_text("utf-8").split()
-        for child in first:
-            os.kill(int(child), signal.SIGTERM)
+        _signal_inside(self._process, signal.SIGTERM)
         return self._process.wait(STOP_LIMIT_S)
 
     def __enter__(self) -> Self:
@@ -75,19 +72,19 @@ class Container:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:
+            _kill(self._process)
 
     def _ask(self, words: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self._isolated(words),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-            check=False,
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            self._isolated(words), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        finally:
+            _kill(process)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def _isolated(self, words: Sequence[str]) -> list[str]:
         root = shlex.quote(str(self._image.root.path))
@@ -107,3 +104,19 @@ class Container:
         values = [f"{name}={value}" for name, value in self._environment.items()]
         folder = f"--chdir={self._image.folder}"
         return ["/usr/bin/setpriv", *who, *rights, "/usr/bin/env", "-i", folder, *values, *words]
+
+
+def _signal_inside(process: subprocess.Popen[Any], number: signal.Signals) -> None:
+    """To process 1 of the name space that `unshare` has made, with which all in it dies.
+
+    Killing `unshare` is not enough: who changes its user is no longer killed with its parent.
+    """
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
+    for child in children.split():
+        os.kill(int(child), number)
+
+
+def _kill(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:
+        _signal_inside(process, signal.SIGKILL)
+        process.wait()
