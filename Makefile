@@ -9,12 +9,14 @@ READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 OFFLINE := A download failed: look at the lines above, check that the package index \
   can be reached (a proxy? PIP_INDEX_URL?) and run make again, it goes on where it stopped
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint format bench soak lock clean chart two-pods
+.PHONY: help setup run demo test lint format bench soak lock clean dist chart two-pods test-image
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## Build .venv from requirements.lock (nothing to do when it is up to date)
 
@@ -59,14 +61,23 @@ format: $(READY) ## Let ruff rewrite what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: ## Renew requirements.lock from pyproject.toml (for maintainers: needs uv on the PATH)
-	uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
-	  --no-annotate --no-header --no-emit-index-url --no-emit-find-links --extra dev --extra spark \
-	  --output-file requirements.lock pyproject.toml
+lock: ## Renew the lock files from pyproject.toml (for maintainers: needs uv on the PATH)
+	$(COMPILE) --upgrade --extra dev --extra spark --output-file requirements.lock pyproject.toml
+	$(COMPILE) -c requirements.lock --extra rocksdb -o requirements-proxy.lock pyproject.toml
+	$(COMPILE) -c requirements.lock --extra spark -o requirements-audit.lock pyproject.toml
+	printf 'hatchling\nsetuptools\n' | \
+	  $(COMPILE) -c requirements.lock --upgrade -o requirements-build.lock -
 
 clean: ## Remove what was built here (the user's cache of Kafka jars stays)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
 	find proxy storage spark_jobs tests -name __pycache__ -type d -exec rm -rf {} +
+
+dist: $(READY) ## Wheel and sdist into dist/, without the network
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build --target sdist --target wheel
+
+test-image: $(READY) ## The Dockerfile's steps in a clean Debian root, and what they make (root, Linux)
+	@$(BIN)/python -m tests.image $(ARGS)
 
 chart: $(READY) ## Renew what of the Helm chart is made from the settings: values, schema, README
 	$(BIN)/python -m tests.support.chart_files

@@ -9,7 +9,6 @@ import math
 import time
 from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, get_args
 
 import numpy as np
@@ -26,6 +25,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from proxy import __version__
 from proxy.histogram import BatchHistogram
 from proxy.local_state import Disk
 from proxy.rejection import REASONS
@@ -107,7 +107,7 @@ class Metrics:
         self.registry.register(StatusCollector(read_status))
         ProcessCollector("delay_proxy", registry=self.registry)
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
-            {"version": proxy_version()}
+            {"version": __version__}
         )
 
     def observe_lateness(self, values_ms: "Sequence[int] | npt.NDArray[np.int64]") -> None:
@@ -225,11 +225,3 @@ def _pending(by_target: Mapping[str, int]) -> Metric:
     if rest := ranked[TARGETS_SHOWN:]:
         family.add_metric([OTHER], sum(count for _, count in rest))
     return family
-
-
-def proxy_version() -> str:
-    """Version of the installed distribution; `0` where it runs from a folder not installed."""
-    try:
-        return version("kafka-delay-proxy")
-    except PackageNotFoundError:
-        return "0"

@@ -20,6 +20,7 @@ from proxy.admin.questions import Desk
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.clock import Clock
 from proxy.errors import ClientUnusable, InstanceConflict
+from proxy.extras import require_store
 from proxy.local_state import held_data_dir
 from proxy.metrics import Metrics
 from proxy.publisher import ClientStuck, SessionLost
@@ -47,6 +48,7 @@ log = structlog.get_logger(__name__)
 
 def run(settings: Settings) -> int:
     """Run the proxy until SIGTERM or SIGINT; the exit code."""
+    require_store(settings.store)
     with held_data_dir(settings.data_dir), stop_signals() as is_stopping:
         ensure_topics(settings)
         run_all = _run_here if settings.workers == 1 else _run_processes

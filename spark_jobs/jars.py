@@ -11,6 +11,7 @@ from typing import Final
 
 from proxy.embedded.errors import CacheUnusable, JarsUnavailable
 from proxy.embedded.jars import ensure_all, jars_of
+from proxy.extras import ExtraMissing
 from spark_jobs.errors import SparkUnusable
 
 LOCK_NAME: Final = "connector-jars.lock"
@@ -25,7 +26,7 @@ def connector_jars() -> list[Path]:
     lock = resources.files("spark_jobs").joinpath(LOCK_NAME).read_text("utf-8")
     try:
         return ensure_all(NAME, jars_of(lock))
-    except (CacheUnusable, JarsUnavailable) as error:
+    except (CacheUnusable, ExtraMissing, JarsUnavailable) as error:
         raise SparkUnusable(error.found, error.remedy) from error
 
 

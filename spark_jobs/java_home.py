@@ -20,6 +20,7 @@ from typing import Final
 from proxy.embedded.errors import JavaMissing
 from proxy.embedded.jars import cache_folder
 from proxy.embedded.jre import java
+from proxy.extras import ExtraMissing
 from spark_jobs.errors import SparkUnusable
 
 MODULE: Final = "--add-modules=jdk.incubator.vector"
@@ -39,7 +40,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(named)
     try:
         return _wrapped(java(), cache_folder().parent)
-    except JavaMissing as missing:
+    except (ExtraMissing, JavaMissing) as missing:
         raise SparkUnusable(missing.found, missing.remedy) from missing
     except OSError as error:
         raise SparkUnusable(

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from proxy import __version__
 from proxy.cli import (
     audit,
     broker,
@@ -26,7 +27,6 @@ from proxy.cli import (
 )
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
-from proxy.metrics import proxy_version
 
 DEBUG = "DELAY_PROXY_LOG__LEVEL"
 
@@ -63,7 +63,7 @@ def _tell_defect(error: Exception) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(proxy_version())
+        typer.echo(__version__)
         raise typer.Exit
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
-from proxy.errors import ProxyError
+from proxy.extras import require
 from proxy.settings import Settings
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
@@ -21,11 +20,6 @@ SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 Options = dict[str, object]
 """By name; None, False and empty lists are left out, True has no value."""
-HOW_TO_GET_SPARK: Final = "Install it: pip install 'kafka-delay-proxy[spark]'."
-
-
-class SparkMissing(ProxyError):
-    """The audit's packages are not installed."""
 
 
 def audit(
@@ -69,18 +63,12 @@ def audit(
     }
     once["json"] = as_json
     _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
-    if not has_spark():
-        raise SparkMissing("The audit needs Spark, which is not installed.", HOW_TO_GET_SPARK)
+    require("spark", "The audit")
     where = {"output": output, "master": master, "driver-memory": driver_memory, "target": target}
     module, own = (FOLLOWING, following) if follow else (ONCE, once)
     settings = settings_for(config, bootstrap)
     program, environment = audit_command(settings, {**where, **own}, module)
     os.execve(sys.executable, program, environment)  # noqa: S606
-
-
-def has_spark() -> bool:
-    """Whether the audit's packages are installed."""
-    return find_spec("pyspark") is not None
 
 
 def audit_command(

@@ -11,6 +11,7 @@ from proxy.cli.connection import Connection
 from proxy.cli.findings import Finding, advice, ok, stop, warn
 from proxy.cli.output import shown_duration
 from proxy.errors import SettingsError
+from proxy.extras import ExtraMissing, require_store
 from proxy.settings import Settings
 
 
@@ -19,6 +20,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield ok("settings", "readable; every key is known")
     yield _librdkafka(settings)
     yield _data_dir(settings.data_dir)
+    yield from _store(settings)
     yield _wheel(settings)
     yield from _workers(settings)
     yield from retry_settings_findings(settings)
@@ -49,6 +51,13 @@ def _data_dir(data_dir: Path) -> Finding:
     return ok(
         "data_dir", f"{folder} {'is' if existing == folder else 'can be made and is'} writable"
     )
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    try:
+        require_store(settings.store)
+    except ExtraMissing as missing:
+        yield stop("store", missing.found.removesuffix("."), missing.remedy)
 
 
 def _wheel(settings: Settings) -> Finding:

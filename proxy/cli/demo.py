@@ -9,12 +9,12 @@ from typing import Any
 
 import typer
 
-from proxy.cli.audit import HOW_TO_GET_SPARK
 from proxy.cli.demo_audit import Audited, AuditProcess
 from proxy.cli.demo_judge import FAULTS, Verdict
 from proxy.cli.options import AsJson
 from proxy.cli.output import say, say_json, say_table, waiting
 from proxy.cli.stopping import StopAsked, stop_raises
+from proxy.extras import how_to_get
 
 COLUMNS = ["what", "sent", "arrived", "ended otherwise", "late p50 / max", "held"]
 AUDIT_COLUMNS = ["verdict of the audit", "records", "violations"]
@@ -54,7 +54,7 @@ def _say_verdicts(rows: Mapping[str, Verdict]) -> None:
 def _say_audit(audit: AuditProcess | None) -> Audited | None:
     """Wait for the audit's verdicts and show them; None where it is left out."""
     if audit is None:
-        say(f"The Spark audit is left out: Spark is not installed. {HOW_TO_GET_SPARK}")
+        say(f"The Spark audit is left out: Spark is not installed. {how_to_get('spark')}")
         return None
     say(AUDIT_RUNS)
     with waiting("the Spark audit"):

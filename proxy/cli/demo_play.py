@@ -9,7 +9,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
 
-from proxy.cli.audit import has_spark
 from proxy.cli.child import ProxyProcess
 from proxy.cli.connection import explain
 from proxy.cli.demo_audit import AuditProcess
@@ -25,6 +24,7 @@ from proxy.clock import wall_clock_ms
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import pick_free
 from proxy.errors import ProxyError
+from proxy.extras import lacking
 from proxy.settings import Settings
 
 SEED = 20_261_121
@@ -59,7 +59,8 @@ class Play:
             settings = settings_for_embedded(broker.bootstrap_servers)
             stamped = {"message.timestamp.type": "LogAppendTime"}
             make_topics(settings, dict.fromkeys([*TARGETS, CHECKS], stamped))
-            with AuditProcess(settings, self._folder) if has_spark() else nullcontext() as audit:
+            audits = nullcontext() if lacking("spark") else AuditProcess(settings, self._folder)
+            with audits as audit:
                 self._play_for(settings, audit)
                 yield self._verdicts(), audit
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from proxy.body import Delivery, LeftInKafka, body_bytes, is_stub
 from proxy.entries import opened, target_of
 from proxy.errors import ProxyError
+from proxy.extras import require_store
 from storage.errors import StorageError
 from storage.inspection import Verdict
-from storage.kinds import dump, verify
+from storage.kinds import dump, kind_of, verify
 from storage.store import Entry
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
@@ -38,11 +39,15 @@ class LocalShard:
     folder: Path
 
     def verify(self) -> Verdict:
-        """Check every file of it; a shard that has not been written yet is sound and empty."""
+        """Check every file of it; a shard that has not been written yet is sound and empty.
+
+        Raises ExtraMissing."""
+        self._require_kind()
         return verify(self.folder)
 
     def entries(self) -> Iterator[Delivery | LeftInKafka]:
-        """The entries on disk in (due, offset) order. Raises LocalDataUnreadable."""
+        """The entries on disk in (due, offset) order. Raises LocalDataUnreadable, ExtraMissing."""
+        self._require_kind()
         try:
             for row in dump(self.folder):
                 yield _opened((row["due_ms"], row["offset"], row["target"], row["body"]))
@@ -54,6 +59,10 @@ class LocalShard:
                 "If the proxy runs, try again; else start it: it puts a damaged folder aside and "
                 "rebuilds it from the broker.",
             ) from None
+
+    def _require_kind(self) -> None:
+        if kind := kind_of(self.folder):
+            require_store(kind)
 
 
 def _opened(entry: Entry) -> Delivery | LeftInKafka:

@@ -19,6 +19,7 @@ from proxy.embedded.java_process import JavaProcess
 from proxy.embedded.jre import java
 from proxy.embedded.server_properties import alone_as_controller, as_text, server_properties
 from proxy.errors import PortTaken
+from proxy.extras import require
 
 FORMAT_TIMEOUT_S = 60
 PORT_TRIES = 3
@@ -49,7 +50,7 @@ class EmbeddedBroker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     Starting raises `PortTaken`, `DataDirInUse`, `JarsUnavailable`, `CacheUnusable`,
-    `JavaMissing`, `DataFromNewerKafka` or `BrokerFailed`.
+    `JavaMissing`, `DataFromNewerKafka`, `ExtraMissing` or `BrokerFailed`.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class EmbeddedBroker:
         """Start, and return when clients can produce and consume; harmless when it runs."""
         if self.is_running:
             return
+        require("embedded", "The embedded broker")
         for tries_left in reversed(range(PORT_TRIES if self.port == 0 else 1)):
             picked = self.port or ports.pick_free(self.host)
             try:

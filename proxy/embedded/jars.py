@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from proxy.embedded.errors import CacheUnusable
+from proxy.extras import require
 
 LOCK_NAME = "kafka-jars.lock"
 
@@ -77,13 +78,14 @@ def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
 
     Every jar is held against its locked SHA-256 each time (45 MB: some 50 ms). Several processes
     may call this at once: one fetches, the others wait.
-    Raises `JarsUnavailable` or `CacheUnusable`.
+    Raises `JarsUnavailable`, `CacheUnusable` or `ExtraMissing`.
     """
     folder = cache_folder()
     if _lacking(jars, folder):
         with _sole_user_of(folder):
             lacking = _lacking(jars, folder)
             if lacking:
+                require("embedded", f"Fetching {name}")
                 from proxy.embedded.download import fetch
 
                 fetch(lacking, folder, name)

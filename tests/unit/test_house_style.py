@@ -178,7 +178,11 @@ def test_nothing_committed_names_the_machine_it_was_written_on() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["requirements.lock", "proxy/embedded/kafka-jars.lock", "spark_jobs/connector-jars.lock"],
+    [
+        *sorted(path.name for path in REPOSITORY.glob("requirements*.lock")),
+        "proxy/embedded/kafka-jars.lock",
+        "spark_jobs/connector-jars.lock",
+    ],
 )
 def test_lock_files_name_no_index(name: str) -> None:
     assert "://" not in (REPOSITORY / name).read_text("utf-8")

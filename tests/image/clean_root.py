@@ -1,0 +1,108 @@
+"""Roots made of Debian packages, and programs in them that see nothing of this machine's files."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SUITE: Final = "trixie"
+"""The Debian of the base image; its Python is of the same minor version."""
+PACKAGES: Final = "ca-certificates,python3,python3-venv"
+CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
+PASSED_ON: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
+PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "maven_mirror_url")
+TRUSTING: Final = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+class NotPossibleHere(Exception):
+    """This machine lacks what it takes; says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A folder that is the whole file system of what runs in it."""
+
+    path: Path
+
+    def inside(self, name: str) -> Path:
+        """Where a path of the root is, seen from outside."""
+        return self.path / name.lstrip("/")
+
+    def copy(self, path: Path) -> "Root":
+        """The same once more, to be changed."""
+        made = ["cp", "-a", "--reflink=auto", str(self.path), str(path)]
+        subprocess.run(made, check=True)
+        return Root(path)
+
+    def run(self, script: str, environment: Mapping[str, str], folder: str) -> None:
+        """Run a shell script as root, with the network and certificates of this machine."""
+        values = [f"{name}={value}" for name, value in _with_network(environment).items()]
+        program = ["/usr/bin/env", "-i", f"--chdir={folder}", *values, "/bin/sh", "-ec", script]
+        mounts = [
+            f"mount -t proc proc {shlex.quote(str(self.inside('proc')))}",
+            *(self._shown(name) for name in ("/etc/resolv.conf", CERTIFICATES, "/dev/null")),
+        ]
+        subprocess.run(isolated(mounts, ["chroot", str(self.path), *program]), check=True)
+
+    def _shown(self, name: str) -> str:
+        """The mount that lets a file of this machine be seen."""
+        self.inside(name).touch()
+        return f"mount --bind {name} {shlex.quote(str(self.inside(name)))}"
+
+
+def isolated(mounts: Sequence[str], program: Sequence[str]) -> list[str]:
+    """The program in name spaces of its own, after the mounts; process 1 there, as in an image."""
+    script = "\n".join([*mounts, f"exec {shlex.join(program)}"])
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-ec", script]
+
+
+def debian(folder: Path) -> Root:
+    """The clean root, made once and kept in `folder`. Raises NotPossibleHere."""
+    root = folder / SUITE
+    done = folder / f"{SUITE}.done"
+    if not done.exists():
+        _refuse_without_tools()
+        shutil.rmtree(root, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        make = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(root)]
+        subprocess.run([*make, _mirror()], check=True)
+        done.touch()
+    return Root(root)
+
+
+def _refuse_without_tools() -> None:
+    if os.geteuid():
+        raise NotPossibleHere("Only root can make a clean root and change into it.")
+    for tool in ("debootstrap", "unshare", "chroot"):
+        if not shutil.which(tool):
+            raise NotPossibleHere(f"{tool} is not installed (Debian: apt install {tool}).")
+
+
+def _mirror() -> str:
+    """Where this machine's own apt gets Debian from, or what DEBIAN_MIRROR names."""
+    if named := os.environ.get("DEBIAN_MIRROR"):
+        return named
+    asked = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)", "Created-By: Packages"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for line in asked.stdout.splitlines():
+        if line.startswith("Debian "):
+            return line.removeprefix("Debian ")
+    raise NotPossibleHere("apt knows no Debian mirror here; name one in DEBIAN_MIRROR.")
+
+
+def _with_network(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a machine behind a proxy, or with an index of its own, needs to fetch anything."""
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED_ON or name.lower() in PROXIES
+    }
+    return {**passed, **dict.fromkeys(TRUSTING, CERTIFICATES), **environment}

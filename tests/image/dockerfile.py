@@ -1,0 +1,82 @@
+"""What a Dockerfile says, as far as ours goes: stages and their steps, arguments filled in."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_FLAG = re.compile(r"--([a-z-]+)=(\S+)\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction: `RUN`, its flags (`--from=…`), and the rest of the line."""
+
+    word: str
+    text: str
+    flags: dict[str, str]
+
+    def values(self) -> list[str]:
+        """The rest as a list: of JSON where it is written so, else split as a shell does."""
+        return list(json.loads(self.text)) if self.text.startswith("[") else shlex.split(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What begins with a FROM; `base` is another stage's name or an image."""
+
+    name: str
+    base: str
+    steps: list[Step] = field(default_factory=list)
+
+    def all(self, word: str) -> list[Step]:
+        """Its steps of this kind."""
+        return [step for step in self.steps if step.word == word]
+
+
+def stages(text: str) -> dict[str, Stage]:
+    """The stages of a Dockerfile by name, in its order."""
+    arguments: dict[str, str] = {}
+    found: list[Stage] = []
+    for step in _steps(text):
+        if step.word == "ARG" and not found:
+            name, _, value = step.text.partition("=")
+            arguments[name] = value
+        elif step.word == "FROM":
+            base, _, name = _filled(step.text, arguments).partition(" AS ")
+            found.append(Stage(name, base))
+        else:
+            found[-1].steps.append(step)
+    return {stage.name: stage for stage in found}
+
+
+def needed(target: str, known: dict[str, Stage]) -> list[Stage]:
+    """The stages it takes to build `target`, each after what it stands on."""
+    stage = known.get(target)
+    if stage is None:
+        return []
+    sources = [stage.base, *(step.flags.get("from", "") for step in stage.all("COPY"))]
+    before = [one for source in sources for one in needed(source, known)]
+    return list({one.name: one for one in [*before, stage]}.values())
+
+
+def _steps(text: str) -> Iterator[Step]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    for line in "\n".join(lines).replace("\\\n", "").splitlines():
+        if line.strip():
+            word, _, rest = line.partition(" ")
+            yield Step(word, *_without_flags(rest.strip()))
+
+
+def _without_flags(rest: str) -> tuple[str, dict[str, str]]:
+    flags = {}
+    while flag := _FLAG.match(rest):
+        flags[flag[1]] = flag[2]
+        rest = rest[flag.end() :]
+    return rest, flags
+
+
+def _filled(text: str, arguments: dict[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: arguments[found[1]], text)

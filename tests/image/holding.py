@@ -1,0 +1,30 @@
+"""What a trial claims, and what it says when that does not hold."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+LOOK_EVERY_S: Final = 0.25
+LAST_CHARACTERS: Final = 3_000
+
+
+class DidNotHold(Exception):
+    """A trial failed; says what was seen instead."""
+
+
+def held(holds: bool, saw: str) -> str:
+    """What was seen, where it holds. Raises DidNotHold."""
+    if not holds:
+        raise DidNotHold(saw)
+    return saw
+
+
+def await_that(holds: Callable[[], bool], limit_s: float, log: Path) -> None:
+    """Wait until it holds. Raises DidNotHold with the end of the log."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            said = log.read_text("utf-8", "replace")[-LAST_CHARACTERS:]
+            raise DidNotHold(f"not within {limit_s:.0f} s; its log ends with:\n{said}")
+        time.sleep(LOOK_EVERY_S)
