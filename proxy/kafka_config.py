@@ -6,11 +6,9 @@ laid over them, what is only a better default lies under them.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
-import structlog
-
+from proxy.client_logs import client_logger
 from proxy.settings import Settings
 
 TUNED_CONSUMER: Final = {
@@ -44,7 +42,7 @@ message.max.bytes: the broker, not the client, judges what is too large."""
 
 def common_config(settings: Settings) -> dict[str, Any]:
     """Connection settings, with librdkafka's own log lines sent to ours."""
-    return {**settings.kafka, "logger": _client_logger()}
+    return {**settings.kafka, "logger": client_logger()}
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
@@ -104,18 +102,3 @@ def is_compressing(settings: Settings) -> bool:
     """Whether the user has asked the client to compress what it sends."""
     names = ("compression.type", "compression.codec")
     return any(settings.kafka.get(name, "none") != "none" for name in names)
-
-
-class _ToStructlog(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        log = structlog.get_logger("librdkafka")
-        log.log(max(record.levelno, logging.INFO), "librdkafka", said=record.getMessage())
-
-
-def _client_logger() -> logging.Logger:
-    logger = logging.getLogger("librdkafka")
-    if not logger.handlers:
-        logger.addHandler(_ToStructlog())
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False
-    return logger
