@@ -11,7 +11,8 @@ OFFLINE := A download failed: look at the lines above, check that the package in
   can be reached (a proxy? PIP_INDEX_URL?) and run make again, it goes on where it stopped
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint format bench soak lock clean chart two-pods
+.PHONY: help setup run demo test lint format bench soak lock clean chart two-pods \
+  test-chart-install
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -73,3 +74,6 @@ chart: $(READY) ## Renew what of the Helm chart is made from the settings: value
 
 two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is killed
 	@$(BIN)/python -m tests.support.two_pods
+
+test-chart-install: $(READY) ## Install, upgrade and roll back the chart in a real API server
+	@$(BIN)/python -m tests.install
