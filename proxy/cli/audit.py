@@ -50,6 +50,9 @@ def audit(
     every: Annotated[
         int | None, typer.Option(min=1, metavar="SECONDS", help="With --follow: how often.")
     ] = None,
+    metrics_host: Annotated[
+        str | None, typer.Option(help="With --follow: where /metrics listens (127.0.0.1).")
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(help="With --follow: where /metrics is; 0 for none.")
     ] = None,
@@ -59,7 +62,11 @@ def audit(
 ) -> None:
     """Prove from the topics alone what became of every record (docs/audit.md); 2: violations."""
     once: Options = {"at": at, "since": since, "until": until, "continue-from": continue_from}
-    following: Options = {"every": every, "metrics-port": metrics_port}
+    following: Options = {
+        "every": every,
+        "metrics-host": metrics_host,
+        "metrics-port": metrics_port,
+    }
     once["json"] = as_json
     _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
     if not has_spark():

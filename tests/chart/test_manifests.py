@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.chart import Document, Release, rendered
+from tests.support.chart import NAME, Document, Release, rendered
 from tests.support.chart_files import CHART
 from tests.support.chart_sets import EVERYTHING, SETS
 
@@ -106,7 +106,9 @@ def test_selectors_find_the_pods_and_nothing_else() -> None:
     pods = release.stateful_set["spec"]["template"]["metadata"]["labels"]
     audit = release.one("CronJob", "dp-kafka-delay-proxy-audit")["spec"]["jobTemplate"]["spec"]
     others = audit["template"]["metadata"]["labels"]
-    selectors = [one["spec"]["selector"] for one in release.all("Service")]
+    selectors = [
+        release.one("Service", f"{NAME}-{which}")["spec"]["selector"] for which in ("pods", "admin")
+    ]
     selectors.append(release.one("PodDisruptionBudget")["spec"]["selector"]["matchLabels"])
     for selector in selectors:
         assert selector.items() <= pods.items()

@@ -15,7 +15,13 @@ from proxy.status import Status
 from proxy.worker_processes import STOP_WITHIN_S
 from tests.support.chart import refusal, rendered
 from tests.support.chart_files import CHART
-from tests.support.chart_sets import EVERYTHING, LOCAL_AUDIT, ONE_REPLICA, TOPICS_BY_THE_HOOK
+from tests.support.chart_sets import (
+    EVERYTHING,
+    FOLLOWING_AUDIT,
+    LOCAL_AUDIT,
+    ONE_REPLICA,
+    TOPICS_BY_THE_HOOK,
+)
 
 IMAGES_USER = 65_532
 
@@ -93,7 +99,9 @@ def test_a_pod_that_hangs_at_its_start_has_minutes_before_it_is_given_up() -> No
 
 
 @pytest.mark.parametrize(
-    "values", [{}, EVERYTHING, LOCAL_AUDIT, TOPICS_BY_THE_HOOK], ids=["", "all", "audit", "hook"]
+    "values",
+    [{}, EVERYTHING, LOCAL_AUDIT, FOLLOWING_AUDIT, TOPICS_BY_THE_HOOK],
+    ids=["default", "everything", "audit", "audit that goes on", "hook"],
 )
 def test_no_pod_has_any_privilege(values: dict[str, Any]) -> None:
     for _, pod in rendered(values).pod_specs():
@@ -119,16 +127,15 @@ def test_every_pod_can_write_temporary_files_and_says_what_it_may_use() -> None:
             assert "memory" in container["resources"]["limits"]
 
 
+def with_a_token(values: dict[str, Any]) -> set[str]:
+    """The containers of the pods that may talk to Kubernetes."""
+    specs = [pod for _, pod in rendered(values).pod_specs() if pod["automountServiceAccountToken"]]
+    return {container["name"] for pod in specs for container in pod["containers"]}
+
+
 def test_no_pod_gets_a_token_for_kubernetes_but_the_one_that_starts_executors() -> None:
-    with_token = {
-        kind
-        for kind, pod in rendered(EVERYTHING).pod_specs()
-        if pod["automountServiceAccountToken"]
-    }
-    assert with_token == {"CronJob"}
-    assert not any(
-        pod["automountServiceAccountToken"] for _, pod in rendered(LOCAL_AUDIT).pod_specs()
-    )
+    assert with_a_token(EVERYTHING) == {"audit"}
+    assert with_a_token(LOCAL_AUDIT) == with_a_token(FOLLOWING_AUDIT) == set()
     for account in rendered(EVERYTHING).all("ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
 

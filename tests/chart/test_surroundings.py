@@ -10,7 +10,9 @@ import pytest
 from proxy.cli.app import main as command
 from tests.support.chart import NAME, NAMESPACE, RELEASE, rendered
 from tests.support.chart_files import CHART
-from tests.support.chart_sets import EVERYTHING, LOCAL_AUDIT, TOPICS_BY_THE_HOOK
+from tests.support.chart_sets import EVERYTHING, FOLLOWING_AUDIT, LOCAL_AUDIT, TOPICS_BY_THE_HOOK
+
+MOUNTED = "/etc/kafka-delay-proxy/proxy.yaml"
 
 
 def test_a_headless_service_gives_pods_their_names_before_they_are_ready() -> None:
@@ -68,7 +70,7 @@ def test_spark_on_kubernetes_is_left_out_of_the_network_policy() -> None:
         chosen: list[str] = policy(values)["podSelector"]["matchExpressions"][0]["values"]
         return chosen
 
-    assert components(LOCAL_AUDIT) == ["proxy", "topics", "audit"]
+    assert components(LOCAL_AUDIT) == ["proxy", "topics", "audit", "audit-follow"]
     assert components(EVERYTHING) == ["proxy", "topics"]
 
 
@@ -106,22 +108,56 @@ def audit_pod(values: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
+def called_by(container: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The program that `kafka-delay-proxy audit` becomes, called as the container says."""
+    called: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda _program, given, _environment: called.extend(given))
+    settings = str(CHART.parents[1] / "proxy" / "default.yaml")
+    with pytest.raises(SystemExit) as ended:
+        command([argument.replace(MOUNTED, settings) for argument in container["args"]])
+    assert ended.value.code == 0
+    return called
+
+
 @pytest.mark.parametrize("values", [LOCAL_AUDIT, EVERYTHING], ids=["local", "kubernetes"])
 def test_the_audit_is_called_as_its_command_line_asks_for(
     values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    container = audit_pod(values)["containers"][0]
-    called: list[str] = []
-    monkeypatch.setattr(os, "execve", lambda _program, given, _environment: called.extend(given))
-    settings = str(CHART.parents[1] / "proxy" / "default.yaml")
-    mounted = "/etc/kafka-delay-proxy/proxy.yaml"
-    with pytest.raises(SystemExit) as ended:
-        command([argument.replace(mounted, settings) for argument in container["args"]])
-    assert ended.value.code == 0
+    called = called_by(audit_pod(values)["containers"][0], monkeypatch)
+    assert called[1:3] == ["-m", "spark_jobs.audit_delivery"]
     audit = values["audit"]
     assert f"--since={audit.get('since', '1h ago')}" in called
     assert {f"--target={target}" for target in audit["targets"]} <= set(called)
     assert f"--master={audit.get('spark', {}).get('master', 'local[*]')}" in called
+
+
+def test_the_audit_that_goes_on_shows_its_metrics_to_prometheus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = rendered(FOLLOWING_AUDIT)
+    audit = release.one("StatefulSet", f"{NAME}-follow")["spec"]
+    container = audit["template"]["spec"]["containers"][0]
+    called = called_by(container, monkeypatch)
+    assert called[1:3] == ["-m", "spark_jobs.continuous_audit"]
+    assert {"--target=orders", "--every=60", "--metrics-host=0.0.0.0"} <= set(called)
+    assert f"--metrics-port={container['ports'][0]['containerPort']}" in called
+    service = release.one("Service", f"{NAME}-follow")
+    labels = audit["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    monitor = release.one("ServiceMonitor", f"{NAME}-follow")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    reached = policy(FOLLOWING_AUDIT)["ingress"][0]["ports"]
+    assert [port["port"] for port in reached] == [9464, 9465]
+
+
+def test_the_audit_that_goes_on_finds_its_state_again() -> None:
+    audit = rendered(FOLLOWING_AUDIT).one("StatefulSet", f"{NAME}-follow")["spec"]
+    container = audit["template"]["spec"]["containers"][0]
+    mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+    assert "--output=/audit/state" in container["args"]
+    assert [one["metadata"]["name"] for one in audit["volumeClaimTemplates"]] == [mounts["/audit"]]
+    assert audit["replicas"] == 1
 
 
 def test_the_audit_has_the_image_with_spark() -> None:

@@ -95,7 +95,12 @@ EVERYTHING: Final[dict[str, Any]] = {
             "conf": {"spark.executor.instances": "4"},
         },
         "volume": {"persistentVolumeClaim": {"claimName": "audits"}},
+        "follow": {"enabled": True, "everySeconds": 30},
     },
+}
+FOLLOWING_AUDIT: Final[dict[str, Any]] = {
+    "audit": {"follow": {"enabled": True}, "targets": ["orders"]},
+    "serviceMonitor": {"enabled": True},
 }
 SETS: Final[dict[str, dict[str, Any]]] = {
     "default": {},
@@ -103,5 +108,6 @@ SETS: Final[dict[str, dict[str, Any]]] = {
     "TLS and SASL": TLS_AND_SASL,
     "topics by the hook": TOPICS_BY_THE_HOOK,
     "local audit": LOCAL_AUDIT,
+    "audit that goes on": FOLLOWING_AUDIT,
     "everything": EVERYTHING,
 }

@@ -167,8 +167,17 @@ class AuditSpark(Part):
     conf: Texts
 
 
+class AuditFollow(Part):
+    """The audit that goes on."""
+
+    enabled: bool
+    every_seconds: Seconds
+    metrics_port: Port
+    size: Quantity
+
+
 class Audit(Part):
-    """The audit as a CronJob."""
+    """The audit as a CronJob, and the one that goes on."""
 
     enabled: bool
     schedule: str = Field(min_length=1)
@@ -176,6 +185,7 @@ class Audit(Part):
     targets: list[str]
     spark: AuditSpark
     image: AuditImage
+    follow: AuditFollow
     active_deadline_seconds: Seconds
     history_limit: int = Field(ge=0)
     volume: Free

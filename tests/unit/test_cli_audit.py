@@ -28,6 +28,7 @@ def test_options_reach_the_program_as_a_command_line_has_them() -> None:
         (["--follow", "--continue-from", "x"], "--continue-from does not go with --follow"),
         (["--every", "5"], "--every needs --follow"),
         (["--metrics-port", "0"], "--metrics-port needs --follow"),
+        (["--metrics-host", "localhost"], "--metrics-host needs --follow"),
     ],
 )
 def test_options_that_do_not_fit_together_are_refused(given: list[str], says: str) -> None:

@@ -51,18 +51,3 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 {{- end -}}
-
-{{- define "proxy.auditImage" -}}
-{{- $own := .Values.audit.image -}}
-{{- $repository := $own.repository | default .Values.image.repository -}}
-{{- if $own.digest -}}
-{{ $repository }}@{{ $own.digest }}
-{{- else -}}
-{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
-{{ $repository }}:{{ $own.tag | default (printf "%s%s" $tag $own.tagSuffix) }}
-{{- end -}}
-{{- end -}}
-
-{{- define "proxy.isSparkOnKubernetes" -}}
-{{- if hasPrefix "k8s://" .Values.audit.spark.master }}true{{ end -}}
-{{- end -}}
