@@ -38,12 +38,21 @@ def pods(api: Api) -> str:
 
 
 def _pods(release: Release) -> Iterator[Document]:
-    """As the controllers make them: a StatefulSet's have a claim for the volume `data`."""
+    """As the controllers make them: a StatefulSet's have claims for the volumes they lack."""
     for number, (kind, spec) in enumerate(release.pod_specs()):
-        if kind == "StatefulSet" and all(one["name"] != "data" for one in spec["volumes"]):
-            spec["volumes"].append({"name": "data", "persistentVolumeClaim": {"claimName": "x"}})
+        if kind == "StatefulSet":
+            spec["volumes"] += [_claim(name) for name in sorted(_unknown_volumes(spec))]
         name = f"{kind.lower()}-{number}"
         yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def _unknown_volumes(spec: Document) -> set[str]:
+    mounts = [mount for one in spec["containers"] for mount in one["volumeMounts"]]
+    return {mount["name"] for mount in mounts} - {volume["name"] for volume in spec["volumes"]}
+
+
+def _claim(name: str) -> Document:
+    return {"name": name, "persistentVolumeClaim": {"claimName": name}}
 
 
 def _refused(api: Api, documents: list[Document], namespace: str) -> Iterator[str]:
