@@ -5,7 +5,7 @@ import pytest
 from tests.support.chart import has_helm
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def helm() -> None:
     """Skips where nothing can render; on Linux there is always the library."""
     if not has_helm():

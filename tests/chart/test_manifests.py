@@ -15,6 +15,8 @@ from tests.support.chart import NAME, Document, Release, rendered
 from tests.support.chart_files import CHART
 from tests.support.chart_sets import EVERYTHING, SETS
 
+pytestmark = pytest.mark.usefixtures("helm")
+
 OLDEST, NEWEST = "1.25", "1.37"
 OPERATORS = {"ServiceMonitor", "PrometheusRule"}
 """Kinds of the Prometheus operator, whose schemas are not Kubernetes' own."""

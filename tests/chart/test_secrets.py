@@ -9,6 +9,8 @@ import pytest
 from tests.support.chart import Document, refusal, rendered
 from tests.support.chart_sets import EVERYTHING, TLS_AND_SASL
 
+pytestmark = pytest.mark.usefixtures("helm")
+
 PASSWORD = "correct-horse-battery-staple"
 
 

@@ -15,6 +15,8 @@ from tests.support.chart import rendered
 from tests.support.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
 from tests.support.local_pods import LocalPod, Node
 
+pytestmark = pytest.mark.usefixtures("helm")
+
 AUTHORITY = "-----BEGIN CERTIFICATE-----"
 SECRETS = {
     "kafka-user": {"username": "proxy", "password": "open sesame"},

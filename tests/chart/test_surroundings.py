@@ -12,6 +12,8 @@ from tests.support.chart import NAME, NAMESPACE, RELEASE, rendered
 from tests.support.chart_files import CHART
 from tests.support.chart_sets import EVERYTHING, FOLLOWING_AUDIT, LOCAL_AUDIT, TOPICS_BY_THE_HOOK
 
+pytestmark = pytest.mark.usefixtures("helm")
+
 MOUNTED = "/etc/kafka-delay-proxy/proxy.yaml"
 
 

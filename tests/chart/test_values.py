@@ -16,6 +16,8 @@ from tests.support.chart_files import CHART, schema, values
 from tests.support.chart_readme import documented, readme
 from tests.support.chart_sets import SETS
 
+pytestmark = pytest.mark.usefixtures("helm")
+
 RENEW = "run `make chart`"
 REPOSITORY = CHART.parents[1]
 OTHERWISE_IN_A_POD = {("kafka", "bootstrap.servers"), ("data_dir",), ("admin", "host")}
