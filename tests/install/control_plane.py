@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from os import getpid
 from pathlib import Path
 from typing import Final
 
@@ -33,10 +34,8 @@ def control_plane(tools: Mapping[str, Path], folder: Path) -> Iterator[Api]:
     with ExitStack() as running:
         running.enter_context(_process(_etcd(tools["etcd"], folder, etcd, peer_port), folder))
         command = _api_server(tools["kube-apiserver"], folder, etcd, api)
-        running.enter_context(_process(command, folder))
-        wait_for(
-            lambda: api.certificate.exists() and api.is_ready(), READY_WITHIN_S, "the API server"
-        )
+        server = running.enter_context(_process(command, folder))
+        wait_for(lambda: _serves(server, api), READY_WITHIN_S, "the API server")
         yield api
 
 
@@ -57,6 +56,11 @@ def kubeconfig(api: Api, file: Path) -> Path:
     file.touch(0o600)
     file.write_text(yaml.safe_dump(config), "utf-8")
     return file
+
+
+def _serves(server: subprocess.Popen[bytes], api: Api) -> bool:
+    assert server.poll() is None, f"the API server ended with {server.returncode}"
+    return api.certificate.exists() and api.is_ready()
 
 
 def _etcd(program: Path, folder: Path, url: str, peer_port: int) -> list[str]:
@@ -97,14 +101,16 @@ def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
 
 
 @contextmanager
-def _process(command: list[str], folder: Path) -> Iterator[None]:
+def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Runs meanwhile. What it said last is told where what needs it fails."""
     file = folder / f"{Path(command[0]).name}.log"
-    watched = [sys.executable, "-I", "-S", str(watchdog.__file__), str(getpid()), *command]
+    watched = [sys.executable, "-I", "-S", str(watchdog.__file__), str(os.getpid()), *command]
     with file.open("wb") as log:
-        process = subprocess.Popen(watched, cwd=folder, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            watched, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
     try:
-        yield
+        yield process
     except AssertionError:
         lines = file.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
         print("\n".join([f"--- {file.name}", *lines]), file=sys.stderr)
@@ -114,4 +120,5 @@ def _process(command: list[str], folder: Path) -> Iterator[None]:
         try:
             process.wait(END_WITHIN_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
