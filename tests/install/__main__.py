@@ -70,13 +70,15 @@ def _play(found: Mapping[str, Path], folder: Path) -> None:
 
 
 def _prepare(api: Api) -> None:
-    """What a cluster has before the chart comes."""
+    """What a cluster has before the chart comes; the set of everything mounts `more`."""
     definitions = list(yaml.safe_load_all(CRDS.read_text("utf-8")))
     for definition in definitions:
         api.create(definition)
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
     for metadata in ({"name": NAMESPACE}, {"name": judged.RESTRICTED, "labels": enforced}):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}
+    api.create(more, NAMESPACE)
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     api.create({**priority, "metadata": {"name": "high"}})
     for definition in definitions:

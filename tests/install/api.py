@@ -88,8 +88,9 @@ class Api:
         for resource in self._namespaced():
             if resource.kind == "Event":
                 continue
+            known = {"apiVersion": resource.api_version, "kind": resource.kind}
             for item in self.ask("GET", resource.path(namespace))["items"]:
-                found[resource.kind, item["metadata"]["name"]] = item
+                found[resource.kind, item["metadata"]["name"]] = {**known, **item}
         return found
 
     def knows(self, api_version: str, kind: str) -> bool:

@@ -12,16 +12,26 @@ from tests.install.go_built import GoProgram, build
 
 KUBERNETES: Final = "v1.34.2"
 """Shares most of its parts with the Helm below, so that Go builds them once."""
-_VERSION: Final = "k8s.io/component-base/version"
+HELM: Final = "v3.19.5"
+_KUBERNETES_VERSION: Final = "k8s.io/component-base/version.gitVersion"
+_HELM_VERSION: Final = "helm.sh/helm/v3/internal/version.version"
+_HELM_RENDERS_FOR: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersionM"
+"""Else `helm template` takes itself to be at Kubernetes 1.20."""
 PROGRAMS: Final = (
     GoProgram("etcd", "go.etcd.io/etcd/v3", "v3.6.4", "go.etcd.io/etcd/v3"),
-    GoProgram("helm", "helm.sh/helm/v3", "v3.19.5", "helm.sh/helm/v3/cmd/helm"),
+    GoProgram(
+        "helm",
+        "helm.sh/helm/v3",
+        HELM,
+        "helm.sh/helm/v3/cmd/helm",
+        (f"{_HELM_VERSION}={HELM}", f"{_HELM_RENDERS_FOR}ajor=1", f"{_HELM_RENDERS_FOR}inor=34"),
+    ),
     GoProgram(
         "kube-apiserver",
         "k8s.io/kubernetes",
         KUBERNETES,
         "k8s.io/kubernetes/cmd/kube-apiserver",
-        (f"{_VERSION}.gitVersion={KUBERNETES}",),
+        (f"{_KUBERNETES_VERSION}={KUBERNETES}",),
     ),
 )
 DEBIAN: Final = {"etcd": "etcd-server", "openssl": "openssl", "go": "golang"}

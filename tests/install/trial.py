@@ -33,17 +33,21 @@ LARGER: Final[dict[str, Any]] = {**FIRST, "persistence": {"size": "20Gi"}}
 
 
 class Trial:
-    """One release from its install to its end, seen through the API server."""
+    """One release from its install to its end, seen through the API server.
+
+    What is in its namespace before is left out of account.
+    """
 
     def __init__(
         self, api: Api, helm: Helm, controllers: Controllers, tell: Callable[[str], None]
     ) -> None:
         self._api, self._helm, self._controllers = api, helm, controllers
         self._tell = tell
+        self._before = set(api.contents(NAMESPACE))
         self._first: dict[tuple[str, str], Document] = {}
 
     def run(self, folder: Path) -> None:
-        """All of it; needs an empty namespace, and a folder to work in."""
+        """All of it; needs a folder to work in."""
         self._install()
         self._upgrade(_of_later_version(folder / "later"))
         self._refuse_another_volume()
@@ -120,7 +124,8 @@ class Trial:
         )
 
     def _live(self) -> dict[tuple[str, str], Document]:
-        return released(self._api.contents(NAMESPACE))
+        found = released(self._api.contents(NAMESPACE))
+        return {key: one for key, one in found.items() if key not in self._before}
 
     def _agrees(self, values: dict[str, Any], chart: Path = CHART) -> int:
         """That the cluster holds what is rendered and nothing else; how many objects."""
@@ -143,7 +148,7 @@ class Trial:
         return f"first the Job `{' '.join(spec['containers'][0]['args'][:2])}`, gone when done"
 
     def _is_empty(self) -> None:
-        left = sorted(self._api.contents(NAMESPACE))
+        left = sorted(set(self._api.contents(NAMESPACE)) - self._before)
         assert not left, f"left behind: {left}"
 
 
