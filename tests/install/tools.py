@@ -15,8 +15,8 @@ KUBERNETES: Final = "v1.34.2"
 HELM: Final = "v3.19.5"
 _KUBERNETES_VERSION: Final = "k8s.io/component-base/version.gitVersion"
 _HELM_VERSION: Final = "helm.sh/helm/v3/internal/version.version"
-_HELM_RENDERS_FOR: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersionM"
-"""Else `helm template` takes itself to be at Kubernetes 1.20."""
+_RENDERS_FOR: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
+"""Without it `helm template` takes Kubernetes to be 1.20."""
 PROGRAMS: Final = (
     GoProgram("etcd", "go.etcd.io/etcd/v3", "v3.6.4", "go.etcd.io/etcd/v3"),
     GoProgram(
@@ -24,7 +24,7 @@ PROGRAMS: Final = (
         "helm.sh/helm/v3",
         HELM,
         "helm.sh/helm/v3/cmd/helm",
-        (f"{_HELM_VERSION}={HELM}", f"{_HELM_RENDERS_FOR}ajor=1", f"{_HELM_RENDERS_FOR}inor=34"),
+        (f"{_HELM_VERSION}={HELM}", f"{_RENDERS_FOR}Major=1", f"{_RENDERS_FOR}Minor=34"),
     ),
     GoProgram(
         "kube-apiserver",

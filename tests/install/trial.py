@@ -153,8 +153,8 @@ class Trial:
 
 
 def _checksum(stateful_set: Document) -> str:
-    annotations = stateful_set["spec"]["template"]["metadata"]["annotations"]
-    return str(annotations["checksum/config"])
+    annotations = stateful_set["spec"]["template"]["metadata"].get("annotations", {})
+    return str(annotations.get("checksum/config"))
 
 
 def _of_later_version(folder: Path) -> Path:
