@@ -41,6 +41,9 @@ def build(program: GoProgram, target: Path) -> None:
         linked = " ".join(["-s -w", *(f"-X {one}" for one in program.linked)])
         wanted = ["-mod=mod", "-ldflags", linked, "-o", str(unfinished), program.package]
         _go(["build", *wanted], folder)
+    if not os.access(unfinished, os.X_OK):
+        unfinished.unlink()
+        raise NotBuilt(f"{program.package} is a library, no program")
     unfinished.replace(target)
 
 

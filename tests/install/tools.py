@@ -18,7 +18,7 @@ _HELM_VERSION: Final = "helm.sh/helm/v3/internal/version.version"
 _RENDERS_FOR: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
 """Without it `helm template` takes Kubernetes to be 1.20."""
 PROGRAMS: Final = (
-    GoProgram("etcd", "go.etcd.io/etcd/v3", "v3.6.4", "go.etcd.io/etcd/v3"),
+    GoProgram("etcd", "go.etcd.io/etcd/server/v3", "v3.6.4", "go.etcd.io/etcd/server/v3"),
     GoProgram(
         "helm",
         "helm.sh/helm/v3",
