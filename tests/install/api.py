@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ANSWER_WITHIN_S: Final = 30
+ASK_AGAIN_S: Final = 0.2
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
 STRICT_DRY_RUN: Final = "?dryRun=All&fieldValidation=Strict"
@@ -44,7 +46,20 @@ class Api:
     certificate: Path
 
     def ask(self, method: str, path: str, body: object = None, kind: str = JSON) -> Document:
-        """The answer. Raises Refused, or OSError while nobody listens."""
+        """The answer. Raises Refused, or OSError while nobody listens.
+
+        Asks again while the server is busy, as it is with kinds that it has just come to know.
+        """
+        deadline = time.monotonic() + ANSWER_WITHIN_S
+        status, text = self._once(method, path, body, kind)
+        while status == http.client.TOO_MANY_REQUESTS and time.monotonic() < deadline:
+            time.sleep(ASK_AGAIN_S)
+            status, text = self._once(method, path, body, kind)
+        if status >= http.client.BAD_REQUEST:
+            raise Refused(_message(text))
+        return _document(text)
+
+    def _once(self, method: str, path: str, body: object, kind: str) -> tuple[int, str]:
         trusted = ssl.create_default_context(cafile=str(self.certificate))
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.port, context=trusted, timeout=ANSWER_WITHIN_S
@@ -54,12 +69,9 @@ class Api:
             sent = None if body is None else json.dumps(body)
             connection.request(method, path, sent, headers)
             answer = connection.getresponse()
-            text = answer.read().decode()
+            return answer.status, answer.read().decode()
         finally:
             connection.close()
-        if answer.status >= http.client.BAD_REQUEST:
-            raise Refused(_message(text))
-        return _document(text)
 
     def is_ready(self) -> bool:
         """Whether it serves."""
