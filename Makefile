@@ -13,10 +13,11 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint format bench soak lock clean dist chart two-pods test-image
+.PHONY: help setup run demo test lint format bench soak lock clean dist chart two-pods test-image \
+  test-chart-install
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: $(READY) ## Build .venv from requirements.lock (nothing to do when it is up to date)
 
@@ -84,3 +85,6 @@ chart: $(READY) ## Renew what of the Helm chart is made from the settings: value
 
 two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is killed
 	@$(BIN)/python -m tests.support.two_pods
+
+test-chart-install: $(READY) ## Install, upgrade and roll back the chart in a real API server
+	@$(BIN)/python -m tests.install

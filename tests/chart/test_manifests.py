@@ -40,6 +40,12 @@ def test_every_resource_is_valid_in_the_strictest_sense(release: Release, versio
         kubernetes_validate.validate(document, version, strict=True)
 
 
+def test_every_volume_has_one_source(release: Release) -> None:
+    for _, spec in release.pod_specs():
+        for volume in spec["volumes"]:
+            assert len(volume) == len(["name", "source"]), volume
+
+
 def test_the_chart_asks_for_the_oldest_version_that_is_tried() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["kubeVersion"] == f">={OLDEST}.0-0"
