@@ -50,10 +50,10 @@ def _run(world: World, number: int) -> Burst:
 
 def _measure(made: Trial) -> Burst:
     scale = made.world.scale
-    instant_ms = int(time.time() * 1000) + scale.burst_lead_ms
-    load = made.load(scale.burst_records, (0, 0), instant_ms)
-    with Job(read, made.order(load.count, PATIENCE_S)) as reader:
+    with Job(read, made.order(scale.burst_records, PATIENCE_S)) as reader:
         reader.wait_ready()
+        instant_ms = int(time.time() * 1000) + scale.burst_lead_ms
+        load = made.load(scale.burst_records, (0, 0), instant_ms)
         with Job(send, load) as generator:
             generator.result(PATIENCE_S)
         made.wait_until_ingested(PATIENCE_S)
