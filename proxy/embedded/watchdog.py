@@ -34,7 +34,14 @@ class Watchdog:
         signal.signal(signal.SIGALRM, self._on_look)
         signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY_S, LOOK_EVERY_S)
         code = self._child.wait()
+        self._rest()
         return code if code >= 0 else 128 - code
+
+    def _rest(self) -> None:
+        """A handler does not outlive the interpreter: an alarm after it would be the exit code."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in (signal.SIGALRM, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
     def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:
         self._stop_asked = True

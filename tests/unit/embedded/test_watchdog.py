@@ -1,0 +1,33 @@
+"""The process between a parent and a child ends as the child does."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from proxy.embedded import watchdog
+
+LOOKS_ALL_THE_TIME = """
+import os, signal
+from proxy.embedded import watchdog
+watchdog.LOOK_EVERY_S = 0.0001
+code = watchdog.Watchdog(os.getppid(), ["{python}", "-c", "raise SystemExit(3)"]).run()
+timer = signal.getitimer(signal.ITIMER_REAL)
+print(code, timer, signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGTERM))
+"""
+
+
+def test_watchdog_ends_with_its_childs_exit_code_and_no_alarm_left_to_end_it_otherwise() -> None:
+    program = LOOKS_ALL_THE_TIME.format(python=sys.executable)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["3", "(0.0,", "0.0)", "1", "1"], done.stderr
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(("child", "code"), [("exit 7", 7), ("kill -KILL $$", 137)])
+def test_childs_end_becomes_an_exit_code_as_a_shell_gives_it(child: str, code: int) -> None:
+    command = [sys.executable, watchdog.__file__, str(os.getpid()), "/bin/sh", "-c", child]
+    assert subprocess.run(command, check=False).returncode == code
