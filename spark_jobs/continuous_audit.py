@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from threading import Event
 from typing import Final
 
@@ -94,7 +95,8 @@ class ContinuousAudit:
         """End it, in the midst of a batch if there is one: that will be done again."""
         self._is_stopped = True
         if self._query is not None:
-            self._query.stop()
+            with explained():
+                self._query.stop()
 
     def _do(self, batches: Batches, arrived: DataFrame, number: int) -> None:
         """Spark matches what is thrown here with a regular expression that overflows its stack on
@@ -185,13 +187,13 @@ def run_until_stopped(audit: ContinuousAudit, again_after_s: float = AGAIN_AFTER
             audit.wait(LOOK_EVERY_S)
         except BrokerUnreachable as error:
             is_going = False
-            print(f"{error.found} Trying again until it does.", file=sys.stderr, flush=True)
+            print(f"{error} (Meanwhile it is tried again by itself.)", file=sys.stderr, flush=True)
             stopping.wait(again_after_s)
         except SparkUnusable:
             if not stopping.is_set():
                 raise
-            return
-    audit.stop()
+    with suppress(SparkUnusable):
+        audit.stop()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,11 @@ class SparkUnusable(AuditError):
 
 
 class BrokerUnreachable(AuditError):
-    """No broker answered, or it said no."""
+    """No broker answered."""
+
+
+class BrokerRefused(AuditError):
+    """The broker does not let the audit in: waiting does not help."""
 
 
 class TopicMissing(AuditError):

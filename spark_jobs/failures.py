@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from spark_jobs.errors import (
     AuditError,
+    BrokerRefused,
     BrokerUnreachable,
     RangeRefused,
     ResultsRefused,
@@ -43,7 +44,7 @@ MEANINGS: Final = (
     ),
     (
         ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
-        BrokerUnreachable(
+        BrokerRefused(
             "The broker refuses the Java client inside Spark.",
             "Give its login and certificates in --kafka; its user needs Read on the topics.",
         ),

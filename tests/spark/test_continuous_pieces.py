@@ -115,7 +115,7 @@ def test_audit_begins_again_after_the_broker_was_away_and_ends_by_all_else(
         run_until_stopped(audit, again_after_s=0)
     assert audit.begun == 2
     said = capsys.readouterr().err.splitlines()
-    assert said == ["The broker stopped answering. Trying again until it does."] * 2
+    assert said == [f"{away} (Meanwhile it is tried again by itself.)"] * 2
 
 
 def test_folder_of_something_else_is_never_taken_for_a_state(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from spark_jobs.errors import (
     AuditError,
+    BrokerRefused,
     BrokerUnreachable,
     RangeRefused,
     ResultsRefused,
@@ -22,7 +23,7 @@ KAFKA = "org.apache.kafka.common.errors"
         (Py4JError("Caused by: java.io.IOException: Disk quota exceeded"), ResultsRefused, "full"),
         (Py4JError("[KAFKA_DATA_LOSS] ..."), RangeRefused, "Retention"),
         (Py4JError("java.lang.OutOfMemoryError: Java heap space"), SparkUnusable, "--driver-mem"),
-        (Py4JError(f"{KAFKA}.TopicAuthorizationException: x"), BrokerUnreachable, "Read"),
+        (Py4JError(f"{KAFKA}.TopicAuthorizationException: x"), BrokerRefused, "Read"),
         (Py4JError(f"{KAFKA}.TimeoutException: Timed out"), BrokerUnreachable, "answering"),
         (Py4JNetworkError("Answer from Java side is empty"), SparkUnusable, "process has gone"),
         (ConnectionRefusedError(111, "Connection refused"), SparkUnusable, "process has gone"),

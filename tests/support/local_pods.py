@@ -7,7 +7,6 @@ its own; here each has a port of its own on this machine.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import sys
@@ -18,9 +17,9 @@ from typing import Any, Final
 
 from proxy.embedded import ports
 from proxy.settings_sources import ENV_PREFIX
+from tests.support.admin_page import admin_page
 
 HERE: Final = "127.0.0.1"
-ANSWER_WITHIN_S: Final = 2
 DATA: Final = "data"
 """The volume on which `data_dir` lies."""
 PROBES: Final = {"startupProbe", "livenessProbe", "readinessProbe"}
@@ -54,15 +53,7 @@ class LocalPod:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page of the admin port; status 0 when nobody answers."""
-        connection = http.client.HTTPConnection(HERE, self.admin_port, timeout=ANSWER_WITHIN_S)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except (OSError, http.client.HTTPException):
-            return 0, ""
-        finally:
-            connection.close()
+        return admin_page(self.admin_port, path)
 
 
 class Node:

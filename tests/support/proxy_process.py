@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import signal
 import subprocess
@@ -13,13 +12,13 @@ from typing import Any
 
 import yaml
 
+from tests.support.admin_page import admin_page
 from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 READY_WITHIN_S = 40
 STOP_WITHIN_S = 20
 SHARDS_WITHIN_S = 60
-ASK_TIMEOUT_S = 2
 LOG_TAIL_LINES = 60
 
 
@@ -129,17 +128,7 @@ class ProxyProcess:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page of the admin port; status 0 when nobody answers."""
         port = self._admin_port()
-        if port is None:
-            return 0, ""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ASK_TIMEOUT_S)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        except (OSError, http.client.HTTPException):
-            return 0, ""
-        finally:
-            connection.close()
+        return (0, "") if port is None else admin_page(port, path)
 
     def metric(self, name: str) -> float:
         """Sum of one metric over its labels; 0 when there is none."""
