@@ -36,11 +36,13 @@ HANGING: Final = (
     "docs/operations.md says how to find and abort it"
 )
 
-THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
-"""The consumer is dead after these, though the error of a message does not say that it is fatal.
+NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG})
+"""Nothing more comes after these, though the error of a message does not say that it is fatal.
 
 A member can fence itself when the broker restarts: only when it happens again and again is it
-another process (`proxy.worker`)."""
+another process (`proxy.worker`). What is to be read next and is not in the log any more was deleted
+or cut off: recovery says which offsets (`proxy.recovery`)."""
 
 log = structlog.get_logger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from proxy.ingress import NOT_IN_THE_LOG
 from proxy.message import Message
 
 AT_ONCE_RECORDS: Final = 1_000
@@ -21,7 +22,6 @@ POLL_S: Final = 0.5
 SILENT_AT_MOST_S: Final = 10.0
 """Without any record for so long the session ends and recovers, as after any broker trouble."""
 ASK_TIMEOUT_S: Final = 5.0
-NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from proxy.settings import Settings
 OPTIONS: Final[Options] = {"json": True, "driver-memory": "1g"}
 UNDECIDED: Final = ("pending", "unverifiable")
 """Verdicts that are no violation, yet say that the audit saw no end."""
-LIMIT_S: Final = 300.0
+LIMIT_S: Final = 900.0
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For so few records the thorough compiler costs more than it gives."""
 LAST_LINES: Final = 20

@@ -8,8 +8,8 @@ from confluent_kafka import Consumer, KafkaException
 
 from proxy.dead_letters.letter import Letter
 from proxy.dead_letters.prospects import Original
-from proxy.ingress import Fetched
-from proxy.ingress_lookup import NOT_IN_THE_LOG, IngressLookup
+from proxy.ingress import NOT_IN_THE_LOG, Fetched
+from proxy.ingress_lookup import IngressLookup
 
 
 class Originals:

@@ -10,7 +10,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
-REFUSED_WITHIN_S = 60
+REFUSED_WITHIN_S = 180
 
 
 def test_second_process_on_the_same_data_folder_is_refused(installation: Installation) -> None:

@@ -43,7 +43,7 @@ def _crash_loop(
             if not keeps_disk:
                 shutil.rmtree(proxy.data_dir, ignore_errors=True)
         proxy.start_ready()
-    ends = installation.judge(120)
+    ends = installation.judge(360)
     assert ends.counts == {"delivered": load.sent}
     auditor.confirm(installation, ends)
 

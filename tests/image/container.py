@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from tests.image.builder import Image
 from tests.image.clean_root import isolated
 
-STOP_LIMIT_S: Final = 30.0
+STOP_LIMIT_S: Final = 180.0
 PLAIN_TMP: Final = "noexec,nosuid,nodev"
 """What an engine gives a tmpfs unless told otherwise."""
 

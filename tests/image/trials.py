@@ -14,8 +14,8 @@ from tests.image.holding import DidNotHold, await_that, held
 from tests.support.records import new_topic, read_to_end
 
 DELAY_S: Final = 2
-READY_LIMIT_S: Final = 60.0
-ARRIVAL_LIMIT_S: Final = 20.0
+READY_LIMIT_S: Final = 180.0
+ARRIVAL_LIMIT_S: Final = 180.0
 AUDIT_LIMIT_S: Final = 600.0
 CONFIG: Final = "/etc/kafka-delay-proxy/proxy.yaml"
 CODE: Final = "/opt/kafka-delay-proxy"

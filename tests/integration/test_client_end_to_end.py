@@ -25,7 +25,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-WITHIN_S = 60
+WITHIN_S = 180
 QUICK: dict[str, Any] = {
     "levels": "100ms 200ms 300ms 400ms",
     "transactions": {"immunity": "1s", "check_interval": "1s", "max_checks": 15},

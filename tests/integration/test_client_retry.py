@@ -26,7 +26,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-WITHIN_S = 60
+WITHIN_S = 180
 Handle = Callable[[Received], object]
 CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}

@@ -9,7 +9,7 @@ from tests.support.installation import Installation
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_S = 30
+TIMEOUT_S = 180
 
 
 def _transaction(installation: Installation, topic: str, values: list[bytes]) -> Producer:

@@ -81,7 +81,7 @@ def test_compaction_keeps_the_last_record_of_a_key(kafka: str) -> None:
         values = [record.value for record in read_to_end(kafka, topic) if record.key == b"k"]
         return values == [b"new"]
 
-    wait_for(only_the_last_is_left, 60, "compaction")
+    wait_for(only_the_last_is_left, 180, "compaction")
 
 
 def test_headers_keys_and_nulls_arrive_as_they_were_written(kafka: str) -> None:
@@ -160,7 +160,7 @@ def test_killed_parent_leaves_no_broker_behind(tmp_path: Path) -> None:
 
         assert len(_processes_naming(tmp_path)) == 2, "the watchdog and the JVM"
 
-    wait_for(lambda: not _processes_naming(tmp_path), 30, "the end of the orphaned broker")
+    wait_for(lambda: not _processes_naming(tmp_path), 180, "the end of the orphaned broker")
     assert _stopped_cleanly(tmp_path)
 
 

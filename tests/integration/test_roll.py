@@ -32,7 +32,7 @@ SHORT = {"retention.ms": str(RETENTION_MS), "segment.ms": "500"}
 RACES, RACE_APART_MS = 300, 7
 WINDOW_MS = [-200, *range(-20, 60, 2), 150, 300, 600]
 """When a cancel is written, from the moment at which its record is rolled."""
-DELETED_WITHIN_S = 30
+DELETED_WITHIN_S = 180
 
 
 @pytest.fixture
@@ -106,6 +106,7 @@ def test_record_outlives_its_retention_many_times_and_can_be_taken_back_at_any_m
         with installation.writer() as writer:
             writer.write_at(timed for race in _races() for timed in race.timed(topic))
         _await_deletion(witness, b"taken back")
+        installation.keep_ingress()  # however long this machine takes to start a proxy again
         story.proxy.kill()
         shutil.rmtree(story.proxy.data_dir)
         story.proxy.start_ready()

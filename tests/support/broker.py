@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 NAMED_BY = "KAFKA_BOOTSTRAP_SERVERS"
 INSIDE_PORT, INSIDE_CONTROLLER_PORT = 9092, 9093
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 360
 
 
 @contextmanager

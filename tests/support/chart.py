@@ -23,7 +23,7 @@ NAMESPACE: Final = "delays"
 NAME: Final = "dp-kafka-delay-proxy"
 KUBERNETES: Final = "1.25.0"
 """A program built from its sources takes itself for one of long ago."""
-RENDER_WITHIN_S: Final = 60
+RENDER_WITHIN_S: Final = 180
 
 Values = Mapping[str, Any]
 Document = dict[str, Any]

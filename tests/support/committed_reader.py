@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.support.records import Incoming, incoming
 
-ASK_TIMEOUT_S = 30
-READ_TIMEOUT_S = 60.0
+ASK_TIMEOUT_S = 180
+READ_TIMEOUT_S = 180.0
 
 
 class Placed(NamedTuple):

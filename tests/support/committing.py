@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-TIMEOUT_S = 30
+TIMEOUT_S = 180
 
 
 def topic_id(bootstrap: str, topic: str) -> str:

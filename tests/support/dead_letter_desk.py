@@ -23,7 +23,7 @@ from tests.support.dead_letters import letter_headers
 from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end, write
 
 REPOSITORY = Path(__file__).parents[2]
-COMMAND_LIMIT_S = 60
+COMMAND_LIMIT_S = 180
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
 

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 POLL_S = 0.05
 AT_ONCE = 1_000
-ASK_TIMEOUT_S = 10
+ASK_TIMEOUT_S = 180
 
 
 class IngressWitness:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.records import Outgoing
 
-FLUSH_TIMEOUT_S = 60
+FLUSH_TIMEOUT_S = 180
 
 
 class IngressWriter:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,13 +18,13 @@ from tests.support.ends import Ends
 from tests.support.ingress_witness import IngressWitness
 from tests.support.ingress_writer import IngressWriter
 from tests.support.proxy_process import ProxyProcess
-from tests.support.records import Outgoing, new_topic, write
+from tests.support.records import Outgoing, new_topic, set_topic_config, write
 from tests.support.waiting import wait_for
 
 SESSION_TIMEOUT_MS = 6_000
 """The shortest that a broker allows unless it is told otherwise."""
-WRITE_TIMEOUT_S = 30
-INGESTED_WITHIN_S = 30
+WRITE_TIMEOUT_S = 180
+INGESTED_WITHIN_S = 180
 BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -138,6 +138,16 @@ class Installation:
         """Write records into the ingress."""
         write(self.bootstrap, self.ingress, records)
 
+    def keep_ingress(self) -> None:
+        """From now on the ingress keeps its records for ever."""
+        set_topic_config(self.bootstrap, self.ingress, {"retention.ms": "-1"})
+
+    def delete_ingress(self, partition: int) -> int:
+        """Delete what a partition of the ingress holds, as retention would; gives its end."""
+        place = TopicPartition(self.ingress, partition, OFFSET_END)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        return int(admin.delete_records([place])[place].result(WRITE_TIMEOUT_S).low_watermark)
+
     def writer(self) -> IngressWriter:
         """Writes records into the ingress one by one."""
         return IngressWriter(self.bootstrap, self.ingress)
@@ -150,13 +160,13 @@ class Installation:
         """How many ingress records have ended by now; 0 before a proxy has made its topics."""
         return ends_so_far(self)
 
-    def await_ends(self, records: int, timeout_s: float = 60) -> None:
+    def await_ends(self, records: int, timeout_s: float = 180) -> None:
         """Return when at least so many ingress records have ended, one way or the other."""
         await_ends(self, lambda: records, timeout_s)
 
     def judge(
         self,
-        timeout_s: float = 60,
+        timeout_s: float = 180,
         rules: Rules | None = None,
         witness: IngressWitness | None = None,
     ) -> Ends:

@@ -16,9 +16,9 @@ from tests.support.admin_page import admin_page
 from tests.support.waiting import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
-READY_WITHIN_S = 40
-STOP_WITHIN_S = 20
-SHARDS_WITHIN_S = 60
+READY_WITHIN_S = 180
+STOP_WITHIN_S = 90
+SHARDS_WITHIN_S = 180
 LOG_TAIL_LINES = 60
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 Header = tuple[bytes, bytes | None]
 
 PRODUCE_API, PRODUCE_VERSION = 0, 7
-TIMEOUT_S = 10
+TIMEOUT_S = 180
 CASTAGNOLI = 0x82F63B78
 
 

@@ -15,7 +15,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.waiting import wait_for
@@ -24,8 +30,8 @@ Headers = list[tuple[str, bytes | None]]
 
 _read_headers = methodcaller("headers")
 
-READ_TIMEOUT_S = 60.0
-WRITE_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 180.0
+WRITE_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,17 @@ def new_topic(
 
     wait_for(is_led, WRITE_TIMEOUT_S, f"{name} to be led")
     return name
+
+
+def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
+    """Change these settings of a topic; the others stay."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in config.items()
+    ]
+    changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([changed])[changed].result(WRITE_TIMEOUT_S)
 
 
 def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:

@@ -21,7 +21,7 @@ ASKING: Mapping[str, str] = MappingProxyType(
     }
 )
 """A broker that refuses what a rule denies, and allows all else."""
-TIMEOUT_S = 30
+TIMEOUT_S = 180
 
 
 def allow(bootstrap: str, topic: str, operation: AclOperation) -> None:

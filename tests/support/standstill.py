@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tests.support.ends import Topics, read_ends
 
-ASK_TIMEOUT_S = 30
+ASK_TIMEOUT_S = 180
 SHOWN = 5
 
 

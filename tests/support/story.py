@@ -66,7 +66,7 @@ class Story:
         told, self._told = self._told, []
         self.installation.send(told)
 
-    def end(self, timeout_s: float = 60, witness: IngressWitness | None = None) -> None:
+    def end(self, timeout_s: float = 180, witness: IngressWitness | None = None) -> None:
         """Wait until everything has ended, and judge."""
         self.send()
         self.ends = self.installation.judge(timeout_s, self.rules, witness)

@@ -13,7 +13,7 @@ from tests.support.committed_reader import CommittedReader
 from tests.support.records import Headers, Incoming, has_topic
 from tests.support.waiting import wait_for
 
-TIMEOUT_S = 30
+TIMEOUT_S = 180
 SETTINGS = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 
 

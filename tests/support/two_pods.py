@@ -31,8 +31,8 @@ from tests.support.waiting import wait_for
 REPOSITORY: Final = Path(__file__).parents[2]
 INGRESS, TARGET, PARTITIONS = "timer.ingress", "orders", 4
 RECORDS: Final = 40
-READY_WITHIN_S: Final = 120
-END_WITHIN_S: Final = 60
+READY_WITHIN_S: Final = 360
+END_WITHIN_S: Final = 180
 SESSION_MS: Final = 6_000
 """How long the group waits for a pod that is gone; by default 10 s."""
 LAST_LINES: Final = 20

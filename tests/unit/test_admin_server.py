@@ -19,7 +19,7 @@ from proxy.admin.server import CALLS_AT_ONCE
 from proxy.settings import AdminSettings
 from tests.support.admin_api import MadeUpApi
 
-LIMIT_S = 10.0
+LIMIT_S = 180.0
 
 
 @pytest.fixture

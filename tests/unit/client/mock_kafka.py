@@ -10,7 +10,7 @@ import uuid
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 PARTITIONS = 4
-WITHIN_S = 20
+WITHIN_S = 180
 
 
 class MockKafka:
