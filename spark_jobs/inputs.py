@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -15,6 +14,7 @@ from spark_jobs.broker import Broker
 from spark_jobs.earlier import NOTHING_READ, Earlier
 from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.kafka_settings import KafkaSettings
+from spark_jobs.kept import kept
 from spark_jobs.policies import InForce, policies
 from spark_jobs.positions import Standing, snapshot
 from spark_jobs.requests import asked
@@ -87,7 +87,7 @@ class Reader:
         if targets:
             names = self._broker.matching(targets)
         else:
-            early = early.persist(StorageLevel.DISK_ONLY)
+            early = kept(early)
             named = _asked_targets(early) | before.topics
             names = sorted(named & self._broker.topics().keys())
         taken = snapshot(

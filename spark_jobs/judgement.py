@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.deliveries import delivered_rules
 from spark_jobs.hops import GOES_ON, is_on_the_way, with_hops, without_hops
 from spark_jobs.ids import with_chapters, without_chapters
+from spark_jobs.kept import kept
 from spark_jobs.meanings import BROKEN
 from spark_jobs.obligations import is_lost_to_retention, must_have_ended
 from spark_jobs.open_cases import (
@@ -44,9 +44,9 @@ def judged(facts: DataFrame, standings: DataFrame, seen: Circumstances) -> Judge
     disk what is read more than once, until the session's cache is cleared.
     """
     positions, ruling = f.broadcast(standings), _ruling(seen)
-    looked_at = _looked_at(facts, positions, ruling).persist(StorageLevel.DISK_ONLY)
+    looked_at = kept(_looked_at(facts, positions, ruling))
     special = looked_at.filter("is_special").select("case.*").select(*facts.columns)
-    ruled = _special_cases(special, positions, ruling).persist(StorageLevel.DISK_ONLY)
+    ruled = kept(_special_cases(special, positions, ruling))
     plain = looked_at.filter(~f.col("is_special"))
     return Judgement(_given(plain).unionByName(_given(ruled)), _opened(plain, ruled))
 

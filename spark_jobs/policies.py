@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.errors import NotOurs
+from spark_jobs.local_rows import local_rows
 from spark_jobs.schemas import Schema
 from spark_jobs.topic_patterns import java_regex
 
@@ -81,7 +82,7 @@ def policies(
     ranges = sorted(in_force)
     read = {digest: _fields(digest, texts.get(digest)) for digest in {r.digest for r in ranges}}
     rows = [_row(this, until, read[this.digest]) for this, until in _with_ends(ranges)]
-    return spark.createDataFrame(rows, ", ".join(f"{n} {kind}" for n, kind in POLICIES.items()))
+    return local_rows(spark, rows, POLICIES)
 
 
 def _with_ends(ranges: Sequence[InForce]) -> list[tuple[InForce, int]]:
@@ -127,13 +128,17 @@ def _columns(policy: dict[str, Any]) -> dict[str, Any]:
         **policy,
         "allow": None if "*" in policy["allow"] else java_regex(policy["allow"]),
         "deny": java_regex(policy["deny"]) if policy["deny"] else None,
-        "retry": (delays_ms, policy["retry_max_attempts"]),
+        "retry": _retry(delays_ms, policy["retry_max_attempts"]),
         "retry_groups": {
-            name: (delays, most) for name, delays, most in reversed(policy["retry_groups"])
+            name: _retry(delays, most) for name, delays, most in reversed(policy["retry_groups"])
         },
     }
 
 
-def _row(this: InForce, until_offset: int, columns: dict[str, Any]) -> tuple[Any, ...]:
+def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
+    return {"delays_ms": delays_ms, "max_attempts": max_attempts}
+
+
+def _row(this: InForce, until_offset: int, columns: dict[str, Any]) -> dict[str, Any]:
     told = {**columns, **this._asdict(), "until_offset": until_offset}
-    return tuple(told[name] for name in POLICIES)
+    return {name: told[name] for name in POLICIES}

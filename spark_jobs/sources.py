@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.kafka_settings import KafkaSettings
+from spark_jobs.local_rows import local_rows
 from spark_jobs.schemas import RECORDS, conformed
 from spark_jobs.snapshot import Range
 
@@ -21,7 +22,7 @@ def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range
     """
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
-        return spark.createDataFrame([], ", ".join(f"`{n}` {kind}" for n, kind in RECORDS.items()))
+        return local_rows(spark, [], RECORDS)
     reader = spark.read.format("kafka").options(**_options(asked))
     for name, value in settings.java.items():
         reader = reader.option(f"kafka.{name}", value)

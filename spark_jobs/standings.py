@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.broker import Place
 from spark_jobs.earlier import ReadSoFar, Span
 from spark_jobs.errors import NotOurs
+from spark_jobs.local_rows import local_rows
 from spark_jobs.schemas import STANDINGS
 from spark_jobs.snapshot import EndRange, IngressPosition, Range, Snapshot
 
@@ -52,8 +53,7 @@ def stands_of(taken: Snapshot, before: ReadSoFar) -> list[Stand]:
 
 def standings(spark: SparkSession, stands: Sequence[Stand]) -> DataFrame:
     """STANDINGS."""
-    types = ", ".join(f"`{name}` {kind}" for name, kind in STANDINGS.items())
-    return spark.createDataFrame([tuple(one) for one in stands], types)
+    return local_rows(spark, [one._asdict() for one in stands], STANDINGS)
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:

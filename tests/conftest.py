@@ -37,14 +37,19 @@ SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 """No Java process of the tests lives long enough for the second one to pay."""
 os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
-COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-"""As jobs run elsewhere."""
-INTERPRETED = {
+AS_ELSEWHERE = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+}
+FOR_FEW = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
-"""For few records a program compiled for each step takes twice as long."""
-SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", **INTERPRETED}
+"""A program compiled for each step, and a plan made again after each, take far longer than a few
+records do."""
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 
 class StartBroker(Protocol):
@@ -143,6 +148,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder = tmp_path_factory.mktemp("spark")
     own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}
     session = spark_session("tests", "local[2]", "1g", {**SMALL, **own})
+    _set(session, FOR_FEW)
     yield session
     session.stop()
 
@@ -150,10 +156,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def compiled(spark: SparkSession) -> Iterator[None]:
     """The session runs as it does outside the tests, for what is to hold there."""
-    for name, value in COMPILED.items():
-        spark.conf.set(name, value)
+    _set(spark, AS_ELSEWHERE)
     yield
-    for name, value in INTERPRETED.items():
+    _set(spark, FOR_FEW)
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
         spark.conf.set(name, value)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -34,6 +33,7 @@ from spark_jobs.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.facts import facts
 from spark_jobs.inputs import requests_in
 from spark_jobs.judgement import Judgement, judged
+from spark_jobs.kept import kept
 from spark_jobs.open_cases import open_ends, open_requests
 from spark_jobs.results import look
 from spark_jobs.results_folder import spark_path
@@ -103,7 +103,7 @@ class Batches:
 
     def _state_after(self, before: State, arrived: DataFrame, number: int) -> State:
         stands = self._stands(before.tally)
-        judgement = self._judged(before, arrived.persist(StorageLevel.DISK_ONLY), stands)
+        judgement = self._judged(before, kept(arrived), stands)
         given, tally = judgement.verdicts, before.tally
         totals = with_batch(tally.totals, given)
         added = windows_of(given, self._telling.window_ms, tally.horizon.at_ms)
@@ -111,7 +111,7 @@ class Batches:
         if totals.violations != tally.totals.violations:
             self._write_violations(given, number)
         older_than_ms = tally.horizon.at_ms - self._telling.keep_ms
-        windows = merged(before.windows, added, older_than_ms).persist(StorageLevel.DISK_ONLY)
+        windows = kept(merged(before.windows, added, older_than_ms))
         if topic := self._telling.audit_topic:
             tell(changed(windows, added), totals, self._order.kafka, topic)
         spans = {one.partition: _span_after(one) for one in stands}

@@ -20,6 +20,7 @@ from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import WINDOWS
 from spark_jobs.earlier import Span
 from spark_jobs.errors import ResultsRefused
+from spark_jobs.local_rows import local_rows
 from spark_jobs.results_folder import spark_path
 from spark_jobs.schemas import ENDS, REQUESTS, Schema, conformed
 
@@ -101,12 +102,7 @@ class States:
 
     def begin(self, tally: Tally) -> None:
         """Write the state before all batches."""
-        nothing = {
-            name: self._spark.createDataFrame(
-                [], ", ".join(f"`{column}` {kind}" for column, kind in schema.items())
-            )
-            for name, schema in FRAMES.items()
-        }
+        nothing = {name: local_rows(self._spark, [], schema) for name, schema in FRAMES.items()}
         self.write(BEFORE_ALL, State(tally, **nothing))
 
     def write(self, batch: int, state: State) -> None:

@@ -17,6 +17,7 @@ from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import as_messages
 from spark_jobs.errors import TopicMissing
 from spark_jobs.kafka_settings import KafkaSettings
+from spark_jobs.local_rows import local_rows
 
 TOTALS: Final = "totals"
 """The key of the message with the totals; all others are of windows."""
@@ -27,8 +28,8 @@ CONFIG: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(KEPT_MS
 
 def tell(windows: DataFrame, totals: Totals, settings: KafkaSettings, topic: str) -> None:
     """Write WINDOWS and the totals to the topic, in JSON by key."""
-    said = (TOTALS, json.dumps(totals.to_json()))
-    row = windows.sparkSession.createDataFrame([said], "key string, value string")
+    said = {"key": TOTALS, "value": json.dumps(totals.to_json())}
+    row = local_rows(windows.sparkSession, [said], {"key": "string", "value": "string"})
     writer = as_messages(windows).unionByName(row).write.format("kafka").mode("append")
     for name, value in settings.java.items():
         writer = writer.option(f"kafka.{name}", value)

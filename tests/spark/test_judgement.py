@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,13 @@ from spark_jobs.schemas import ENDS, REQUESTS, STANDINGS, Schema
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
+STANDING = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
+"""Of each partition: STANDINGS but its number."""
 SEEN = Circumstances(
     200_000, "outcomes", "letters", {"orders": 3}, {"old": 60_000, "letters": 45_000}
 )
+OUTCOMES_GONE = replace(SEEN, gone_before_ms={"outcomes": 45_000})
+SETTLED = replace(SEEN, settled_only=True)
 CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
 
 
@@ -27,10 +32,16 @@ def frame(spark: SparkSession, rows: list[dict[str, Any]], schema: Schema) -> Da
     return spark.createDataFrame([tuple(row.get(n) for n in schema) for row in rows], types)
 
 
-class Topics:
-    """What a test says that the topics hold, and what it expects of each ingress record."""
+Found = dict[tuple[int | None, int | None], tuple[str, str]]
+"""By place: the verdict and its detail."""
 
-    def __init__(self) -> None:
+
+class Topics:
+    """What a story says that the topics hold, in one partition of the ingress, and what it expects
+    of each record there."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
         self.asked: list[dict[str, Any]] = []
         self.ends: list[dict[str, Any]] = []
         self.expected: dict[int | None, tuple[str, str]] = {}
@@ -44,12 +55,20 @@ class Topics:
         self._next += 1
         due_ms = other.pop("due_ms", 50_000)
         timed = {"due_ms": due_ms, "wanted_ms": due_ms, "fires_ms": due_ms}
-        plain = {"partition": 0, "offset": offset, "timestamp_ms": 40_000, "kind": kind}
+        plain = {
+            "partition": self.partition,
+            "offset": offset,
+            "timestamp_ms": 40_000,
+            "kind": kind,
+        }
         if kind in {"record", "prepare"}:
             plain |= {**timed, "target": "orders", "key_number": 4}
         self.asked.append({**plain, **CONTENT, **other})
         self.expected[offset] = (expected, detail)
         return offset
+
+    def origin(self, offset: int) -> str:
+        return f"timer.ingress/{self.partition}/{offset}"
 
     def delivered(self, offset: int | None, **other: Any) -> None:
         at = {"topic": "orders", "at_partition": 1, "at_offset": 5, "at_ms": 50_004}
@@ -65,40 +84,29 @@ class Topics:
         self._end(offset, "dead-letter", **{**at, "code": code, **CONTENT, **other})
 
     def _end(self, offset: int | None, end: str, **other: Any) -> None:
-        partition = None if offset is None else 0
+        partition = None if offset is None else self.partition
         self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
 
-    def verdicts(
-        self, spark: SparkSession, seen: Circumstances
-    ) -> dict[int | None, tuple[str, str]]:
-        standing = (0, 5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
-        standings = frame(spark, [dict(zip(STANDINGS, standing, strict=True))], STANDINGS)
-        asked, ends = frame(spark, self.asked, REQUESTS), frame(spark, self.ends, ENDS)
-        rows = judged(facts(asked, all_of(ends)), standings, seen).verdicts.collect()
-        assert len({row.offset for row in rows}) == len(rows)
-        return {row.offset: (row.verdict, row.detail or "") for row in rows}
-
-    def check(self, spark: SparkSession, seen: Circumstances = SEEN) -> None:
-        found = self.verdicts(spark, seen)
-        wrong = {
-            offset: (found.get(offset), expected)
-            for offset, expected in self.expected.items()
-            if found.get(offset, ("none", ""))[0] != expected[0]
-            or expected[1] not in found[offset][1]
-        }
-        assert not wrong
-        assert found.keys() == self.expected.keys()
+    def holds(self, partition: int | None, offset: int | None) -> bool:
+        """Whether a verdict is of this story; one that names no place belongs to the only one that
+        expects it."""
+        return partition == self.partition or (partition is None and offset in self.expected)
 
 
-@pytest.fixture
-def topics() -> Topics:
-    return Topics()
+def _verdicts(spark: SparkSession, told: Sequence[Topics], seen: Circumstances) -> Found:
+    """All stories judged at once: one for each would take as long as all of them."""
+    stands = [(one.partition, *STANDING) for one in told]
+    positions = [dict(zip(STANDINGS, stand, strict=True)) for stand in stands]
+    asked = frame(spark, [row for one in told for row in one.asked], REQUESTS)
+    ends = frame(spark, [row for one in told for row in one.ends], ENDS)
+    standings = frame(spark, positions, STANDINGS)
+    rows = judged(facts(asked, all_of(ends)), standings, seen).verdicts.collect()
+    found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
+    assert len(found) == len(rows)
+    return found
 
 
-def test_plain_records_are_delivered_once_in_time_and_unchanged(
-    spark: SparkSession, topics: Topics
-) -> None:
-    t = topics
+def plain_records_are_delivered_once_in_time_and_unchanged(t: Topics) -> None:
     t.delivered(t.record("delivered"))
     t.record("missing", "no topic shows how")
     t.record("pending", due_ms=T_MS + 1)
@@ -134,12 +142,9 @@ def test_plain_records_are_delivered_once_in_time_and_unchanged(
     t.delivered(2_000)
     t.expected[None] = ("orphaned", "names no record")
     t.delivered(None)
-    t.check(spark)
 
 
-def test_dead_letters_are_of_records_that_deserve_it(spark: SparkSession, topics: Topics) -> None:
-    t = topics
-
+def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
     def refused(expected: str, detail: str = "") -> int:
         return t.record(expected, detail, kind="refused", code="id-bad")
 
@@ -160,12 +165,9 @@ def test_dead_letters_are_of_records_that_deserve_it(spark: SparkSession, topics
     t.letter(changed, "id-bad", letter_hash=5)
     t.delivered(refused("contradicted", "to be refused (id-bad)"))
     refused("missing")
-    t.check(spark)
 
 
-def test_cancels_and_replacements_end_what_they_name(spark: SparkSession, topics: Topics) -> None:
-    t = topics
-
+def cancels_and_replacements_end_what_they_name(t: Topics) -> None:
     def named(expected: str, detail: str = "", ident: bytes = b"a", **other: Any) -> int:
         return t.record(expected, detail, ident=ident, **other)
 
@@ -186,12 +188,9 @@ def test_cancels_and_replacements_end_what_they_name(spark: SparkSession, topics
     t.delivered(named("delivered", ident=b"f"))
     named("pending", ident=b"g", due_ms=150_000)
     t.record("missing", kind="cancel", ident=b"h")
-    t.check(spark)
 
 
-def test_half_messages_end_as_they_were_decided(spark: SparkSession, topics: Topics) -> None:
-    t = topics
-
+def half_messages_end_as_they_were_decided(t: Topics) -> None:
     def half(ident: bytes, *kinds: tuple[str, str], **other: Any) -> int:
         first = 0
         for kind, expected in kinds:
@@ -221,16 +220,11 @@ def test_half_messages_end_as_they_were_decided(spark: SparkSession, topics: Top
     t.outcome(half(b"j", ("prepare", "cancelled"), ("cancel", "applied")), "cancelled")
     t.outcome(t.record("missed", kind="commit", ident=b"k"), "missed")
     t.outcome(t.record("contradicted", "say missed", kind="commit", ident=b"k"), "applied")
-    t.check(spark)
 
 
-def test_records_that_went_on_are_followed_to_their_end(
-    spark: SparkSession, topics: Topics
-) -> None:
-    t = topics
-
+def records_that_went_on_are_followed_to_their_end(t: Topics) -> None:
     def successor(expected: str, hop_from: int, **other: Any) -> int:
-        first = {"first_origin": f"timer.ingress/0/{hop_from}", "hop_from": hop_from}
+        first = {"first_origin": t.origin(hop_from), "hop_from": hop_from}
         return t.record(expected, **{**first, **other})
 
     def rolled(expected: str = "rolled", detail: str = "", **other: Any) -> int:
@@ -244,7 +238,11 @@ def test_records_that_went_on_are_followed_to_their_end(
     one = rolled()
     two = successor("delivered", one, due_ms=90_000)
     t.delivered(
-        two, due_ms=90_000, at_ms=90_000, stamps=longer, first_origin=f"timer.ingress/0/{one}"
+        two,
+        due_ms=90_000,
+        at_ms=90_000,
+        stamps=longer,
+        first_origin=t.origin(one),
     )
     rolled("missing", "nothing goes on")
     successor("pending", rolled("altered", "other due, value"), due_ms=150_000, value_hash=9)
@@ -262,7 +260,7 @@ def test_records_that_went_on_are_followed_to_their_end(
     t.delivered(
         successor("early", again, wanted_ms=60_000, fires_ms=60_000),
         stamps=longer,
-        first_origin=f"timer.ingress/0/{again}",
+        first_origin=t.origin(again),
     )
     met = rolled(ident=b"x")
     t.outcome(t.record("applied", kind="cancel", ident=b"x"), "applied")
@@ -270,28 +268,71 @@ def test_records_that_went_on_are_followed_to_their_end(
     unmet = rolled(ident=b"y")
     t.outcome(t.record("applied", kind="cancel", ident=b"y"), "applied")
     t.delivered(successor("contradicted", unmet, due_ms=90_000, ident=b"y"), stamps=longer)
-    t.check(spark)
 
 
-def test_deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(
-    spark: SparkSession, topics: Topics
-) -> None:
-    t = topics
+def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topics) -> None:
     later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
     gone = t.record("unverifiable", "no longer hold", **later, fires_ms=44_000)
     t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
     lost = t.record("missing", **later, fires_ms=50_000)
     t.record("contradicted", "ended as nothing", **later, hop_from=lost, timestamp_ms=50_500)
-    t.check(spark, replace(SEEN, gone_before_ms={"outcomes": 45_000}))
 
 
-def test_what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(
-    spark: SparkSession, topics: Topics
-) -> None:
-    t = topics
+def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Topics) -> None:
     t.delivered(t.record("delivered"))
     t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
     t.outcome(t.record("pending", ident=b"a", due_ms=150_000), "cancelled")
     t.outcome(t.record("pending", due_ms=150_000, fires_ms=T_MS + 1), "rolled")
     t.record("missing")
-    t.check(spark, replace(SEEN, settled_only=True))
+
+
+Story = Callable[[Topics], None]
+Judgements = dict[Story, tuple[Topics, Found]]
+STORIES: dict[Story, Circumstances] = {
+    plain_records_are_delivered_once_in_time_and_unchanged: SEEN,
+    dead_letters_are_of_records_that_deserve_it: SEEN,
+    cancels_and_replacements_end_what_they_name: SEEN,
+    half_messages_end_as_they_were_decided: SEEN,
+    records_that_went_on_are_followed_to_their_end: SEEN,
+    deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it: replace(
+        SEEN, gone_before_ms={"outcomes": 45_000}
+    ),
+    what_need_not_have_ended_is_pending_where_only_what_is_settled_counts: replace(
+        SEEN, settled_only=True
+    ),
+}
+"""What is told, and the circumstances under which it is judged."""
+
+
+@pytest.fixture(scope="module")
+def judgements(spark: SparkSession) -> Judgements:
+    """By story: what it told, and all that was found under its circumstances."""
+    told = {story: Topics(number) for number, story in enumerate(STORIES)}
+    for story, topics in told.items():
+        story(topics)
+    by_seen: list[tuple[Circumstances, list[Story]]] = []
+    for story, seen in STORIES.items():
+        if not by_seen or by_seen[-1][0] != seen:
+            by_seen.append((seen, []))
+        by_seen[-1][1].append(story)
+    return {
+        story: (told[story], found)
+        for seen, stories in by_seen
+        for found in [_verdicts(spark, [told[story] for story in stories], seen)]
+        for story in stories
+    }
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_each_record_of_a_story_gets_the_verdict_that_it_tells(
+    story: Story, judgements: Judgements
+) -> None:
+    topics, all_found = judgements[story]
+    found = {offset: said for (at, offset), said in all_found.items() if topics.holds(at, offset)}
+    wrong = {
+        offset: (found.get(offset), expected)
+        for offset, expected in topics.expected.items()
+        if found.get(offset, ("none", ""))[0] != expected[0] or expected[1] not in found[offset][1]
+    }
+    assert not wrong
+    assert found.keys() == topics.expected.keys()

@@ -5,10 +5,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.local_rows import local_rows
 from spark_jobs.schemas import VERDICTS
 
 NOWHERE = ("delivered_ms", "lateness_ms", "at_topic", "at_partition", "at_offset")
-SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in VERDICTS.items())
 
 
 def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> dict[str, Any]:
@@ -39,6 +39,4 @@ def undelivered(offset: int, verdict: str, **more: Any) -> dict[str, Any]:
 
 def verdicts(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
     """The frame of these rows; what a row does not name is null."""
-    return spark.createDataFrame(
-        [tuple(row.get(name) for name in VERDICTS) for row in rows], SCHEMA
-    )
+    return local_rows(spark, rows, VERDICTS)
