@@ -64,7 +64,8 @@ def _auto_is_none(value: object) -> object:
 
 
 def _auto_is_cores(value: object) -> object:
-    return os.cpu_count() if value == "auto" else value
+    """Those that this process may use; a quota on their time does not count."""
+    return len(os.sched_getaffinity(0)) if value == "auto" else value
 
 
 def _split_commas(value: object) -> object:

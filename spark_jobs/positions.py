@@ -200,8 +200,8 @@ def _audited(
         place: (within(first[place], ends[place]), within(beyond[place], ends[place]))
         for place in places
     }
-    is_limited = since_ms is not None or until_ms is not None
-    if is_limited and all(start >= end for start, end in chosen.values()):
+    is_open = until_ms is None and (since_ms is None or since_ms <= time.time_ns() // 1_000_000)
+    if not is_open and all(start >= end for start, end in chosen.values()):
         raise RangeRefused(
             f"{places[0][0]} holds no record with a timestamp in the range asked for.",
             "Correct --since and --until.",

@@ -67,7 +67,7 @@ def _wheel(settings: Settings) -> Finding:
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     if settings.workers > cores:
         yield advice(
             "workers", f"{settings.workers} processes on {cores} cores", "Use at most one per core."

@@ -168,6 +168,15 @@ def test_alerts_and_dashboard_are_passed_on_as_they_are(chart_with_files: Path) 
     kubernetes_validate.validate(dashboard, NEWEST, strict=True)
 
 
+def test_runbooks_become_links_where_the_operator_says_what_leads_to_them() -> None:
+    rule = {"enabled": True, "runbookPrefix": "https://git.example.com/"}
+    release = rendered({"prometheusRule": rule})
+    groups = release.one("PrometheusRule")["spec"]["groups"]
+    found = {one["annotations"]["runbook_url"] for group in groups for one in group["rules"]}
+    assert len(found) > 20
+    assert all(one.startswith("https://git.example.com/docs/operations.md#") for one in found)
+
+
 def test_alerts_and_dashboard_are_left_out_unless_asked_for(chart_with_files: Path) -> None:
     release = rendered({}, chart_with_files)
     assert release.all("PrometheusRule") == []

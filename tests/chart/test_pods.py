@@ -13,7 +13,7 @@ from proxy.admin.pages import AdminPages
 from proxy.kafka_config import TUNED_PRODUCER
 from proxy.status import Status
 from proxy.worker_processes import STOP_WITHIN_S
-from tests.support.chart import refusal, rendered
+from tests.support.chart import NAME, refusal, rendered
 from tests.support.chart_files import CHART
 from tests.support.chart_sets import (
     EVERYTHING,
@@ -150,6 +150,37 @@ def test_a_change_of_the_settings_restarts_the_pods_and_nothing_else_does() -> N
 
     assert checksum({}) == checksum({"replicas": 5, "audit": {"enabled": True}})
     assert checksum({}) != checksum({"config": {"max_delay": "7d"}})
+
+
+def test_a_change_of_sparks_settings_restarts_the_audit_that_goes_on() -> None:
+    def annotations(conf: dict[str, str]) -> object:
+        audit = {**FOLLOWING_AUDIT["audit"], "spark": {"conf": conf}}
+        pods = rendered({"audit": audit}).one("StatefulSet", f"{NAME}-follow")
+        return pods["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations({}) == annotations({})
+    assert annotations({}) != annotations({"spark.driver.maxResultSize": "2g"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_an_admin_port_that_the_kubelet_cannot_reach_is_refused(host: str) -> None:
+    assert "restarted for ever" in refusal({"config": {"admin": {"host": host}}})
+
+
+def test_several_workers_need_more_time_to_end_than_one() -> None:
+    short: dict[str, Any] = {"terminationGracePeriodSeconds": 20}
+    assert rendered(short).pod["terminationGracePeriodSeconds"] == 20
+    assert "several workers" in refusal({**short, "config": {"workers": 4}})
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/tmp/data", "/etc/kafka-delay-proxy"])  # noqa: S108
+def test_a_data_folder_where_something_else_is_mounted_is_refused(folder: str) -> None:
+    assert "Leave it /data" in refusal({"config": {"data_dir": folder}})
+
+
+@pytest.mark.parametrize("workers", ["auto", 0])
+def test_the_workers_of_a_pod_are_a_number(workers: object) -> None:
+    assert "workers" in refusal({"config": {"workers": workers}})
 
 
 def test_pods_are_spread_over_hosts_unless_told_otherwise() -> None:

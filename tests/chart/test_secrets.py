@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.chart import Document, refusal, rendered
+from tests.support.chart import NAME, Document, refusal, rendered
 from tests.support.chart_sets import EVERYTHING, TLS_AND_SASL
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -83,6 +83,16 @@ def test_the_hook_may_have_a_user_of_its_own() -> None:
     assert "DELAY_PROXY_ADMIN__TOKEN" not in found
 
 
+def test_the_audits_may_have_a_user_of_their_own() -> None:
+    release = rendered({**EVERYTHING, "audit": {**EVERYTHING["audit"], "saslSecret": "auditor"}})
+    job = release.one("CronJob", f"{NAME}-audit")["spec"]["jobTemplate"]["spec"]
+    found = variables(job["template"]["spec"]["containers"][0])
+    assert found["DELAY_PROXY_KAFKA__SASL_PASSWORD"] == from_secret("auditor", "password")
+    assert variables(release.container)["DELAY_PROXY_KAFKA__SASL_PASSWORD"] != from_secret(
+        "auditor", "password"
+    )
+
+
 def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
     with_token = rendered({**TLS_AND_SASL, "serviceMonitor": {"enabled": True}})
     endpoint = with_token.one("ServiceMonitor")["spec"]["endpoints"][0]
@@ -94,3 +104,8 @@ def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
 @pytest.mark.parametrize("name", ["sasl", "tls"])
 def test_credentials_that_the_connection_would_not_use_are_refused(name: str) -> None:
     assert "security.protocol" in refusal({"credentials": {name: {"existingSecret": "some"}}})
+
+
+def test_a_login_without_its_mechanism_is_refused() -> None:
+    kafka = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL"}
+    assert "sasl.mechanism" in refusal({"config": {"kafka": kafka}})

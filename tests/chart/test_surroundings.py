@@ -32,7 +32,12 @@ def test_prometheus_scrapes_every_pod_once_whether_ready_or_not() -> None:
 
 
 def test_one_pod_at_a_time_may_be_taken_away() -> None:
-    assert rendered().one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    spec = rendered().one("PodDisruptionBudget")["spec"]
+    assert spec["maxUnavailable"] == 1
+    assert "unhealthyPodEvictionPolicy" not in spec, "Kubernetes 1.25 does not know it"
+    allowing = {"podDisruptionBudget": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}
+    spec = rendered(allowing).one("PodDisruptionBudget")["spec"]
+    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert rendered({"podDisruptionBudget": {"enabled": False}}).all("PodDisruptionBudget") == []
 
 
@@ -128,7 +133,7 @@ def test_the_audit_is_called_as_its_command_line_asks_for(
     called = called_by(audit_pod(values)["containers"][0], monkeypatch)
     assert called[1:3] == ["-m", "spark_jobs.audit_delivery"]
     audit = values["audit"]
-    assert f"--since={audit.get('since', '1h ago')}" in called
+    assert f"--since={audit.get('since', '2h ago')}" in called
     assert {f"--target={target}" for target in audit["targets"]} <= set(called)
     assert f"--master={audit.get('spark', {}).get('master', 'local[*]')}" in called
 
@@ -202,12 +207,24 @@ def test_the_notes_tell_the_first_command_to_try() -> None:
     in_pod = f"kubectl -n {NAMESPACE} exec statefulset/{NAME} -- kafka-delay-proxy"
     assert f"{in_pod} send --topic orders --delay 10s --key k1 --value hello" in said
     assert f"{in_pod} check" in said
+    assert f"logs {NAME}-0 --previous" in said
+    assert f"describe pod {NAME}-0" in said
+    assert said.index(f"{in_pod} watch") < said.index(f"{in_pod} send")
     assert f"rollout status statefulset/{NAME}" in said
 
 
 def test_commands_in_a_pod_know_its_settings_without_being_told() -> None:
     variables = {one["name"]: one.get("value") for one in rendered().container["env"]}
     assert variables["DELAY_PROXY_CONFIG"] == rendered().container["args"][-1]
+
+
+def test_the_notes_warn_of_a_prometheus_that_is_kept_out() -> None:
+    scraped: dict[str, Any] = {"serviceMonitor": {"enabled": True}}
+    everyone: dict[str, Any] = {"adminFrom": [{"namespaceSelector": {}}]}
+    assert "Prometheus" not in notes({})
+    assert "Prometheus" in notes(scraped)
+    assert "Prometheus" not in notes({**scraped, "networkPolicy": everyone})
+    assert "Prometheus" not in notes({**scraped, "networkPolicy": {"enabled": False}})
 
 
 def test_the_notes_warn_of_pods_that_would_stay_idle() -> None:

@@ -84,7 +84,7 @@ def test_every_value_is_explained() -> None:
 
 def test_what_may_be_written_into_the_settings_file_may_be_written_into_the_values() -> None:
     config = {
-        "workers": "auto",
+        "workers": 2,
         "levels": [1000, 5000],
         "max_delay": 5000,
         "roll_after": "7d",

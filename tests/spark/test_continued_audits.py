@@ -4,6 +4,7 @@ once."""
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -48,14 +49,16 @@ class Trail(NamedTuple):
         )
         self.made.await_ingested()
 
-    def audited(self, spark: SparkSession, name: str, after: str | None = None) -> Summary:
+    def audited(
+        self, spark: SparkSession, name: str, after: str | None = None, since_ms: int | None = None
+    ) -> Summary:
         """The audit of this name, gone on from the one called `after`."""
         made = self.made
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
         earlier = self.folder / after if after else None
         order = Order(kafka, f"{made.name}.proxy", own, (), self.folder / name, earlier)
-        return audit(spark, order, Window())
+        return audit(spark, order, Window(since_ms=since_ms))
 
     def verdicts(self, spark: SparkSession, *names: str) -> dict[int, str]:
         """By offset, what these audits found; the last word counts."""
@@ -157,6 +160,15 @@ def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
     rows = read_verdicts(spark, trail.folder / "after").where("is_violation").collect()
     assert [row.offset for row in rows] == [4]
     assert "an earlier audit" in rows[0].detail
+
+
+def test_audit_of_a_time_in_which_nothing_was_written_holds(
+    spark: SparkSession, trail: Trail
+) -> None:
+    """While the second delivery of an older record stands in the target."""
+    summary = trail.audited(spark, "quiet", since_ms=time.time_ns() // 1_000_000)
+    assert (summary.violations, sum(summary.verdicts.values())) == (0, 0)
+    assert (trail.folder / "quiet" / "report.html").exists()
 
 
 def test_audit_of_something_else_or_of_a_part_cannot_be_continued(

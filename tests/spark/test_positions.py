@@ -167,7 +167,9 @@ def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place)
     assert (taken.ingress[0].start, taken.ingress[0].audited_from) == (2, 2)
 
 
-def test_times_become_offsets_and_an_empty_range_is_refused(place: Place) -> None:
+def test_times_become_offsets_and_a_range_that_cannot_hold_a_record_is_refused(
+    place: Place,
+) -> None:
     place.commits(5)
     time.sleep(0.01)
     between_ms = time.time_ns() // 1_000_000
@@ -181,6 +183,17 @@ def test_times_become_offsets_and_an_empty_range_is_refused(place: Place) -> Non
     assert (early.audited_from, early.audited_to) == (0, 5)
     with pytest.raises(RangeRefused, match="--since and --until"):
         snapshot(place.broker, stands, [], until_ms=1000)
+    with pytest.raises(RangeRefused, match="--since and --until"):
+        snapshot(place.broker, stands, [], since_ms=between_ms + 3_600_000)
+
+
+def test_nothing_written_since_a_moment_in_the_past_is_an_empty_range(place: Place) -> None:
+    place.commits(5)
+    time.sleep(0.01)
+    quiet = snapshot(
+        place.broker, place.stands(), [], since_ms=time.time_ns() // 1_000_000
+    ).ingress[0]
+    assert (quiet.audited_from, quiet.audited_to) == (5, 5)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ IN_A_POD: Final = {
         "Where to reach the broker: host:port, several with commas.",
         "bootstrap.servers: kafka:9092",
     ),
+    "workers: 1": (
+        "Worker processes of a pod; a number, since `auto` would count the cores of the node.",
+        "workers: 1",
+    ),
     "instance_id: null": (
         "Always null: each pod has a name of its own, the same after each restart.",
         "instance_id: null",
@@ -52,6 +56,7 @@ MEAN_NOTHING: Final = {"title", "default", "description", "format", "gt", "le"}
 AMENDED: Final[dict[str, dict[str, Any]]] = {
     "instance_id": {"type": "null"},
     "data_dir": {"type": "string", "pattern": "^/."},
+    "workers": {"type": "integer", "minimum": 1},
     "kafka": {"minProperties": 1, "required": ["bootstrap.servers"]},
 }
 AMENDED_ADMIN: Final[dict[str, dict[str, Any]]] = {

@@ -102,6 +102,7 @@ class PodDisruptionBudget(Part):
 
     enabled: bool
     max_unavailable: Quantity
+    unhealthy_pod_eviction_policy: Literal["", "IfHealthyBudget", "AlwaysAllow"]
 
 
 class NetworkPolicy(Part):
@@ -129,6 +130,7 @@ class PrometheusRule(Part):
 
     enabled: bool
     labels: Texts
+    runbook_prefix: str
 
 
 class Dashboard(Part):
@@ -182,6 +184,7 @@ class Audit(Part):
     enabled: bool
     schedule: str = Field(min_length=1)
     since: str = Field(min_length=1)
+    sasl_secret: SecretName
     targets: list[str]
     spark: AuditSpark
     image: AuditImage

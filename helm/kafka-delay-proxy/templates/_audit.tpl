@@ -30,6 +30,7 @@ labels:
   app.kubernetes.io/component: {{ index . 1 }}
 annotations:
   checksum/config: {{ include "proxy.settings" $root | sha256sum }}
+  checksum/spark: {{ include (print $root.Template.BasePath "/audit-spark-configmap.yaml") $root | sha256sum }}
   {{- with $root.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -69,7 +70,7 @@ env:
   {{- end }}
   - name: SPARK_CONF_DIR
     value: /etc/spark
-  {{- include "proxy.kafkaVariables" (list . .Values.credentials.sasl.existingSecret) | nindent 2 }}
+  {{- include "proxy.kafkaVariables" (list . (.Values.audit.saslSecret | default .Values.credentials.sasl.existingSecret)) | nindent 2 }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 resources:

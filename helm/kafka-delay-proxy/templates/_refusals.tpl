@@ -6,6 +6,9 @@
   {{- end -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
+  {{- if not .name -}}
+    {{- fail "\n\nextraEnv: each entry needs a name." -}}
+  {{- end -}}
   {{- if and (hasKey . "value") (regexMatch "(?i)^delay_proxy_.*(password|secret|__token|key_pem)" .name) -}}
     {{- fail (printf "\n\nextraEnv: %s is a secret, and everybody who sees the pod could read it. Take it from a Secret by `valueFrom`." .name) -}}
   {{- end -}}
@@ -14,8 +17,20 @@
 {{- if and .Values.credentials.sasl.existingSecret (not (hasPrefix "SASL_" $protocol)) -}}
   {{- fail "\n\ncredentials.sasl needs config.kafka.\"security.protocol\": SASL_SSL (or SASL_PLAINTEXT), and \"sasl.mechanism\"." -}}
 {{- end -}}
+{{- if and (hasPrefix "SASL_" $protocol) (not (index .Values.config.kafka "sasl.mechanism")) -}}
+  {{- fail "\n\nconfig.kafka.\"security.protocol\" is SASL, so config.kafka.\"sasl.mechanism\" has to be said: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER." -}}
+{{- end -}}
+{{- if regexMatch "^(127\\.|localhost$|::1$)" .Values.config.admin.host -}}
+  {{- fail (printf "\n\nconfig.admin.host is %s: neither the kubelet's probes nor Prometheus reach that from outside the pod, and it would be restarted for ever. Leave it 0.0.0.0 (or \"::\" for IPv6 alone)." .Values.config.admin.host) -}}
+{{- end -}}
+{{- if and (ne (toString .Values.config.workers) "1") (le (int64 .Values.terminationGracePeriodSeconds) 30) -}}
+  {{- fail "\n\nterminationGracePeriodSeconds must be longer than the 30 s that several workers get (config.workers)." -}}
+{{- end -}}
 {{- if and .Values.credentials.tls.existingSecret (not (hasSuffix "SSL" $protocol)) -}}
   {{- fail "\n\ncredentials.tls needs config.kafka.\"security.protocol\": SSL or SASL_SSL." -}}
+{{- end -}}
+{{- if regexMatch "^/(tmp|etc/kafka-delay-proxy)(/|$)" .Values.config.data_dir -}}
+  {{- fail (printf "\n\nconfig.data_dir is %s, where something else is mounted. Leave it /data." .Values.config.data_dir) -}}
 {{- end -}}
 {{- $transaction := index .Values.config.kafka "transaction.timeout.ms" | default 10000 | int64 -}}
 {{- if le (mul 1000 (int64 .Values.terminationGracePeriodSeconds)) $transaction -}}
