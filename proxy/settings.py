@@ -63,9 +63,15 @@ def _auto_is_none(value: object) -> object:
     return None if value == "auto" else _duration_ms(value)
 
 
+def usable_cores() -> int:
+    """Cores that this process may use, where the system tells. A quota on them is not seen."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _auto_is_cores(value: object) -> object:
-    """Those that this process may use; a quota on their time does not count."""
-    return len(os.sched_getaffinity(0)) if value == "auto" else value
+    return usable_cores() if value == "auto" else value
 
 
 def _split_commas(value: object) -> object:

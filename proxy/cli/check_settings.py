@@ -1,6 +1,5 @@
 """What the settings and this machine say by themselves, without a broker."""
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from proxy.cli.findings import Finding, advice, ok, stop, warn
 from proxy.cli.output import shown_duration
 from proxy.errors import SettingsError
 from proxy.extras import ExtraMissing, require_store
-from proxy.settings import Settings
+from proxy.settings import Settings, usable_cores
 
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:
@@ -67,7 +66,7 @@ def _wheel(settings: Settings) -> Finding:
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if settings.workers > cores:
         yield advice(
             "workers", f"{settings.workers} processes on {cores} cores", "Use at most one per core."

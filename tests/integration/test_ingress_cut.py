@@ -11,6 +11,7 @@ import pytest
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, read_to_end
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -25,27 +26,30 @@ def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
     made.close()
 
 
-def _write_and_delete_unread(installation: Installation, proxy: ProxyProcess, topic: str) -> int:
-    """While the proxy is frozen; written one by one, as a fetch under way may take the first."""
+def _asking(topic: str, value: bytes) -> list[Outgoing]:
+    return [Outgoing(b"k", value, [("timer-topic", topic.encode())])]
+
+
+def _proxy_that_lost_records(installation: Installation, topic: str) -> tuple[ProxyProcess, int]:
+    """It has ended by itself; and where the ingress begins now.
+
+    It was frozen while they were written, one by one: a fetch under way may take the first.
+    """
+    proxy = installation.proxy()
+    proxy.start_ready()
     proxy.signal(SIGSTOP)
     for number in range(5):
-        installation.send(
-            [Outgoing(b"k", b"unread %d" % number, [("timer-topic", topic.encode())])]
-        )
+        installation.send(_asking(topic, b"unread %d" % number))
     end = installation.delete_ingress(0)
     proxy.signal(SIGCONT)
-    return end
+    assert proxy.wait(ENDS_WITHIN_S) == 1, proxy.log_tail()
+    return proxy, end
 
 
 def test_records_deleted_before_they_were_read_end_the_proxy_with_their_range(
     installation: Installation,
 ) -> None:
-    topic, proxy = installation.target(), installation.proxy()
-    proxy.start_ready()
-
-    end = _write_and_delete_unread(installation, proxy, topic)
-
-    assert proxy.wait(ENDS_WITHIN_S) == 1
+    proxy, end = _proxy_that_lost_records(installation, installation.target())
     assert f"to {end - 1} are still needed" in proxy.log
     assert f"accept_loss_below: {{0: {end}}}" in proxy.log
 
@@ -53,16 +57,14 @@ def test_records_deleted_before_they_were_read_end_the_proxy_with_their_range(
 def test_a_loss_that_is_accepted_lets_the_proxy_go_on_behind_it(
     installation: Installation,
 ) -> None:
-    topic, proxy = installation.target(), installation.proxy()
+    topic = installation.target()
+    proxy, end = _proxy_that_lost_records(installation, topic)
+    proxy.configure(installation.settings("one", recovery={"accept_loss_below": {0: end}}))
     proxy.start_ready()
-    end = _write_and_delete_unread(installation, proxy, topic)
-    proxy.wait(ENDS_WITHIN_S)
+    installation.send(_asking(topic, b"behind it"))
 
-    recovery = {"accept_loss_below": {0: end}}
-    proxy.configure(installation.settings("one", recovery=recovery))
-    proxy.start_ready()
-    installation.send([Outgoing(b"k", b"behind it", [("timer-topic", topic.encode())])])
+    def has_arrived() -> bool:
+        return b"behind it" in {one.value for one in read_to_end(installation.bootstrap, topic)}
 
-    arrived = read_to_end(installation.bootstrap, topic, at_least=1)
-    assert arrived[-1].value == b"behind it"
+    wait_for(has_arrived, ENDS_WITHIN_S, "the record behind the loss")
     assert "records given up" in proxy.log

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import SettingsError
-from proxy.settings import Settings
+from proxy.settings import Settings, usable_cores
 from proxy.settings_sources import load_settings
 
 Load = Callable[..., Settings]
@@ -104,7 +104,7 @@ def test_null_in_a_variable_takes_a_value_away(load: Load) -> None:
 
 
 def test_workers_auto_is_the_number_of_cores(load: Load) -> None:
-    assert load("workers: auto").workers == len(os.sched_getaffinity(0))
+    assert load("workers: auto").workers == usable_cores()
 
 
 def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(load: Load) -> None:

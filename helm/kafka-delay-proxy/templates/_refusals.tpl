@@ -23,7 +23,7 @@
 {{- if regexMatch "^(127\\.|localhost$|::1$)" .Values.config.admin.host -}}
   {{- fail (printf "\n\nconfig.admin.host is %s: neither the kubelet's probes nor Prometheus reach that from outside the pod, and it would be restarted for ever. Leave it 0.0.0.0 (or \"::\" for IPv6 alone)." .Values.config.admin.host) -}}
 {{- end -}}
-{{- if and (ne (toString .Values.config.workers) "1") (le (int64 .Values.terminationGracePeriodSeconds) 30) -}}
+{{- if and (gt (int .Values.config.workers) 1) (le (int64 .Values.terminationGracePeriodSeconds) 30) -}}
   {{- fail "\n\nterminationGracePeriodSeconds must be longer than the 30 s that several workers get (config.workers)." -}}
 {{- end -}}
 {{- if and .Values.credentials.tls.existingSecret (not (hasSuffix "SSL" $protocol)) -}}
