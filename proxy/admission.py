@@ -7,7 +7,18 @@ from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple, cast
 
 from proxy.entries import opened
-from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Read, Stray, WithId, unfolded
+from proxy.fates import (
+    Cancel,
+    Decision,
+    Fate,
+    Known,
+    Prepare,
+    Read,
+    Stray,
+    WithId,
+    parted,
+    unfolded,
+)
 from proxy.half_records import gone_half, note_of
 from proxy.halves import Undecided
 from proxy.identities import Identities
@@ -43,7 +54,7 @@ class Admitted(NamedTuple):
     """How many records were taken, and which entries of them pend."""
 
     taken: int
-    entries: list[Entry]
+    entries: Sequence[Entry]
     waits_for_clock: bool
 
 
@@ -104,18 +115,14 @@ class Admission:
         ]
         return fates, is_replay
 
-    def _all_wait(self, read: list[Read], turn: Turn) -> list[Entry] | None:
+    def _all_wait(self, read: list[Read], turn: Turn) -> Sequence[Entry] | None:
         """Their entries, if each is simply to wait: the usual case, done for all at once."""
         if set(map(type, read)) != PLAIN_TUPLES:
             return None
-        waiting = cast("list[Entry | WithId]", read)
-        with_ids = [fate for fate in waiting if len(fate) == 2]
-        entries = cast("list[Entry]", read)
-        if with_ids:
-            entries = [fate[0] if len(fate) == 2 else fate for fate in waiting]
+        entries, named, idents = parted(cast("list[Entry | WithId]", read))
         if min(map(_fires_ms, entries)) <= turn.mark[0]:
             return None
-        return entries if not with_ids or self._identities.name_all_anew(with_ids) else None
+        return entries if not named or self._identities.name_all_anew(named, idents) else None
 
     def _look_up(self, fates: list[Fate]) -> None:
         others = [f for f in fates if type(f) is not tuple and type(f) is not Rejection]

@@ -5,6 +5,7 @@ Most are a plain `Entry`. All are values, and pure functions of the record and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 from proxy.rejection import Rejection
@@ -77,6 +78,26 @@ WithId: TypeAlias = tuple[Entry, bytes]
 `Entry`, a plain tuple too; a tuple of a class of its own takes five times as long to make."""
 
 Read: TypeAlias = Fate | WithId
+
+
+class Parted(NamedTuple):
+    """Records that simply wait, in their order: all `entries`, and of those with ids, `named`, the
+    `idents`."""
+
+    entries: Sequence[Entry]
+    named: Sequence[Entry]
+    idents: Sequence[bytes]
+
+
+def parted(read: Sequence[Entry | WithId]) -> Parted:
+    """What simply waits, with the ids taken apart from the entries."""
+    with_ids = [fate for fate in read if len(fate) == 2]
+    if not with_ids:
+        return Parted(cast("Sequence[Entry]", read), (), ())
+    named, idents = zip(*with_ids, strict=True)
+    if len(named) == len(read):
+        return Parted(named, named, idents)
+    return Parted([fate[0] if len(fate) == 2 else fate for fate in read], named, idents)
 
 
 def unfolded(read: Read) -> Fate:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from proxy.fates import Known, Prepare, Stray, WithId
+from proxy.fates import Known, Prepare, Stray
 from proxy.halves import Undecided
 from proxy.outgoing import Outcome
 from storage.register import NOTHING, Key, Named, Register
+from storage.store import Entry
 
 HALF: Final = 1
 ROLLS: Final = 2
@@ -53,11 +54,10 @@ class Identities:
         self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
         return True
 
-    def name_all_anew(self, arrived: Sequence[WithId]) -> bool:
+    def name_all_anew(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
         """These records arrive, and stay, and nothing is known of any of their ids: the usual
         case. False, and nothing done, where they have to be looked up and taken one by one.
         """
-        entries, idents = zip(*arrived, strict=True)
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
         return self._register.put_if_new(idents, fires_ms, offsets, targets)
 

@@ -7,6 +7,7 @@ a replay after any crash gives it again. Bad input is a value, `Rejection`, neve
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from proxy.aliases import alias_reader
@@ -40,6 +41,8 @@ from proxy.special_requests import (
 from proxy.target_names import TargetNames
 
 FOREVER_MS: Final = 2**62
+MOST_USUAL_NAMES: Final = 1_000
+LONGEST_USUAL_NAME: Final = 100
 NO_ID: Final = bytes(bytearray(b"no id"))
 """This very object stands for the header that is not there. Made at run time: the interpreter keeps
 one object for equal short bytes and for equal constants, and a record's id could be that one."""
@@ -54,7 +57,8 @@ class RequestReader:
         self._names, self._times = TargetNames(policy), DueTimes(policy)
         self._special = SpecialRequests(policy, self._names, self._times, self._pack)
         self._verdicts, self._due_ms = self._names.verdicts, self._times.due_ms
-        self._usual = PLAIN | {ID} if policy.protocol >= 2 else PLAIN
+        self._ours = PLAIN | {ID} if policy.protocol >= 2 else PLAIN
+        self._usual = set(self._ours)
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(
@@ -114,8 +118,18 @@ class RequestReader:
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
         """Whether it asks for more than to be delivered, perhaps under an id."""
-        usual = self._usual
-        return bool([name for name in asked if name[:6] == PREFIX and name not in usual])
+        strange = asked.keys() - self._usual
+        if any(name.startswith(PREFIX) for name in strange):
+            return True
+        self._remember(strange)
+        return False
+
+    def _remember(self, strange: set[str]) -> None:
+        """Producers have few names of their own: from now on these are usual."""
+        if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
+            self._usual = set(self._ours)
+        names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
+        self._usual.update(islice(names, MOST_USUAL_NAMES - len(self._usual)))
 
     def _stranger(self, asked: dict[str, bytes | None]) -> Rejection | None:
         """Why a record with these headers of ours, not all of them plain, cannot be served."""

@@ -25,7 +25,7 @@ from proxy.outgoing import Ends, Note, Outcome
 from storage.register import Key, Named, Register
 from storage.store import Entry, Store
 
-JUDGED_AT_ONCE: Final = 1024
+JUDGED_AT_ONCE: Final = 2048
 """What is known of their ids is asked for together."""
 
 _offset_of = itemgetter(1)

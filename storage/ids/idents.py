@@ -40,6 +40,9 @@ def words_of(sizes: Column) -> Column:
 
 def padded(ids: Sequence[bytes]) -> Idents:
     """Copy ids into words."""
+    lengths = set(map(len, ids))
+    if len(lengths) == 1:
+        return _padded_alike(ids, lengths.pop())
     sizes = np.fromiter(map(len, ids), np.int64, len(ids))
     counts = words_of(sizes)
     widest = int(counts.max(initial=1))
@@ -52,6 +55,15 @@ def padded(ids: Sequence[bytes]) -> Idents:
         parts = [ident.ljust(room, b"\0") for ident, room in zip(ids, rooms, strict=True)]
         words = np.frombuffer(b"".join(parts), "<u8")
     return Idents(words, np.cumsum(counts) - counts, sizes)
+
+
+def _padded_alike(ids: Sequence[bytes], size_bytes: int) -> Idents:
+    """Copy ids of one size into words."""
+    sizes = np.full(len(ids), size_bytes)
+    width = int(words_of(sizes[:1])[0])
+    gap = bytes(width * WORD_BYTES - size_bytes)
+    words = np.frombuffer(gap.join(ids) + gap, "<u8")
+    return Idents(words, np.arange(len(ids)) * width, sizes)
 
 
 def hashes_of(idents: Idents) -> Words:
@@ -80,6 +92,10 @@ def hashes_of(idents: Idents) -> Words:
 def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
     """The ids at `starts` of `words`, copied side by side in this order."""
     counts = words_of(sizes)
+    width = int(counts[0]) if counts.size else 1
+    if words.size % width == 0 and (counts == width).all() and not (starts % width).any():
+        rows = words.reshape(-1, width).take(starts // width, axis=0)
+        return Idents(rows.ravel(), np.arange(counts.size) * width, sizes)
     ends = np.cumsum(counts)
     firsts = ends - counts
     total = int(ends[-1]) if ends.size else 0

@@ -132,7 +132,7 @@ class Merge:
             source, start, end = self._sources[number], starts[number], ends[number]
             if start == end:
                 continue
-            part = source.rows[start:end].copy()
+            part = joined([source.rows[start:end]])
             first = int(part["word"][0])
             last = int(part["word"][-1]) + int(words_of(part["size"][-1:].astype(np.int64))[0])
             part["word"] += at - first

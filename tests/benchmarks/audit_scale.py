@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from proxy.embedded import EmbeddedBroker
 from proxy.policy import Policy
 from tests.benchmarks import clients, topics
 from tests.benchmarks.keys import write_keys
 from tests.support.committing import commit, metadata, topic_id
+from tests.support.quiet_clients import admin_client
 
 MORE = 10
 FULL = (1_000_000, 3_000_000, 10_000_000)
@@ -134,7 +134,7 @@ def _commit(bootstrap: str, name: str, ingress: str, records: int) -> None:
 @contextmanager
 def _broker(folder: Path) -> Iterator[str]:
     with EmbeddedBroker(data_dir=folder / "broker", port=0) as broker:
-        AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10)
+        admin_client(broker.bootstrap_servers).list_topics(timeout=10)
         yield broker.bootstrap_servers
 
 

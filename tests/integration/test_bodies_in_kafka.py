@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from proxy.body import is_stub
 from storage.kinds import Kind, dump
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Outgoing, read_to_end
 
 pytestmark = pytest.mark.integration
@@ -105,7 +105,7 @@ def test_a_record_aged_out_is_a_dead_letter_and_the_others_arrive(
         Outgoing(b"k%d" % n, b"v%d" % n, _asking(topic, 6_000 + n), n % 2) for n in range(400)
     )
     installation.await_ingested()
-    admin = AdminClient({"bootstrap.servers": installation.bootstrap})
+    admin = admin_client(installation.bootstrap)
     below = TopicPartition(installation.ingress, 0, 50)
     admin.delete_records([below])[below].result(30)
     installation.await_ends(400)

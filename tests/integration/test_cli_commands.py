@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
-    AdminClient,
 )
 
 from proxy.cli.app import main
 from tests.conftest import StartBroker
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write
 from tests.support.rights import ASKING, allow
 from tests.support.waiting import wait_for
@@ -197,10 +197,7 @@ def test_send_to_an_ingress_topic_that_is_not_there_creates_nothing(
     code, _, err = call("send", "--topic", "orders")
     assert code == 1
     assert f"The topic {topics['ingress']} does not exist" in err
-    assert (
-        topics["ingress"]
-        not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
-    )
+    assert topics["ingress"] not in admin_client(kafka).list_topics(timeout=10).topics
 
 
 def test_watch_shows_how_late_each_record_is(call: Call, kafka: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy import client
 from proxy.client import DelayProducer, RetryConsumer, TransactionalDelayProducer
+from tests.support.quiet_clients import admin_client
 from tests.support.records import read_to_end
 
 pytestmark = pytest.mark.integration
@@ -27,7 +27,7 @@ def _pieces() -> list[str]:
 
 
 def _ensure(kafka: str, *topics: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka})
+    admin = admin_client(kafka)
     missing = [topic for topic in topics if topic not in admin.list_topics(timeout=30).topics]
     for made in admin.create_topics([NewTopic(topic, 4) for topic in missing]).values():
         made.result(WITHIN_S)

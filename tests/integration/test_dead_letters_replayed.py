@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from proxy.dead_letters.topic_reader import TopicReader
 from tests.support.dead_letter_desk import Desk
 from tests.support.dead_letters import letter_headers
 from tests.support.installation import Installation
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write
 from tests.support.waiting import wait_for
 
@@ -78,7 +78,7 @@ def test_dry_run_changes_nothing(desk: Desk) -> None:
     said = desk.say("replay", "--dry-run", "--json", *edit)
     assert said.lines[-1]["would_replay"] == 3
     assert desk.sent_in() == []
-    topics = AdminClient({"bootstrap.servers": desk.kafka}).list_topics(timeout=10).topics
+    topics = admin_client(desk.kafka).list_topics(timeout=10).topics
     assert desk.marks not in topics
 
 
@@ -246,7 +246,7 @@ def test_marks_topic_is_not_created_where_topics_may_not_be(desk: Desk) -> None:
 def test_dead_letter_topic_made_anew_begins_without_marks(desk: Desk) -> None:
     desk.letters(2)
     assert desk.replay().lines[-1]["replayed"] == 2
-    admin = AdminClient({"bootstrap.servers": desk.kafka})
+    admin = admin_client(desk.kafka)
     admin.delete_topics([desk.dead_letters])[desk.dead_letters].result(30)
 
     def is_made_anew() -> bool:

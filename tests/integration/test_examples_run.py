@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.embedded import EmbeddedBroker
 from tests.support.proxy_process import ProxyProcess
+from tests.support.quiet_clients import admin_client
 
 pytestmark = pytest.mark.integration
 
@@ -48,7 +48,7 @@ BY_OWN_SETTINGS = {
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker of its own: the examples use the names that `make run` gives."""
     with EmbeddedBroker(tmp_path_factory.mktemp("examples") / "broker") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = admin_client(broker.bootstrap_servers)
         admin.create_topics([NewTopic("orders", 3)])["orders"].result(WITHIN_S)
         yield broker.bootstrap_servers
 

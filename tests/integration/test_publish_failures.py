@@ -11,7 +11,6 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from proxy.embedded import EmbeddedBroker
 from tests.support.asked import Rules, levels_ms
 from tests.support.installation import Installation
-from tests.support.records import Incoming
 from tests.support.rights import ASKING, allow
 from tests.support.story import Story
 
@@ -22,8 +21,8 @@ LEVELS = " ".join(["50ms"] * 3 + ["200ms"] * 2 + ["700ms"] * 8 + ["1s"] * 2)
 missing without asking again."""
 ATTEMPTS = 16
 SMALL_BYTES = 2_000
-GOOD, GOOD_LATE_MS = 60, 6_000
-"""Late for whatever reason on a loaded machine, but not for as long as all the attempts take."""
+GOOD = 60
+"""The last is due well before the sixteenth attempt."""
 
 
 class Failures(Story):
@@ -88,10 +87,6 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failures]:
             installation.close()
 
 
-def _lateness_ms(record: Incoming) -> int:
-    return record.timestamp_ms - int(record.header("timer-due") or b"0")
-
-
 def test_record_for_a_missing_topic_ends_after_sixteen_attempts(failures: Failures) -> None:
     """Each attempt is told; what was asked for stays as it was."""
     assert failures.said("missing") == ["requeued"] * (ATTEMPTS - 1) + ["dead-lettered"]
@@ -134,6 +129,6 @@ def test_record_that_is_tried_again_can_be_cancelled_and_replaced(failures: Fail
 
 
 def test_nothing_behind_what_fails_is_held_up(failures: Failures) -> None:
-    late_ms = [_lateness_ms(record) for record in failures.delivered("good")]
-    assert len(late_ms) == GOOD
-    assert max(late_ms) < GOOD_LATE_MS
+    arrived_ms = [record.timestamp_ms for record in failures.delivered("good")]
+    assert len(arrived_ms) == GOOD
+    assert max(arrived_ms) < min(letter.timestamp_ms for letter in failures.letters("denied"))

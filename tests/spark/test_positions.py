@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from proxy.checkpoint import PolicyFrom as WrittenFrom
 from proxy.checkpoint import Position
@@ -27,6 +26,7 @@ from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
 from spark_jobs.snapshot import LAST_OFFSET, Committed, PolicyFrom, Range
 from tests.support.committing import commit, metadata, open_transaction, topic_id
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, write
 
 POLICY = b'{"levels_ms":[1000]}'
@@ -153,7 +153,7 @@ def test_transaction_that_stays_open_is_named(place: Place) -> None:
 def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place) -> None:
     place.commits(4)
     write(place.bootstrap, place.target, [Outgoing(), Outgoing()])
-    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    admin = admin_client(place.bootstrap)
     cut = [TopicPartition(place.target, 0, 1), TopicPartition(place.own.ingress, 0, 2)]
     for wait in admin.delete_records(cut).values():
         wait.result(30)

@@ -2,7 +2,6 @@
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import RangeRefused
@@ -12,6 +11,7 @@ from spark_jobs.schemas import RECORDS
 from spark_jobs.snapshot import Range
 from spark_jobs.sources import records
 from tests.support.committing import open_transaction
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write
 
 pytestmark = pytest.mark.integration
@@ -56,7 +56,7 @@ def test_records_that_retention_has_deleted_meanwhile_fail_the_job(
     topic = new_topic(kafka, "short")
     write(kafka, topic, [Outgoing(), Outgoing(), Outgoing()])
     found = records(spark, kafka_settings(kafka), [Range(topic, 0, 0, 3)])
-    admin = AdminClient({"bootstrap.servers": kafka})
+    admin = admin_client(kafka)
     for wait in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
         wait.result(30)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from tests.support.quiet_clients import QUIET
 from tests.support.records import Incoming, incoming
 
 ASK_TIMEOUT_S = 180
@@ -34,6 +35,7 @@ class CommittedReader:
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
             {
+                **QUIET,
                 "bootstrap.servers": bootstrap,
                 "group.id": f"judge-{uuid.uuid4().hex[:8]}",
                 "isolation.level": "read_committed",

@@ -7,14 +7,15 @@ import uuid
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+
+from tests.support.quiet_clients import admin_client
 
 TIMEOUT_S = 180
 
 
 def topic_id(bootstrap: str, topic: str) -> str:
     """The topic's id as the proxy writes it."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     found = admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
     return str(found.topic_id).replace("+", "-").replace("/", "_")
 

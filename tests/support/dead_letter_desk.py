@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.cli.app import main
 from tests.support.dead_letters import letter_headers
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end, write
 
 REPOSITORY = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ class Desk:
         """A topic that keeps its records, unless configured otherwise (`a_b` is `a.b`)."""
         given = {name.replace("_", "."): text for name, text in config.items()}
         settings = {"retention.ms": "-1", **given}
-        admin = AdminClient({"bootstrap.servers": self.kafka})
+        admin = admin_client(self.kafka)
         admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
 
     def origin(self, number: int) -> str:

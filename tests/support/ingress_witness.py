@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.records import Incoming, incoming
 from tests.support.waiting import wait_for
 
@@ -31,6 +32,7 @@ class IngressWitness:
         self._places = [TopicPartition(topic, number, 0) for number in range(partitions)]
         self._consumer = Consumer(
             {
+                **QUIET,
                 "bootstrap.servers": bootstrap,
                 "group.id": f"witness-{uuid.uuid4().hex[:8]}",
                 "isolation.level": "read_committed",
@@ -40,7 +42,7 @@ class IngressWitness:
                 "fetch.wait.max.ms": 20,
             }
         )
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = admin_client(bootstrap)
         self._leaving = threading.Event()
         self._read_to: dict[int, int] = {}
         self._missed: list[KafkaError] = []

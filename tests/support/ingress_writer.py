@@ -9,6 +9,7 @@ from typing import Self
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing
 
 FLUSH_TIMEOUT_S = 180
@@ -20,7 +21,7 @@ class IngressWriter:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
         self._refused: list[KafkaError] = []
-        settings = {"enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        settings = {"enable.idempotence": True, "linger.ms": 0, **QUIET}
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
 
     def write(self, record: Outgoing) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.asked import Rules
@@ -18,6 +17,7 @@ from tests.support.ends import Ends
 from tests.support.ingress_witness import IngressWitness
 from tests.support.ingress_writer import IngressWriter
 from tests.support.proxy_process import ProxyProcess
+from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.records import Outgoing, new_topic, set_topic_config, write
 from tests.support.waiting import wait_for
 
@@ -78,7 +78,7 @@ class Installation:
 
     def await_ingested(self) -> None:
         """Return when the group has committed all that the ingress holds."""
-        group = {"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.proxy"}
+        group = {"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.proxy", **QUIET}
         consumer = Consumer(group)
         places = [TopicPartition(self.ingress, number) for number in range(self._partitions)]
 
@@ -145,7 +145,7 @@ class Installation:
     def delete_ingress(self, partition: int) -> int:
         """Delete what a partition of the ingress holds, as retention would; gives its end."""
         place = TopicPartition(self.ingress, partition, OFFSET_END)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = admin_client(self.bootstrap)
         return int(admin.delete_records([place])[place].result(WRITE_TIMEOUT_S).low_watermark)
 
     def writer(self) -> IngressWriter:
@@ -191,6 +191,6 @@ class Installation:
             print(proxy.log_tail())
 
     def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = admin_client(self.bootstrap)
         wanted = NewTopic(topic, partitions, 1, config=dict(config))
         admin.create_topics([wanted])[topic].result(WRITE_TIMEOUT_S)

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from tests.support.installation import Installation
 from tests.support.paced import Paced
+from tests.support.quiet_clients import QUIET
 
 FLUSH_TIMEOUT_S = 120
 VALUE_BYTES = 200
@@ -36,7 +37,7 @@ class Load(Paced):
         self._random = random.Random(seed)
         self._value = bytes(VALUE_BYTES)
         self._refused: list[KafkaError] = []
-        settings = {"enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        settings = {"enable.idempotence": True, "linger.ms": 5, **QUIET}
         self._producer = Producer({"bootstrap.servers": installation.bootstrap, **settings})
 
     def _written(self) -> int:

@@ -16,7 +16,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -24,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.waiting import wait_for
 
 Headers = list[tuple[str, bytes | None]]
@@ -64,14 +64,14 @@ class Incoming:
 def broker_answers(bootstrap: str) -> bool:
     """Whether a broker answers a metadata request now."""
     try:
-        return bool(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=2).brokers)
+        return bool(admin_client(bootstrap).list_topics(timeout=2).brokers)
     except KafkaException:
         return False
 
 
 def has_topic(bootstrap: str, name: str) -> bool:
     """Whether the topic exists."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     return name in admin.list_topics(timeout=WRITE_TIMEOUT_S).topics
 
 
@@ -87,7 +87,7 @@ def new_topic(
     """
     name = f"{about}-{uuid.uuid4().hex[:8]}"
     settings = {"retention.ms": "-1", **(config or {})}
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     topic = NewTopic(name, partitions, 1, config=settings)
     admin.create_topics([topic])[name].result(WRITE_TIMEOUT_S)
 
@@ -107,7 +107,7 @@ def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> N
         for name, value in config.items()
     ]
     changed = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     admin.incremental_alter_configs([changed])[changed].result(WRITE_TIMEOUT_S)
 
 
@@ -120,7 +120,12 @@ def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
         if error is not None:
             refused.append(error)
 
-    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 2}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "linger.ms": 2,
+        **QUIET,
+    }
     producer = Producer(settings)
     for record in records:
         _produce(producer, topic, record, on_delivery)
@@ -161,6 +166,7 @@ def read_to_end(
     """
     consumer = Consumer(
         {
+            **QUIET,
             "bootstrap.servers": bootstrap,
             "group.id": f"reader-{uuid.uuid4().hex[:8]}",
             "isolation.level": "read_committed",

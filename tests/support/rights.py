@@ -9,10 +9,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
+
+from tests.support.quiet_clients import admin_client
 
 ASKING: Mapping[str, str] = MappingProxyType(
     {
@@ -37,5 +38,5 @@ def deny(bootstrap: str, topic: str, operation: AclOperation) -> None:
 def _rule(bootstrap: str, topic: str, operation: AclOperation, kind: AclPermissionType) -> None:
     pattern = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
     rule = AclBinding(*pattern, "User:ANONYMOUS", "*", operation, kind)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     admin.create_acls([rule])[rule].result(TIMEOUT_S)

@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.support.ends import Topics, read_ends
+from tests.support.quiet_clients import admin_client
 
 ASK_TIMEOUT_S = 180
 SHOWN = 5
@@ -27,7 +28,7 @@ def what_stands_still(topics: Topics) -> Iterator[str]:
 
 
 def _held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     known = admin.list_topics(timeout=ASK_TIMEOUT_S).topics
     places = [
         TopicPartition(topic, number)

@@ -100,8 +100,12 @@ class Story:
 
     def reasons(self, name: str) -> list[str]:
         """The codes of that name's dead letters."""
+        return [(letter.header("timer-error") or b"").decode() for letter in self.letters(name)]
+
+    def letters(self, name: str) -> list[Incoming]:
+        """The dead letters of that name."""
         return [
-            (letter.header("timer-error") or b"").decode()
+            letter
             for place in self.records(name)
             for letter in self.ends.dead_letters.get(place, ())
         ]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.committed_reader import CommittedReader
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Incoming, has_topic
 from tests.support.waiting import wait_for
 
@@ -38,7 +38,7 @@ class TopicCopy:
 
     def rewrite(self) -> None:
         """Delete the topic, make it anew and write the records, timestamps and partitions kept."""
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin = admin_client(self._bootstrap)
         partitions = len(admin.list_topics(self._topic, TIMEOUT_S).topics[self._topic].partitions)
         admin.delete_topics([self._topic])[self._topic].result(TIMEOUT_S)
         wait_for(lambda: not has_topic(self._bootstrap, self._topic), TIMEOUT_S, "it to be gone")

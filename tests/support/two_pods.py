@@ -19,12 +19,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.embedded import EmbeddedBroker
 from tests.support.chart import HelmMissing, Release, rendered
 from tests.support.local_pods import LocalPod, Node
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Incoming, Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
 
@@ -154,7 +154,7 @@ def say(text: str) -> None:
 def _create_target(bootstrap: str) -> None:
     """Stamped by the broker, so that one clock judges all."""
     wanted = NewTopic(TARGET, 1, 1, config={"message.timestamp.type": "LogAppendTime"})
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = admin_client(bootstrap)
     admin.create_topics([wanted])[TARGET].result(READY_WITHIN_S)
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.entries import opened
-from proxy.fates import entry_of
+from proxy.fates import Cancel, entry_of
 from proxy.policy import Policy
-from proxy.protocol import RequestReader
+from proxy.protocol import MOST_USUAL_NAMES, RequestReader
 from proxy.rejection import REASONS, Rejection
 from storage.store import Entry
 
@@ -207,3 +207,18 @@ def test_answers_are_the_same_from_a_full_cache() -> None:
         fate = reader.read(headers, None, None, TIMESTAMP_MS, number)
         assert not isinstance(fate, Rejection)
         assert fate[:3] == (TIMESTAMP_MS + number, number, f"t{number}")
+
+
+@pytest.mark.parametrize("names_a_record", [1, 3 * MOST_USUAL_NAMES])
+def test_headers_met_before_change_no_answer_and_few_are_remembered(names_a_record: int) -> None:
+    reader = RequestReader(Policy())
+    for number in range(3 * MOST_USUAL_NAMES // names_a_record):
+        own: Headers = [(f"trace-{number}-{place}", b"x") for place in range(names_a_record)]
+        asked: Headers = [("timer-topic", b"orders"), *own]
+        for _ in range(2):
+            assert not isinstance(reader.read(asked, None, None, 1, number), Rejection)
+        misspelt = reader.read([*asked, ("timer-dealy", b"5s")], None, None, 1, number)
+        assert isinstance(misspelt, Rejection)
+        cancel = reader.read([*asked, ("timer-cancel", b"id")], None, None, 1, number)
+        assert cancel == Cancel(b"id")
+    assert len(reader._usual) <= MOST_USUAL_NAMES
