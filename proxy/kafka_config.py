@@ -6,11 +6,15 @@ laid over them, what is only a better default lies under them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
 
 from proxy.client_logs import client_logger
 from proxy.settings import Settings
 
+CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {
     "fetch.wait.max.ms": 10,
     "fetch.min.bytes": 100_000,
@@ -96,6 +100,18 @@ def producer_config(settings: Settings, worker: int) -> dict[str, Any]:
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
     }
+
+
+def connected(producer: Producer, topic: str) -> Producer:
+    """The producer, given a moment to find the broker; `topic` is one that exists.
+
+    It needs an id from the broker before it sends anything, and only looks every half second
+    whether it is connected. To ask about a topic makes it connect at once. Where no broker answers
+    the next call says what is wrong.
+    """
+    with suppress(KafkaException):
+        producer.list_topics(topic, CONNECT_WITHIN_S)
+    return producer
 
 
 def is_compressing(settings: Settings) -> bool:

@@ -26,6 +26,7 @@ from confluent_kafka import (
 from proxy import pauses
 from proxy.checkpoint import PolicyFrom
 from proxy.errors import BrokerRefused, StartOverRefused
+from proxy.kafka_config import connected
 from proxy.policy import Policy
 from proxy.topics import TopicFacts
 
@@ -158,7 +159,7 @@ class PolicyTopic:
             self._policies[key] = policy
 
     def _write(self, key: str, value: str) -> None:
-        producer = Producer({**self._kafka, "enable.idempotence": True})
+        producer = connected(Producer({**self._kafka, "enable.idempotence": True}), self._topic)
         failed: list[KafkaError] = []
 
         def on_delivery(error: KafkaError | None, _: Message) -> None:

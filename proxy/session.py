@@ -24,6 +24,7 @@ from proxy.ingress import Ingress
 from proxy.ingress_lookup import IngressLookup
 from proxy.kafka_config import (
     common_config,
+    connected,
     consumer_config,
     is_compressing,
     lookup_config,
@@ -95,7 +96,7 @@ class Session:
         self._release = release_control(settings.release)
         self._pauses = _pauses(settings, self._reporter.beat)
         self._publisher = Publisher(
-            Producer(producer_config(settings, worker)),
+            connected(Producer(producer_config(settings, worker)), names.ingress),
             Targets(admin, NamedByProxy(admin, names).create),
             names.dead_letters,
             names.outcomes,

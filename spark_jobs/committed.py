@@ -103,6 +103,8 @@ def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic
     """Read all of it."""
     held = SettingsTopic({}, {})
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
+        # A first offset is asked for at once only where the leader is known, else in half a second.
+        broker.ask(lambda: consumer.list_topics(topic, ASK_TIMEOUT_S))
         consumer.assign(
             [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         )

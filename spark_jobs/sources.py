@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -12,6 +13,10 @@ from spark_jobs.kafka_settings import KafkaSettings
 from spark_jobs.local_rows import local_rows
 from spark_jobs.schemas import RECORDS, conformed
 from spark_jobs.snapshot import Range
+
+COMMITTED: Final = {"kafka.isolation.level": "read_committed", "kafka.fetch.max.wait.ms": "20"}
+"""Behind the last record of a transaction comes a mark that is no record: whoever reads up to there
+asks for more than there is, and by default the broker lets him wait for half a second."""
 
 
 def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range]) -> DataFrame:
@@ -37,7 +42,7 @@ def _options(ranges: list[Range]) -> dict[str, str]:
         "endingOffsets": _offsets([(one, one.end) for one in ranges]),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed",
+        **COMMITTED,
     }
 
 

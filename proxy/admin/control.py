@@ -22,7 +22,7 @@ from confluent_kafka import (
 from proxy.admin.exchange import Problem
 from proxy.headers import CANCEL
 from proxy.ingress_lookup import IngressLookup
-from proxy.kafka_config import common_config, lookup_config
+from proxy.kafka_config import common_config, connected, lookup_config
 from proxy.message import Message as Record
 from proxy.pauses import key_of
 from proxy.settings import Settings
@@ -138,15 +138,14 @@ class Control:
     def _open(self) -> Producer:
         with self._lock:
             if self._producer is None:
-                self._producer = Producer(
-                    {
-                        **common_config(self._settings),
-                        "enable.idempotence": True,
-                        "partitioner": "murmur2_random",
-                        "linger.ms": 0,
-                        "message.timeout.ms": int(WRITE_WITHIN_S * 1000),
-                    }
-                )
+                settings = {
+                    **common_config(self._settings),
+                    "enable.idempotence": True,
+                    "partitioner": "murmur2_random",
+                    "linger.ms": 0,
+                    "message.timeout.ms": int(WRITE_WITHIN_S * 1000),
+                }
+                self._producer = connected(Producer(settings), self._settings.topics.ingress)
             return self._producer
 
     def _consumer(self) -> Consumer:

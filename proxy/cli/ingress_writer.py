@@ -9,6 +9,7 @@ from confluent_kafka import Message, Producer
 from proxy.cli.connection import Connection, client_config, explain, explained
 from proxy.cli.ingress_record import IngressRecord
 from proxy.errors import BrokerUnreachable, ProxyError
+from proxy.kafka_config import connected
 from proxy.settings import Settings
 
 
@@ -47,7 +48,7 @@ def write_to_ingress(settings: Settings, record: IngressRecord) -> Message:
     partitions = len(Connection(settings).describe_topic(ingress).partitions)
     if record.partition >= partitions:
         raise PartitionUnknown(ingress, record.partition, partitions)
-    producer = ingress_producer(settings)
+    producer = connected(ingress_producer(settings), ingress)
     reports: list[tuple[Any, Message]] = []
     producer.produce(
         ingress,

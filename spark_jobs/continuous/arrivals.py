@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from spark_jobs.kafka_settings import KafkaSettings
 from spark_jobs.positions import OwnTopics
 from spark_jobs.schemas import RECORDS
-from spark_jobs.sources import as_records
+from spark_jobs.sources import COMMITTED, as_records
 from spark_jobs.topic_patterns import java_regex
 
 INTERNAL: Final = "(?!__)"
@@ -33,7 +33,7 @@ def arrivals(spark: SparkSession, settings: KafkaSettings, subscribed: str) -> D
             "startingOffsets": "earliest",
             "includeHeaders": "true",
             "failOnDataLoss": "true",
-            "kafka.isolation.level": "read_committed",
+            **COMMITTED,
         }
     )
     for name, value in settings.java.items():

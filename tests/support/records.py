@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from proxy.kafka_config import connected
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.waiting import wait_for
 
@@ -126,7 +127,7 @@ def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
         "linger.ms": 2,
         **QUIET,
     }
-    producer = Producer(settings)
+    producer = connected(Producer(settings), topic)
     for record in records:
         _produce(producer, topic, record, on_delivery)
     left = producer.flush(WRITE_TIMEOUT_S)
@@ -172,6 +173,7 @@ def read_to_end(
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
         }
     )
     try:
@@ -191,7 +193,7 @@ def _collect(consumer: Consumer, topic: str, at_least: int, timeout_s: float) ->
             raise AssertionError(
                 f"{topic}: {len(seen)} of {at_least} records within {timeout_s:g} s"
             )
-        for message in consumer.consume(1000, 0.1):
+        for message in consumer.consume(1000, 0.02):
             _note(message, seen, ended)
     return seen
 
