@@ -1,7 +1,7 @@
 """What names in the JVM mean is asked once.
 
 For each `f.col` of a plan py4j asks the JVM what `functions` is, then what `col` is, and only then
-calls it. An audit has some 12,000 questions for the JVM; two of five were these.
+calls it. An audit had some 13,000 questions for the JVM; two of five were these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAMES: Final = (
     "PythonUtils",
     "PythonSQLUtils",
 )
-"""The classes through which PySpark makes columns."""
+"""The classes of the JVM through which PySpark makes columns."""
 
 
 class _Known:
@@ -32,7 +32,7 @@ class _Known:
 
 
 def remember_names(session: SparkSession) -> None:
-    """Let PySpark's calls find the members of these classes in this process."""
+    """Let PySpark's calls in this process find these classes as they are known here."""
     jvm = session.sparkContext._jvm  # noqa: SLF001
     for name in NAMES:
         found = getattr(jvm, name)
