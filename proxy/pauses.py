@@ -54,7 +54,7 @@ def pauses_config(kafka: Mapping[str, Any], group_id: str) -> dict[str, Any]:
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
         "max.poll.interval.ms": 86_400_000,
-        "fetch.wait.max.ms": 500,
+        "fetch.wait.max.ms": 100,
         "queued.max.messages.kbytes": 1_024,
         "reconnect.backoff.max.ms": 1_000,
     }

@@ -117,6 +117,7 @@ class PolicyTopic:
                 "group.id": f"{self._group_id}-settings-reader",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
             }
         )
         try:
