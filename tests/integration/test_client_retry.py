@@ -20,6 +20,7 @@ from proxy.client import (
     TransactionFailed,
 )
 from tests.conftest import StartBroker
+from tests.support.quiet_clients import QUIET
 from tests.support.raw_produce import produce_raw
 from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
 from tests.support.waiting import wait_for
@@ -47,7 +48,7 @@ class World:
         self, handler: Handle, config: Mapping[str, Any] = CLASSIC, **options: Any
     ) -> RetryConsumer:
         given = {"ingress": self.ingress, **options}
-        settings = {"bootstrap.servers": self.bootstrap, **config}
+        settings = {"bootstrap.servers": self.bootstrap, **QUIET, **config}
         return RetryConsumer(settings, self.group, [self.orders], handler, **given)
 
     def write(self, *records: Outgoing) -> None:
@@ -383,7 +384,7 @@ def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
         broker.kill()
         raise ConnectionError("nothing answers any more")
 
-    quick = {"message.timeout.ms": 2_000, "transaction.timeout.ms": 10_000}
+    quick = {**QUIET, "message.timeout.ms": 2_000, "transaction.timeout.ms": 10_000}
     producer_config = {**quick, **(_exactly_once() if is_exact else {})}
     with pytest.raises((RetryNotStored, TransactionFailed)):
         world.consumer(handler, producer_config=producer_config).run()
