@@ -3,6 +3,7 @@ once."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -162,6 +163,8 @@ def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
     append(trail.made.bootstrap, trail.orders, [twice])
     summary = trail.audited(spark, "after", after="second")
     assert summary.violations_by == {"duplicated": 1}
+    second = json.loads((trail.folder / "second" / "summary.json").read_text())
+    assert starts(summary) == [one["next_offset"] for one in second["ranges"]]
     assert trail.pending(spark, "after") == trail.pending(spark, "second")
     rows = read_verdicts(spark, trail.folder / "after").where("is_violation").collect()
     assert [row.offset for row in rows] == [4]
