@@ -26,15 +26,15 @@ def deliveries(records: DataFrame, ingress: str) -> DataFrame:
     """ENDS of the records (RECORDS) in targets. Who carries no `timer-origin`, or that of another
     ingress, came by another way and is left out."""
     named = _with_origin(records, ingress).withColumn("is_usual", _is_usually_stamped())
-    headers = named["headers"]
+    headers = f.col("headers")
     users = f.slice(headers, 1, f.size(headers) - len(USUAL_STAMPS))
     return _ends_of(
         named,
         end=f.lit(DELIVERED),
         due_ms=_number(value_at(headers, place_of(headers, DUE))),
         first_origin=_text(headers, FIRST_ORIGIN),
-        key_hash=bytes_hash(named["key"]),
-        value_hash=bytes_hash(named["value"]),
+        key_hash=bytes_hash(f.col("key")),
+        value_hash=bytes_hash(f.col("value")),
         headers_hash=f.when(f.col("is_usual"), plain_hash(users)).otherwise(headers_hash(headers)),
         stamps=f.when(f.col("is_usual"), ",".join(USUAL_STAMPS)).otherwise(_stamps(headers)),
     )
@@ -46,33 +46,33 @@ def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
     return _ends_of(
         named,
         end=f.lit(DEAD_LETTER),
-        value_hash=f.when(named["value"].isNotNull(), bytes_hash(named["value"])),
-        letter_hash=letter_hash(named["key"], named["headers"]),
-        code=_text(named["headers"], ERROR),
-        detail=_text(named["headers"], ERROR_DETAIL),
-        ident=value_at(named["headers"], place_of(named["headers"], ID)),
+        value_hash=f.when(f.col("value").isNotNull(), bytes_hash(f.col("value"))),
+        letter_hash=letter_hash(f.col("key"), f.col("headers")),
+        code=_text(f.col("headers"), ERROR),
+        detail=_text(f.col("headers"), ERROR_DETAIL),
+        ident=value_at(f.col("headers"), place_of(f.col("headers"), ID)),
     )
 
 
 def outcomes(records: DataFrame, ingress: str) -> DataFrame:
     """ENDS of the records in the outcome topic."""
-    text = records["value"].cast("string")
-    said = records.withColumn("said", f.from_json(text, OUTCOME_JSON))
-    named = _at_origin(said, said["said"]["origin"], ingress)
+    said = f.col("said")
+    read = records.withColumn("said", f.from_json(f.col("value").cast("string"), OUTCOME_JSON))
+    named = _at_origin(read, said["origin"], ingress)
     return _ends_of(
         named,
-        end=f.coalesce(named["said"]["outcome"], f.lit("unreadable")),
-        due_ms=named["said"]["due"],
-        detail=named["said"]["detail"],
-        ident=named["said"]["id"].cast("binary"),
-        next_offset=_offset_in(named["said"]["next_origin"]),
+        end=f.coalesce(said["outcome"], f.lit("unreadable")),
+        due_ms=said["due"],
+        detail=said["detail"],
+        ident=said["id"].cast("binary"),
+        next_offset=_offset_in(said["next_origin"]),
     )
 
 
 def _with_origin(records: DataFrame, ingress: str) -> DataFrame:
-    headers = records["headers"]
+    headers = f.col("headers")
     stamped = records.withColumn("origin_at", place_of(headers, ORIGIN)).filter("origin_at > 0")
-    origin = value_at(headers, stamped["origin_at"]).cast("string")
+    origin = value_at(headers, f.col("origin_at")).cast("string")
     return _at_origin(stamped, origin, ingress)
 
 
@@ -90,7 +90,7 @@ def _text(headers: Column, name: str) -> Column:
 def _at_origin(records: DataFrame, origin: Column, ingress: str) -> DataFrame:
     """With the ingress record's place; null where the origin is none at all."""
     named = records.withColumn("origin", f.coalesce(origin, f.lit("")))
-    text = named["origin"]
+    text = f.col("origin")
     offset, topic = f.substring_index(text, "/", -1), f.substring_index(text, "/", 1)
     place = f.substring_index(text, "/", -2)
     is_origin = f.octet_length(topic) + f.octet_length(place) + 1 == f.octet_length(text)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.errors import SparkUnusable
 from spark_jobs.jars import connector_jars
 from spark_jobs.java_home import java_home
-from spark_jobs.jvm_names import remember_names
+from spark_jobs.made_once import make_columns_once
 
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
@@ -65,7 +65,7 @@ def spark_session(
     else:
         session = _started(SparkSession.builder.appName(app), more or {})
     _check_version(session)
-    remember_names(session)
+    make_columns_once(session)
     for name, value in WHAT_JOBS_REST_ON.items():
         session.conf.set(name, value)
     return session

@@ -37,6 +37,9 @@ SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 """No Java process of the tests lives long enough for the second one to pay."""
 os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
+FEW_COLLECTIONS = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn600m"
+"""Of garbage, in Spark's process: the tests leave it little, but many classes."""
+os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_COLLECTIONS)
 AS_ELSEWHERE = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",

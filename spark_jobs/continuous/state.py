@@ -101,18 +101,20 @@ class States:
             ) from None
 
     def begin(self, tally: Tally) -> None:
-        """Write the state before all batches."""
-        nothing = {name: local_rows(self._spark, [], schema) for name, schema in FRAMES.items()}
-        self.write(BEFORE_ALL, State(tally, **nothing))
+        """Write the state before all batches: nothing is open yet, so there are no frames."""
+        self._put(BEFORE_ALL, tally, {})
 
     def write(self, batch: int, state: State) -> None:
         """Put what a batch leaves in place of whatever it left before."""
+        self._put(batch, state.tally, {name: getattr(state, name) for name in FRAMES})
+
+    def _put(self, batch: int, tally: Tally, frames: Mapping[str, DataFrame]) -> None:
         arriving = self._folder / f".{batch}"
         shutil.rmtree(arriving, ignore_errors=True)
-        for name in FRAMES:
-            frame: DataFrame = getattr(state, name)
+        arriving.mkdir(parents=True)
+        for name, frame in frames.items():
             frame.coalesce(self._files()).write.parquet(spark_path(arriving / name))
-        (arriving / STATE).write_text(json.dumps(state.tally.to_json()) + "\n", "utf-8")
+        (arriving / STATE).write_text(json.dumps(tally.to_json()) + "\n", "utf-8")
         shutil.rmtree(self._place(batch), ignore_errors=True)
         arriving.rename(self._place(batch))
         for older in self._numbers():
@@ -130,6 +132,8 @@ class States:
         return self._folder / str(batch)
 
     def _frame(self, batch: int, name: str) -> DataFrame:
+        if batch == BEFORE_ALL:
+            return local_rows(self._spark, [], FRAMES[name])
         types = ", ".join(f"`{column}` {kind}" for column, kind in FRAMES[name].items())
         place = spark_path(self._place(batch) / name)
         return conformed(self._spark.read.schema(types).parquet(place), FRAMES[name])

@@ -4,7 +4,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from py4j.java_gateway import GatewayClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -98,21 +97,3 @@ def test_cache_that_cannot_be_written_is_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SparkUnusable, match="XDG_CACHE_HOME"):
         java_home({})
-
-
-def test_the_jvm_is_asked_once_what_a_name_means(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the questions about one more column all are calls, none is what is called."""
-    asked: list[str] = []
-    answered = GatewayClient.send_command
-
-    def noted(client: GatewayClient, command: str, *more: object, **options: object) -> object:
-        asked.append(command.partition("\n")[0])
-        return answered(client, command, *more, **options)
-
-    f.concat(f.lit("a"), f.col("b"))
-    monkeypatch.setattr(GatewayClient, "send_command", noted)
-    f.concat(f.lit("a"), f.col("b"))
-    assert "c" in asked
-    assert "r" not in asked
