@@ -75,12 +75,12 @@ class ContinuousAudit:
             .start()
         )
 
-    def wait(self, timeout_s: int) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         """Whether it has ended as it was told to, within so many seconds. Raises what ended it."""
         assert self._query is not None, "it has not been started"
         with explained():
             try:
-                has_ended = bool(self._query.awaitTermination(timeout_s))
+                has_ended = bool(self._query.awaitTermination(timeout_s))  # type: ignore[arg-type]
             except Exception:
                 if self._failed is not None:
                     raise self._failed from None

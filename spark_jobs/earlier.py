@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.broker import Place
 from spark_jobs.errors import ResultsRefused
 from spark_jobs.open_cases import open_ends, open_requests
-from spark_jobs.results_folder import SUMMARY, spark_path
-from spark_jobs.schemas import ENDS, REQUESTS, Schema, conformed
+from spark_jobs.results_folder import SUMMARY
+from spark_jobs.schemas import ENDS, REQUESTS
+from spark_jobs.tables import read_table, spark_path
 
 OPEN: Final = "open"
 POSITIONS: Final = "positions.json"
@@ -101,8 +102,8 @@ def earlier_audit(spark: SparkSession, folder: Path) -> Earlier:
     place = folder / OPEN
     return Earlier(
         _read_so_far(folder),
-        _table(spark, place, "requests", REQUESTS),
-        _table(spark, place, "ends", ENDS),
+        read_table(spark, place / "requests", REQUESTS),
+        read_table(spark, place / "ends", ENDS),
     )
 
 
@@ -124,8 +125,3 @@ def _read_so_far(folder: Path) -> ReadSoFar:
             f"What the audit in {folder} left open cannot be read: {error}.",
             "Audit without --continue-from.",
         ) from None
-
-
-def _table(spark: SparkSession, place: Path, name: str, schema: Schema) -> DataFrame:
-    types = ", ".join(f"`{column}` {kind}" for column, kind in schema.items())
-    return conformed(spark.read.schema(types).parquet(spark_path(place / name)), schema)

@@ -15,7 +15,7 @@ from spark_jobs.charts import lateness_chart, over_time_chart
 from spark_jobs.lateness import by_target
 from spark_jobs.meanings import BROKEN, HELD
 from spark_jobs.results import Summary, read_verdicts
-from spark_jobs.results_folder import spark_path
+from spark_jobs.tables import spark_path
 
 REPORT: Final = "report.html"
 SHOWN_VIOLATIONS: Final = 100

@@ -21,9 +21,10 @@ from pyspark.sql import functions as f
 from spark_jobs.inputs import Inputs
 from spark_jobs.lateness import by_minute, figures
 from spark_jobs.meanings import BROKEN, HELD
-from spark_jobs.results_folder import SUMMARY, spark_path
+from spark_jobs.results_folder import SUMMARY
 from spark_jobs.schemas import VERDICTS, conformed
 from spark_jobs.standings import Unverifiable
+from spark_jobs.tables import read_table, spark_path
 
 SHOW_ALL: Final = (
     "--max-messages 1 --isolation-level read_committed --property print.timestamp=true "
@@ -126,8 +127,7 @@ def write_summary(summary: Summary, folder: Path) -> None:
 
 def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
     """VERDICTS as an audit wrote them into `folder`."""
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in VERDICTS.items())
-    return conformed(spark.read.schema(schema).parquet(spark_path(folder / "verdicts")), VERDICTS)
+    return read_table(spark, folder / "verdicts", VERDICTS)
 
 
 def look(bootstrap: str, ingress_topic: str) -> Column:

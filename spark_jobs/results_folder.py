@@ -18,13 +18,6 @@ SUMMARY: Final = "summary.json"
 LOCK: Final = ".lock"
 
 
-def spark_path(place: Path) -> str:
-    """The place as Spark takes it: on this machine's disk, whatever its default file system is.
-
-    Not `as_uri`: Hadoop takes an escaped blank for part of the name."""
-    return f"file://{place.absolute()}"
-
-
 def check_folder(folder: Path) -> None:
     """Raises `ResultsRefused` where `folder` holds something else than an audit's results."""
     if folder.is_dir() and ((folder / SUMMARY).is_file() or not any(folder.iterdir())):

@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
 from spark_jobs.continuous.state import State, States, Tally
 from spark_jobs.continuous.telling import tell
 from spark_jobs.continuous.totals import Totals, with_batch
-from spark_jobs.continuous.windows import changed, merged, windows_of
+from spark_jobs.continuous.windows import WINDOWS, changed, merged, windows_of
 from spark_jobs.earlier import Span
 from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.errors import NotOurs, ResultsRefused, StillOpen
@@ -36,11 +37,11 @@ from spark_jobs.judgement import Judgement, judged
 from spark_jobs.kept import kept
 from spark_jobs.open_cases import open_ends, open_requests
 from spark_jobs.results import look
-from spark_jobs.results_folder import spark_path
 from spark_jobs.rules import Circumstances
 from spark_jobs.snapshot import Range
 from spark_jobs.sources import records
 from spark_jobs.standings import Stand, span_at, standings
+from spark_jobs.tables import read_table, spark_path
 
 MOST_AHEAD: Final = 1_000_000
 """Offsets of a partition that are read beyond what the proxy has read, for successors in them."""
@@ -106,8 +107,9 @@ class Batches:
         judgement = self._judged(before, kept(arrived), stands)
         given, tally = judgement.verdicts, before.tally
         totals = with_batch(tally.totals, given)
-        added = windows_of(given, self._telling.window_ms, tally.horizon.at_ms)
-        added.coalesce(1).write.mode("overwrite").parquet(self._place("summaries", number))
+        found = windows_of(given, self._telling.window_ms, tally.horizon.at_ms)
+        summaries = self._written("summaries", number, found.coalesce(1))
+        added = read_table(self._spark, summaries, WINDOWS)
         if totals.violations != tally.totals.violations:
             self._write_violations(given, number)
         older_than_ms = tally.horizon.at_ms - self._telling.keep_ms
@@ -175,13 +177,16 @@ class Batches:
     def _write_violations(self, given: DataFrame, number: int) -> None:
         shown = look(self._order.kafka.bootstrap, self._order.own.ingress)
         broken = given.where("is_violation").withColumn("look", shown)
-        broken.write.mode("overwrite").parquet(self._place("violations", number))
+        self._written("violations", number, broken)
 
     def _audited(self) -> str:
         return f"{self._order.group} at {self._order.own.ingress}"
 
-    def _place(self, table: str, number: int) -> str:
-        return spark_path(self._order.output / table / f"batch={number}")
+    def _written(self, table: str, number: int, found: DataFrame) -> Path:
+        """Where it stands what a batch has `found`, in place of what it had found before."""
+        place = self._order.output / table / f"batch={number}"
+        found.write.mode("overwrite").parquet(spark_path(place))
+        return place
 
     def _prune(self, number: int) -> None:
         old = self._order.output / "summaries" / f"batch={number - KEPT_BATCHES}"

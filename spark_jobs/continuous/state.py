@@ -21,8 +21,8 @@ from spark_jobs.continuous.windows import WINDOWS
 from spark_jobs.earlier import Span
 from spark_jobs.errors import ResultsRefused
 from spark_jobs.local_rows import local_rows
-from spark_jobs.results_folder import spark_path
-from spark_jobs.schemas import ENDS, REQUESTS, Schema, conformed
+from spark_jobs.schemas import ENDS, REQUESTS, Schema
+from spark_jobs.tables import read_table, spark_path
 
 VERSION: Final = 1
 BEFORE_ALL: Final = -1
@@ -134,9 +134,7 @@ class States:
     def _frame(self, batch: int, name: str) -> DataFrame:
         if batch == BEFORE_ALL:
             return local_rows(self._spark, [], FRAMES[name])
-        types = ", ".join(f"`{column}` {kind}" for column, kind in FRAMES[name].items())
-        place = spark_path(self._place(batch) / name)
-        return conformed(self._spark.read.schema(types).parquet(place), FRAMES[name])
+        return read_table(self._spark, self._place(batch) / name, FRAMES[name])
 
 
 def check_state_folder(folder: Path) -> None:

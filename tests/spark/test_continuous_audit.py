@@ -59,7 +59,7 @@ class Scene(NamedTuple):
 
     def audit(self, spark: SparkSession, gauges: Gauges | None = None) -> ContinuousAudit:
         telling = Telling(self.topic)
-        going = ContinuousAudit(spark, self.order(self.folder), telling, 1, gauges or Gauges())
+        going = ContinuousAudit(spark, self.order(self.folder), telling, 2, gauges or Gauges())
         going.start()
         return going
 
@@ -78,7 +78,7 @@ def scene(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scen
 
 def await_judged(audit: ContinuousAudit, closed: int, pending: int, broken: int = 0) -> None:
     def is_there() -> bool:
-        assert not audit.wait(1)
+        assert not audit.wait(0.05)
         totals = audit.tally.totals if audit.tally else None
         return totals is not None and (
             sum(totals.verdicts.values()),

@@ -101,7 +101,7 @@ class Scripted(ContinuousAudit):
     def start(self) -> None:
         self.begun += 1
 
-    def wait(self, timeout_s: int) -> bool:
+    def wait(self, timeout_s: float) -> bool:
         raise self.errors.pop(0)
 
 

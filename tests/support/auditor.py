@@ -11,7 +11,7 @@ from spark_jobs.inputs import Window
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
 from spark_jobs.results import Summary
-from spark_jobs.results_folder import spark_path
+from spark_jobs.tables import spark_path
 from tests.support.ends import Ends
 from tests.support.installation import Installation
 
