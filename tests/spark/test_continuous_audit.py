@@ -102,7 +102,7 @@ def test_records_count_once_across_restarts_and_a_second_delivery_is_told_and_sh
         await_judged(first, len(plain), len(waiting))
     finally:
         first.stop()
-    forget_the_last_commit(scene.folder)
+    forget_the_last_commit(spark, scene.folder)
     with CommittedReader(scene.made.bootstrap) as reader:
         arrived = [one.record for one in reader.read([scene.orders])]
     append(scene.made.bootstrap, scene.orders, arrived[:1])
@@ -154,12 +154,11 @@ def test_what_ends_a_batch_is_told_however_long_its_story(
         going.wait(SEEN_WITHIN_S)
 
 
-def forget_the_last_commit(folder: Path) -> None:
+def forget_the_last_commit(spark: SparkSession, folder: Path) -> None:
     """As if the process had been killed when the batch was done and Spark did not know it yet."""
-    commits = folder / CHECKPOINT / "commits"
-    newest = max((one for one in commits.glob("[0-9]*")), key=lambda one: int(one.name))
-    newest.unlink()
-    (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+    commits, done = folder / CHECKPOINT / "commits", States(spark, folder).newest()
+    for name in (f"{done}", f".{done}.crc"):
+        (commits / name).unlink(missing_ok=True)
 
 
 def sums_of_windows(spark: SparkSession, folder: Path) -> dict[str, int]:
