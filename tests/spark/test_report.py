@@ -60,7 +60,7 @@ def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
     page = _page(spark, tmp_path, rows, audited)
 
     assert "did not hold: 101 violations" in _text(page)
-    assert "Of 102 records audited: 101 early." in _text(page)
+    assert "Of 102 records audited: 101 early. The first 100 are listed below" in _text(page)
     assert "The first 100 of 101" in _text(page)
     assert page.count("<article>") == 100
     assert page.count("kafka-console-consumer.sh") == 200
