@@ -295,10 +295,10 @@ STORIES: dict[Story, Circumstances] = {
     half_messages_end_as_they_were_decided: SEEN,
     records_that_went_on_are_followed_to_their_end: SEEN,
     deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it: replace(
-        SEEN, gone_before_ms={"outcomes": 45_000}, settled_only=True
+        SEEN, gone_before_ms={"outcomes": 45_000}
     ),
     what_need_not_have_ended_is_pending_where_only_what_is_settled_counts: replace(
-        SEEN, gone_before_ms={"outcomes": 45_000}, settled_only=True
+        SEEN, settled_only=True
     ),
 }
 """What is told, and the circumstances under which it is judged."""

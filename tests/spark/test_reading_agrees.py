@@ -1,7 +1,4 @@
-"""The audit's own reading of records gives what the proxy's gives, whatever they ask for.
-
-Once as Spark interprets it and once as Spark compiles it; records without aliases are in both.
-"""
+"""The audit's own reading of records gives what the proxy's gives, whatever they ask for."""
 
 from __future__ import annotations
 
@@ -19,6 +16,8 @@ from spark_jobs.schemas import RECORDS
 from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN
 from tests.support.any_requests import AnyRecord, AnyRequests
 from tests.support.proxy_reading import NOTHING, told
+
+pytestmark = pytest.mark.usefixtures("compiled")
 
 RECORDS_EACH: Final = 1_500
 POLICIES: Final = [
@@ -97,7 +96,6 @@ def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) ->
     assert not found, f"{len(found)} differ, such as {found[:5]}"
 
 
-@pytest.mark.usefixtures("compiled")
 def test_both_readings_agree_on_other_schedulers_words(spark: SparkSession) -> None:
     """Each alias alone has a partition, and all together have two; one knows none of them."""
     requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN)
