@@ -37,8 +37,11 @@ SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 """No Java process of the tests lives long enough for the second one to pay."""
 os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
-FEW_COLLECTIONS = "-XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn600m"
-"""Of garbage, in Spark's process: the tests leave it little, but many classes."""
+FEW_COLLECTIONS = (
+    "-XX:+UseSerialGC -Xms1g -Xmn600m -XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m"
+)
+"""Of garbage, in Spark's process. The tests leave it little, but many classes and much compiled
+code: of that one compiler alone has 48 MB, and each time a part of it is full all is collected."""
 os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_COLLECTIONS)
 AS_ELSEWHERE = {
     "spark.sql.codegen.wholeStage": "true",
