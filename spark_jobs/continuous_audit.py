@@ -64,7 +64,7 @@ class ContinuousAudit:
         self._failed, self._is_stopped = None, False
         if topic:
             make_topic(order.kafka, topic)
-        batches = Batches(self._spark, order, self._telling, self._show)
+        batches = Batches(self._spark, order, self._telling, self._show, self._go_on)
         self._gauges.show(batches.begin())
         subscribed = subscription(order.own, order.targets, topic)
         stream = arrivals(self._spark, order.kafka, subscribed).writeStream
@@ -107,6 +107,11 @@ class ContinuousAudit:
         except Exception as error:  # noqa: BLE001  (whatever it is, it is raised in `wait`)
             self._failed = error
             raise BatchUndone(STOPPED if self._is_stopped else f"batch {number}") from None
+
+    def _go_on(self) -> None:
+        """Spark interrupts its own work only, and while a batch is planned there is none."""
+        if self._is_stopped:
+            raise BatchUndone(STOPPED)
 
     def _show(self, number: int, tally: Tally) -> None:
         self.tally = tally

@@ -59,7 +59,10 @@ class Telling:
 
 
 class Batches:
-    """Does the batches of one continuous audit, and says after each how things stand."""
+    """Does the batches of one continuous audit, and says after each how things stand.
+
+    `go_on` is asked before each step that takes long, and raises where the batch shall be left.
+    """
 
     def __init__(
         self,
@@ -67,8 +70,10 @@ class Batches:
         order: Order,
         telling: Telling,
         say: Callable[[int, Tally], None],
+        go_on: Callable[[], None],
     ) -> None:
         self._spark, self._order, self._telling, self._say = spark, order, telling, say
+        self.go_on = go_on
         self._broker, self._states = Broker(order.kafka), States(spark, order.output)
 
     def begin(self) -> Tally:
@@ -92,8 +97,9 @@ class Batches:
     def do(self, arrived: DataFrame, number: int) -> None:
         """Judge the batch with this number: a frame of RECORDS, of ticks where the topic is null.
 
-        Raises the errors of `spark_jobs.errors`.
+        Raises the errors of `spark_jobs.errors`, and what `go_on` raises.
         """
+        self.go_on()
         before = self._states.read(number - 1)
         try:
             after = self._state_after(before, arrived.filter(f.col("topic").isNotNull()), number)
@@ -105,8 +111,10 @@ class Batches:
     def _state_after(self, before: State, arrived: DataFrame, number: int) -> State:
         stands = self._stands(before.tally)
         judgement = self._judged(before, kept(arrived), stands)
+        self.go_on()
         given, tally = judgement.verdicts, before.tally
         totals = with_batch(tally.totals, given)
+        self.go_on()
         found = windows_of(given, self._telling.window_ms, tally.horizon.at_ms)
         summaries = self._written("summaries", number, found.coalesce(1))
         added = read_table(self._spark, summaries, WINDOWS)
@@ -146,6 +154,7 @@ class Batches:
             settled_only=True,
         )
         found = facts(asked.unionByName(before.requests), ends)
+        self.go_on()
         return judged(found, standings(self._spark, stands), seen)
 
     def _stands(self, tally: Tally) -> list[Stand]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple
 
 import pytest
@@ -152,6 +153,27 @@ def test_what_ends_a_batch_is_told_however_long_its_story(
     going.start()
     with pytest.raises(ResultsRefused, match="The disk is full"):
         going.wait(SEEN_WITHIN_S)
+
+
+def test_audit_that_is_stopped_leaves_a_batch_in_which_spark_has_nothing_to_interrupt(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, was_done = Event(), []
+
+    def plan_for_long(batches: Batches, _arrived: DataFrame, number: int) -> None:
+        for _ in range(SEEN_WITHIN_S):
+            has_begun.set()
+            batches.go_on()
+            Event().wait(1)
+        was_done.append(number)
+
+    monkeypatch.setattr(Batches, "do", plan_for_long)
+    going = ContinuousAudit(spark, scene.order(scene.folder), Telling(None), 1, Gauges())
+    going.start()
+    assert has_begun.wait(SEEN_WITHIN_S)
+    going.stop()
+    assert not was_done
+    assert going.wait(SEEN_WITHIN_S)
 
 
 def forget_the_last_commit(spark: SparkSession, folder: Path) -> None:

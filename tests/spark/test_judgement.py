@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from spark_jobs.ends import all_of
 from spark_jobs.facts import facts
 from spark_jobs.judgement import judged
 from spark_jobs.rules import Circumstances
-from spark_jobs.schemas import ENDS, REQUESTS, STANDINGS, Schema
+from spark_jobs.schemas import ENDS, REQUESTS, STANDINGS
+from tests.support.frames import frame_of
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
@@ -25,11 +26,6 @@ SEEN = Circumstances(
 OUTCOMES_GONE = replace(SEEN, gone_before_ms={"outcomes": 45_000})
 SETTLED = replace(SEEN, settled_only=True)
 CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
-
-
-def frame(spark: SparkSession, rows: list[dict[str, Any]], schema: Schema) -> DataFrame:
-    types = ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
-    return spark.createDataFrame([tuple(row.get(n) for n in schema) for row in rows], types)
 
 
 Found = dict[tuple[int | None, int | None], tuple[str, str]]
@@ -97,9 +93,9 @@ def _verdicts(spark: SparkSession, told: Sequence[Topics], seen: Circumstances) 
     """All stories judged at once: one for each would take as long as all of them."""
     stands = [(one.partition, *STANDING) for one in told]
     positions = [dict(zip(STANDINGS, stand, strict=True)) for stand in stands]
-    asked = frame(spark, [row for one in told for row in one.asked], REQUESTS)
-    ends = frame(spark, [row for one in told for row in one.ends], ENDS)
-    standings = frame(spark, positions, STANDINGS)
+    asked = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
+    ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
+    standings = frame_of(spark, positions, STANDINGS)
     rows = judged(facts(asked, all_of(ends)), standings, seen).verdicts.collect()
     found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
     assert len(found) == len(rows)

@@ -17,6 +17,7 @@ from spark_jobs.hashes import bytes_hash, headers_hash, letter_hash
 from spark_jobs.murmur2 import key_number
 from spark_jobs.times import delay_ms, digits, level_ms, plain_digits, rfc_3339_ms
 from spark_jobs.topic_patterns import java_regex
+from tests.support.frames import frame_of, headers_told
 
 Header = tuple[str, bytes | None]
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -35,8 +36,9 @@ def answers(
     spark: SparkSession, cases: Sequence[Any], kind: str, read: Callable[[Column], Column]
 ) -> list[Any]:
     """What the expression makes of each case."""
-    rows = [(number, case) for number, case in enumerate(cases)]
-    frame = spark.createDataFrame(rows, f"number int, told {kind}")
+    told = map(headers_told, cases) if kind == HEADERS else cases
+    rows = [{"number": number, "told": case} for number, case in enumerate(told)]
+    frame = frame_of(spark, rows, {"number": "int", "told": kind})
     read_rows = frame.select("number", read(f.col("told")).alias("answer")).collect()
     return [row.answer for row in sorted(read_rows, key=lambda row: row.number)]
 
@@ -159,7 +161,7 @@ def test_patterns_of_topics_find_what_a_shell_would(spark: SparkSession) -> None
         "aa",
     ]
     cases = list(itertools.product(patterns, names))
-    rows = [(java_regex([pattern]), name) for pattern, name in cases]
+    rows = [{"regex": java_regex([pattern]), "name": name} for pattern, name in cases]
     found = answers(
         spark, rows, "struct<regex:string,name:string>", lambda c: f.rlike(c["name"], c["regex"])
     )
