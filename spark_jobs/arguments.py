@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,8 +14,12 @@ from typing import Annotated, Final
 import typer
 
 from spark_jobs.errors import AuditError
+from spark_jobs.snapshot import LAST_OFFSET, OffsetRange
 
 AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
+OFFSETS: Final = re.compile(
+    r"(?P<partition>[0-9]{1,9}):(?P<first>[0-9]{1,18})(?P<on>-(?P<last>[0-9]{1,18})?)?"
+)
 SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -34,6 +38,29 @@ def epoch_ms(text: str) -> int:
             f"{text} is neither epoch milliseconds nor a time like 2026-01-01T09:00:00Z or 2h ago"
         )
     return round(at.timestamp() * 1000)
+
+
+def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
+    """By partition, from `3:100-199`, `3:100-` (to the end) or `3:100` (this one)."""
+    found: dict[int, OffsetRange] = {}
+    for text in texts:
+        partition, asked = _offset_range(text)
+        if partition in found:
+            raise typer.BadParameter(f"partition {partition} is named twice: one range for each")
+        found[partition] = asked
+    return found
+
+
+def _offset_range(text: str) -> tuple[int, OffsetRange]:
+    if said := OFFSETS.fullmatch(text):
+        first = int(said["first"])
+        last = int(said["last"] or (LAST_OFFSET - 1 if said["on"] else first))
+        if first <= last:
+            return int(said["partition"]), (first, last + 1)
+    raise typer.BadParameter(
+        f"{text} is no range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
+        "3:100- for all from there on, or 3:100 for that one"
+    )
 
 
 AUDIT: Final = "What is audited"
@@ -92,6 +119,15 @@ Until = Annotated[
         parser=epoch_ms,
         metavar="TIME",
         help="Only ingress records written before: epoch ms, RFC 3339 with a zone, or 2h ago.",
+        rich_help_panel=AUDIT,
+    ),
+]
+Offsets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--offsets",
+        metavar="PARTITION:FIRST-LAST",
+        help="Only these ingress offsets: 3:100-199, 3:100- or 3:100; once for each partition.",
         rich_help_panel=AUDIT,
     ),
 ]

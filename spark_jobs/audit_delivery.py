@@ -96,6 +96,7 @@ def main(
     at: arguments.At = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
+    offsets: arguments.Offsets = None,
     continue_from: arguments.ContinueFrom = None,
     json: arguments.AsJson = False,
     master: arguments.Master = "local[*]",
@@ -103,7 +104,7 @@ def main(
 ) -> None:
     """What became of every record that was written to the ingress: 0 violations, or which."""
     own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
-    window = Window(at, since, until)
+    window = Window(at, since, until, arguments.offset_ranges(offsets or ()))
     with readable_errors():
         order = Order(
             kafka_settings(bootstrap, kafka or ()),
@@ -126,8 +127,10 @@ def _check_window(order: Order, window: Window) -> None:
     if order.continue_from and window.is_limited:
         raise RangeRefused(
             "--continue-from begins where the earlier audit ended.",
-            "Leave out --since and --until.",
+            "Leave out --since, --until and --offsets.",
         )
+    if window.offsets and (window.since_ms, window.until_ms) != (None, None):
+        raise RangeRefused("--offsets names the records.", "Leave out --since and --until.")
 
 
 def _say(summary: Summary, output: Path, *, as_json: bool) -> None:

@@ -117,7 +117,8 @@ def _read_so_far(folder: Path) -> ReadSoFar:
         return ReadSoFar.from_json(json.loads((folder / OPEN / POSITIONS).read_text("utf-8")))
     except FileNotFoundError:
         raise ResultsRefused(
-            f"Nobody can go on from the audit in {folder}: --since or --until limited it.",
+            f"Nobody can go on from the audit in {folder}: "
+            "--since, --until or --offsets limited it.",
             "Go on from one of everything, or audit without --continue-from.",
         ) from None
     except (KeyError, TypeError, ValueError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ from spark_jobs.positions import Standing, snapshot
 from spark_jobs.requests import asked
 from spark_jobs.rules import Circumstances
 from spark_jobs.schemas import KNOWN, REQUESTS, conformed
-from spark_jobs.snapshot import EndRange, Range, Snapshot
+from spark_jobs.snapshot import EndRange, OffsetRange, Range, Snapshot
 from spark_jobs.sources import records
 from spark_jobs.standings import (
     Stand,
@@ -37,16 +37,18 @@ MOST_TARGETS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is asked for: at_ms, the audited instant (None: now), and times of ingress records."""
+    """What is asked for: at_ms, the audited instant (None: now), and times of ingress records, or
+    offsets by partition (none: all)."""
 
     at_ms: int | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    offsets: Mapping[int, OffsetRange] = field(default_factory=dict)
 
     @property
     def is_limited(self) -> bool:
         """Whether some records get no verdict."""
-        return self.since_ms is not None or self.until_ms is not None
+        return self.since_ms is not None or self.until_ms is not None or bool(self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,12 @@ class Reader:
             named = _asked_targets(early) | before.topics
             names = sorted(named & self._broker.topics().keys())
         taken = snapshot(
-            self._broker, stands, names, since_ms=window.since_ms, until_ms=window.until_ms
+            self._broker,
+            stands,
+            names,
+            since_ms=window.since_ms,
+            until_ms=window.until_ms,
+            offsets=window.offsets,
         )
         taken = replace(taken, ends=tuple(unread_ends(taken.ends, before.ends)))
         late = _beyond(first, taken.ingress_ranges)

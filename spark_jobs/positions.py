@@ -22,7 +22,7 @@ from spark_jobs.committed import (
     with_earlier_policies,
 )
 from spark_jobs.errors import NotOurs, RangeRefused, StillOpen, TopicMissing
-from spark_jobs.snapshot import Committed, EndRange, IngressPosition, Range, Snapshot
+from spark_jobs.snapshot import Committed, EndRange, IngressPosition, OffsetRange, Range, Snapshot
 
 LOOK_EVERY_S: Final = 0.2
 
@@ -84,13 +84,14 @@ def snapshot(
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
+    offsets: Mapping[int, OffsetRange] | None = None,
     wait_s: float = 60.0,
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist.
 
     `stands` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
-    audited. Raises `StillOpen` when a transaction stays open for `wait_s`, `RangeRefused` when no
-    record lies in the range.
+    audited; of `offsets` (by partition) only these, if there are any. Raises `StillOpen` when a
+    transaction stays open for `wait_s`, `RangeRefused` when no record lies in the range.
     """
     own, partitions = stands.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
@@ -101,6 +102,8 @@ def snapshot(
     ingress_places = _places([own.ingress], stands.partitions)
     ingress_stable = settled_ends(broker, ingress_places, wait_s)
     audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
+    if offsets:
+        audited = _only(offsets, audited, broker.log_starts(ingress_places), own.ingress)
     return Snapshot(
         own.ingress,
         stands.topic_id,
@@ -207,6 +210,25 @@ def _audited(
             "Correct --since and --until.",
         )
     return chosen
+
+
+def _only(
+    offsets: Mapping[int, OffsetRange],
+    audited: Mapping[Place, OffsetRange],
+    starts: Mapping[Place, int],
+    topic: str,
+) -> dict[Place, OffsetRange]:
+    found = {place: (end, end) for place, (_, end) in audited.items()}
+    for partition, (first, beyond) in offsets.items():
+        start, end = starts.get((topic, partition), 0), found.get((topic, partition), (0, 0))[1]
+        if max(first, start) >= min(beyond, end):
+            holds = f"holds the offsets {start} to {end - 1}" if start < end else "holds nothing"
+            raise RangeRefused(
+                f"{topic}, partition {partition}, {holds}: none of those asked for.",
+                "Correct --offsets.",
+            )
+        found[topic, partition] = first, min(beyond, end)
+    return found
 
 
 def _ends(broker: Broker, ends: Mapping[Place, int]) -> tuple[EndRange, ...]:

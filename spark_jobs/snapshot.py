@@ -21,6 +21,10 @@ class Range(NamedTuple):
     end: int
 
 
+OffsetRange = tuple[int, int]
+"""Offsets of a partition: the first, and the one behind the last."""
+
+
 class PolicyFrom(NamedTuple):
     """From this ingress offset on, records are judged by the policy with this digest."""
 

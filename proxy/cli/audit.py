@@ -35,6 +35,10 @@ def audit(
     at: Annotated[int | None, typer.Option(metavar="EPOCH_MS", help="Judge as of then.")] = None,
     since: Annotated[str | None, typer.Option(help="Only records written from here on.")] = None,
     until: Annotated[str | None, typer.Option(help="Only records written before.")] = None,
+    offsets: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PARTITION:FIRST-LAST", help="Only these records; repeatable."),
+    ] = None,
     continue_from: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Read on where this audit ended.")
     ] = None,
@@ -56,6 +60,7 @@ def audit(
 ) -> None:
     """Prove from the topics alone what became of every record (docs/audit.md); 2: violations."""
     once: Options = {"at": at, "since": since, "until": until, "continue-from": continue_from}
+    once["offsets"] = offsets
     following: Options = {
         "every": every,
         "metrics-host": metrics_host,

@@ -187,6 +187,25 @@ def test_times_become_offsets_and_a_range_that_cannot_hold_a_record_is_refused(
         snapshot(place.broker, stands, [], since_ms=between_ms + 3_600_000)
 
 
+def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
+    place: Place,
+) -> None:
+    place.commits(5)
+    stands = place.stands()
+
+    def audited(first: int, beyond: int, partition: int = 0) -> tuple[int, int]:
+        span = {partition: (first, beyond)}
+        one = snapshot(place.broker, stands, [], offsets=span).ingress[0]
+        return one.audited_from, one.audited_to
+
+    assert audited(2, 4) == (2, 4)
+    assert audited(3, 99) == (3, 5)
+    with pytest.raises(RangeRefused, match=r"holds the offsets 0 to 4: .* Correct --offsets"):
+        audited(5, 99)
+    with pytest.raises(RangeRefused, match="partition 7, holds nothing"):
+        audited(0, 1, partition=7)
+
+
 def test_nothing_written_since_a_moment_in_the_past_is_an_empty_range(place: Place) -> None:
     place.commits(5)
     time.sleep(0.01)

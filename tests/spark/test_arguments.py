@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 
 from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery, forecast, lateness
-from spark_jobs.arguments import epoch_ms, readable_errors
+from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
 from spark_jobs.audit_delivery import Order
 from spark_jobs.errors import TopicMissing
 from spark_jobs.inputs import Window
 from spark_jobs.positions import OwnTopics
 from spark_jobs.results import Audited, Summary, write_summary, write_tables
+from spark_jobs.snapshot import LAST_OFFSET, OffsetRange
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 
@@ -42,6 +43,21 @@ def test_times_may_lie_so_long_before_now(text: str, seconds: int) -> None:
 def test_times_that_could_mean_two_things_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="neither"):
         epoch_ms(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("3:100-199", (100, 200)), ("3:7", (7, 8)), ("3:7-", (7, LAST_OFFSET))]
+)
+def test_offsets_are_a_range_or_one_or_all_from_there_on(text: str, span: OffsetRange) -> None:
+    assert offset_ranges([text, "0:0"]) == {3: span, 0: (0, 1)}
+
+
+@pytest.mark.parametrize("text", ["", "3", "3:", "3:-5", ":4", "3:9-8", "3:1-2-3", "x:1", "3: 1"])
+def test_what_is_no_range_of_offsets_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="such as 3:100-199"):
+        offset_ranges([text])
+    with pytest.raises(typer.BadParameter, match="named twice"):
+        offset_ranges(["3:1", "3:2"])
 
 
 def test_error_is_told_in_sentences_and_ends_with_code_1(

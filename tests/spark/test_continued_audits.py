@@ -51,7 +51,7 @@ class Trail(NamedTuple):
         self.made.await_ingested()
 
     def audited(
-        self, spark: SparkSession, name: str, after: str | None = None, since_ms: int | None = None
+        self, spark: SparkSession, name: str, after: str | None = None, window: Window | None = None
     ) -> Summary:
         """The audit of this name, gone on from the one called `after`."""
         made = self.made
@@ -59,7 +59,7 @@ class Trail(NamedTuple):
         kafka = kafka_settings(made.bootstrap)
         earlier = self.folder / after if after else None
         order = Order(kafka, f"{made.name}.proxy", own, (), self.folder / name, earlier)
-        return audit(spark, order, Window(since_ms=since_ms))
+        return audit(spark, order, window or Window())
 
     def verdicts(self, spark: SparkSession, *names: str) -> dict[int, str]:
         """By offset, what these audits found; the last word counts."""
@@ -175,9 +175,17 @@ def test_audit_of_a_time_in_which_nothing_was_written_holds(
     spark: SparkSession, trail: Trail
 ) -> None:
     """While the second delivery of an older record stands in the target."""
-    summary = trail.audited(spark, "quiet", since_ms=time.time_ns() // 1_000_000)
+    now = Window(since_ms=time.time_ns() // 1_000_000)
+    summary = trail.audited(spark, "quiet", window=now)
     assert (summary.violations, sum(summary.verdicts.values())) == (0, 0)
     assert (trail.folder / "quiet" / "report.html").exists()
+
+
+def test_audit_of_one_offset_judges_that_record_alone(spark: SparkSession, trail: Trail) -> None:
+    """The one that was delivered a second time."""
+    summary = trail.audited(spark, "one", window=Window(offsets={0: (4, 5)}))
+    assert (summary.violations_by, sum(summary.verdicts.values())) == ({"duplicated": 1}, 1)
+    assert trail.verdicts(spark, "one") == {4: "duplicated"}
 
 
 def test_audit_of_something_else_or_of_a_part_cannot_be_continued(
@@ -195,6 +203,6 @@ def test_audit_of_something_else_or_of_a_part_cannot_be_continued(
     with pytest.raises(ResultsRefused, match="cannot be read"):
         trail.audited(spark, "next", after="copied")
     positions.unlink()
-    with pytest.raises(ResultsRefused, match="--since or --until limited it"):
+    with pytest.raises(ResultsRefused, match="--since, --until or --offsets limited it"):
         trail.audited(spark, "next", after="copied")
     assert not (trail.folder / "next").exists()
