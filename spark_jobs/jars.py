@@ -9,8 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.errors import CacheUnusable, JarsUnavailable
-from proxy.embedded.jars import ensure_all, jars_of
+from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
+from proxy.embedded.java.jar_cache import ensure_all
+from proxy.embedded.java.locked_jars import jars_of
 from proxy.extras import ExtraMissing
 from spark_jobs.errors import SparkUnusable
 

@@ -17,9 +17,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.errors import JavaMissing
-from proxy.embedded.jars import cache_folder
-from proxy.embedded.jre import java
+from proxy.embedded.java.errors import JavaMissing
+from proxy.embedded.java.jar_cache import cache_folder
+from proxy.embedded.java.jre import java
 from proxy.extras import ExtraMissing
 from spark_jobs.errors import SparkUnusable
 

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from proxy.admin.exchange import Problem
-from proxy.settings import AdminSettings
+from proxy.config.settings import AdminSettings
 
 
 def is_bearer(token: str | None, authorization: str) -> bool:

@@ -15,7 +15,7 @@ from proxy.admin.access import admit
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Problem, Reply, Request, as_json, part_of_path, problem
 from proxy.admin.questions import NoAnswer, TooMany
-from proxy.settings import AdminSettings
+from proxy.config.settings import AdminSettings
 
 PREFIX = "/api/v1"
 DOCUMENT = Path(__file__).with_name("openapi.yaml")

@@ -16,12 +16,12 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
+from proxy.kafka.pauses import PATTERN
 from proxy.logs import Level
-from proxy.message import Message
-from proxy.pauses import PATTERN
-from proxy.status import Status
-from proxy.times import parse_delay_ms
-from proxy.whereabouts import Found
+from proxy.records.message import Message
+from proxy.requests.times import parse_delay_ms
+from proxy.scheduling.record_lookup import Found
+from proxy.telemetry.status import Status
 
 LONGEST_ID_BYTES: Final = 256
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")

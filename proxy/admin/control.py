@@ -20,12 +20,12 @@ from confluent_kafka import (
 )
 
 from proxy.admin.exchange import Problem
-from proxy.headers import CANCEL
-from proxy.ingress_lookup import IngressLookup
-from proxy.kafka_config import common_config, connected, lookup_config
-from proxy.message import Message as Record
-from proxy.pauses import key_of
-from proxy.settings import Settings
+from proxy.config.settings import Settings
+from proxy.kafka.client_settings import common_config, connected, lookup_config
+from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.pauses import key_of
+from proxy.records.headers import CANCEL
+from proxy.records.message import Message as Record
 
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0

@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from proxy.admin.access import is_bearer
 from proxy.admin.exchange import Reply, as_json, as_text
-from proxy.status import CAUGHT_UP, Status
+from proxy.telemetry.status import CAUGHT_UP, Status
 
 HEARTBEAT_LIMIT_S = 30.0
 INDEX = """kafka-delay-proxy

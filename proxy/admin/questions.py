@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from proxy.body import Headers
-from proxy.schedule import Shard
-from proxy.whereabouts import Found, find_id, find_record
+from proxy.records.body import Headers
+from proxy.scheduling.record_lookup import Found, find_id, find_record
+from proxy.scheduling.shard import Shard
 from storage.errors import StorageError
 
 MOST_WAITING: Final = 16
@@ -34,7 +34,7 @@ class FindId(NamedTuple):
 
 class FindRecord(NamedTuple):
     """What has become of this ingress record: a list of one `Found`, or of none if the partition
-    is another worker's. Serves as `proxy.message.Message`."""
+    is another worker's. Serves as `proxy.records.message.Message`."""
 
     at: tuple[int, int]
     content: tuple[bytes | None, bytes | None, Headers | None]

@@ -18,9 +18,9 @@ from proxy.admin.exchange import (
     problem,
 )
 from proxy.admin.pages import AdminPages
+from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
-from proxy.settings import AdminSettings
-from proxy.status import Status
+from proxy.telemetry.status import Status
 
 REQUEST_LIMIT_S = 10.0
 REQUESTS_AT_ONCE = 8

@@ -9,22 +9,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from proxy import __version__
-from proxy.cli import (
-    audit,
-    broker,
-    cancel,
-    check,
-    dead_letters,
-    decide,
-    demo,
-    dev,
-    pending,
-    run,
-    send,
-    store,
-    topics,
-    watch,
-)
+from proxy.cli import audit, cancel, decide, pending, run, send, store, topics, watch
+from proxy.cli.check import command as check
+from proxy.cli.dead_letters import command as dead_letters
+from proxy.cli.trial import broker, demo, dev
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 

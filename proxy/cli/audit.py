@@ -10,9 +10,9 @@ from typing import Annotated, Final
 
 import typer
 
-from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.config.settings import Settings
 from proxy.extras import require
-from proxy.settings import Settings
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 """How the connection reaches the audit: not by arguments, which all on the machine can see."""

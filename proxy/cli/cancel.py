@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from proxy.cli.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
-from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.output import shown_time
+from proxy.cli.ingress.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.terminal.output import shown_time
 
 if TYPE_CHECKING:
-    from proxy.cli.answers import Answer
+    from proxy.cli.ingress.answers import Answer
 
 
 def cancel(
@@ -23,7 +23,7 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
-    from proxy.cli.ingress_record import cancel_of
+    from proxy.cli.ingress.ingress_record import cancel_of
 
     def applied(answer: Answer) -> str:
         if answer.ended is None:

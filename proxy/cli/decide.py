@@ -2,9 +2,9 @@
 
 import typer
 
-from proxy.cli.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
-from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
-from proxy.settings import Settings
+from proxy.cli.ingress.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.config.settings import Settings
 
 SENTENCES = {
     "commit": "is delivered at its due, or now if that has passed",
@@ -41,7 +41,7 @@ def rollback(
 def _decide(
     what: str, ident: str, partition: int | None, wait: str, settings: Settings, *, as_json: bool
 ) -> int:
-    from proxy.cli.ingress_record import decision_on
+    from proxy.cli.ingress.ingress_record import decision_on
 
     sentence = f"applied: the half message {ident} {SENTENCES[what]}"
     record = decision_on(ident, what, partition)

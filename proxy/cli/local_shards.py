@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.body import Delivery, LeftInKafka, body_bytes, is_stub
-from proxy.entries import opened, target_of
 from proxy.errors import ProxyError
 from proxy.extras import require_store
+from proxy.records.body import Delivery, LeftInKafka, body_bytes, is_stub
+from proxy.records.entry import opened, target_of
 from storage.errors import StorageError
 from storage.inspection import Verdict
 from storage.kinds import dump, kind_of, verify

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.body import Delivery, LeftInKafka
 from proxy.cli.local_shards import local_shards
-from proxy.cli.options import AsJson, Config, settings_for
-from proxy.cli.output import say, say_json, say_table
+from proxy.cli.terminal.options import AsJson, Config, settings_for
+from proxy.cli.terminal.output import say, say_json, say_table
 from proxy.clock import wall_clock_ms
+from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
-from proxy.settings import AdminSettings
+from proxy.records.body import Delivery, LeftInKafka
 
 ANSWER_LIMIT_S = 5.0
 FAMILY = "delay_proxy_pending_records"

@@ -2,7 +2,7 @@
 
 import typer
 
-from proxy.cli.options import Config, settings_for
+from proxy.cli.terminal.options import Config, settings_for
 from proxy.logs import configure_logs
 
 
@@ -10,6 +10,6 @@ def run(config: Config = None) -> None:
     """Run the proxy until it is told to stop (SIGTERM or Ctrl-C)."""
     settings = settings_for(config)
     configure_logs(settings.log.level, settings.log.format)
-    from proxy.worker import run as run_worker
+    from proxy.worker.worker import run as run_worker
 
     raise typer.Exit(run_worker(settings))

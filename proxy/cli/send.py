@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from proxy.body import Headers
-from proxy.cli.options import AsJson, Bootstrap, Config, checked_ident, settings_for
-from proxy.cli.output import say, say_json, shown_duration, shown_time
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
+from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
-from proxy.headers import (
+from proxy.records.body import Headers
+from proxy.records.headers import (
     ATTEMPT,
     CHECK_TOPIC,
     DELAY,
@@ -19,7 +19,7 @@ from proxy.headers import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.times import parse_delay_ms, parse_instant_ms
+from proxy.requests.times import parse_delay_ms, parse_instant_ms
 
 
 def send(
@@ -80,8 +80,8 @@ def _send(
     as_json: bool,
     is_half: bool,
 ) -> None:
-    from proxy.cli.ingress_record import IngressRecord, named, prospect_of
-    from proxy.cli.ingress_writer import origin_of, write_to_ingress
+    from proxy.cli.ingress.ingress_record import IngressRecord, named, prospect_of
+    from proxy.cli.ingress.ingress_writer import origin_of, write_to_ingress
 
     raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
     record = IngressRecord(headers, raw_key, raw_value)

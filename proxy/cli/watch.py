@@ -1,45 +1,22 @@
 """`watch`: each record as it arrives in a topic, and how late it is."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Message
 
-from proxy.cli.connection import (
-    Connection,
-    client_config,
-    explain,
-    explained,
-    headers_of,
-)
-from proxy.cli.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.outcome_records import read_outcome
-from proxy.cli.output import say, say_json
-from proxy.cli.stopping import StopAsked, stop_raises
-from proxy.cli.watch_line import watch_line
+from proxy.cli.ingress.arrivals import arrivals, open_consumer
+from proxy.cli.ingress.connection import headers_of
+from proxy.cli.ingress.outcome_records import read_outcome
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.terminal.output import say, say_json
+from proxy.cli.terminal.stopping import StopAsked, stop_raises
+from proxy.cli.terminal.watch_line import watch_line
 from proxy.clock import wall_clock_ms
-from proxy.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ORIGIN
-from proxy.settings import Settings
-
-AGAIN_S = 0.1
-NOT_KNOWN_YET = frozenset(
-    {
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
+from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ORIGIN
 
 
 def watch(
@@ -77,40 +54,6 @@ def watch(
                 say(watch_line(arrival, message.key(), message.value()))
 
 
-def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Consumer:
-    """A read_committed consumer of all partitions that joins no group and commits nothing."""
-    description = Connection(settings).describe_topic(topic)
-    with explained(settings):
-        consumer = Consumer(
-            client_config(
-                settings,
-                group_id="kafka-delay-proxy-watch",
-                enable_auto_commit=False,
-                isolation_level="read_committed",
-                fetch_wait_max_ms=50,
-            )
-        )
-        partitions = [TopicPartition(topic, part.id) for part in description.partitions]
-        for place in partitions:
-            place.offset = OFFSET_BEGINNING
-            if not from_beginning:
-                place.offset = _end_of(consumer, place)
-        consumer.assign(partitions)
-    return consumer
-
-
-def _end_of(consumer: Consumer, place: TopicPartition) -> int:
-    """The partition's end; of a topic just made the broker may not know the leader for a moment."""
-    deadline = time.monotonic() + Connection.limit_s
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, Connection.limit_s)[1])
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_KNOWN_YET or time.monotonic() > deadline:
-                raise
-            time.sleep(AGAIN_S)
-
-
 def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
     """What `--json` prints of a record; times in epoch ms, texts where bytes are text."""
     headers = dict(headers_of(message))
@@ -130,21 +73,6 @@ def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
         "error": _text(headers.get(ERROR)),
         "error_detail": _text(headers.get(ERROR_DETAIL)),
     }
-
-
-def arrivals(
-    consumer: Consumer, settings: Settings, end_monotonic: float | None
-) -> Iterator[Message]:
-    """Records as they come, until `end_monotonic` or for ever; raises what does not pass."""
-    while end_monotonic is None or time.monotonic() < end_monotonic:
-        message = consumer.poll(0.2)
-        if message is None:
-            continue
-        if (error := message.error()) is not None:
-            if error.fatal() or not error.retriable():
-                raise explain(error, settings)
-            continue
-        yield message
 
 
 def _number(raw: bytes | None) -> int | None:

@@ -4,7 +4,6 @@ A plain producer that sets two headers will do (docs/guide.md); this saves the d
 partitions, times that mean what they say, retries of consumers, half messages.
 """
 
-from proxy.client.check_backs import TransactionListener
 from proxy.client.delay_producer import DelayProducer
 from proxy.client.errors import (
     BatchFailed,
@@ -20,13 +19,17 @@ from proxy.client.errors import (
     TransactionFailed,
     TransactionInDoubt,
 )
-from proxy.client.half_message import HalfMessage, State
+from proxy.client.half_messages.check_backs import TransactionListener
+from proxy.client.half_messages.half_message import HalfMessage, State
+from proxy.client.half_messages.transactional_producer import (
+    TransactionalDelayProducer,
+    TransactionResult,
+)
 from proxy.client.receipt import Receipt
-from proxy.client.received import Received
 from proxy.client.request import DelayedRecord
-from proxy.client.retry_consumer import RetryConsumer
-from proxy.client.retry_request import DeadLetter
-from proxy.client.transactional_producer import TransactionalDelayProducer, TransactionResult
+from proxy.client.retries.received import Received
+from proxy.client.retries.retry_consumer import RetryConsumer
+from proxy.client.retries.retry_request import DeadLetter
 
 __all__ = [
     "BatchFailed",

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
 from proxy.client.when import Delay, Instant, time_headers
-from proxy.headers import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
+from proxy.records.headers import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
 
 Data: TypeAlias = str | bytes | None
 """Text is sent as UTF-8; None is Kafka's null."""

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
-from proxy.headers import DELAY, DELIVER_AT, LEVEL
-from proxy.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
+from proxy.records.headers import DELAY, DELIVER_AT, LEVEL
+from proxy.requests.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
 Delay: TypeAlias = timedelta | int | str
 """A timedelta, milliseconds, or text such as `30s`, `500ms`, `2h`, `PT30S`."""

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.dead_letters.letter import Place
-from proxy.dead_letters.marks import Mark, Replayed, read_mark, read_mark_key
+from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letters.marks import Mark, Replayed, read_mark, read_mark_key
 from proxy.dead_letters.topic_reader import TopicReader
 from proxy.errors import BrokerRefused
 

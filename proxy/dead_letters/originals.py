@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException
 
-from proxy.dead_letters.letter import Letter
-from proxy.dead_letters.prospects import Original
-from proxy.ingress import NOT_IN_THE_LOG, Fetched
-from proxy.ingress_lookup import IngressLookup
+from proxy.dead_letters.letters.letter import Letter
+from proxy.dead_letters.letters.prospects import Original
+from proxy.kafka.ingress import NOT_IN_THE_LOG, Fetched
+from proxy.kafka.ingress_lookup import IngressLookup
 
 
 class Originals:

@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from proxy.dead_letters.letter import Letter
-from proxy.dead_letters.marks import Mark, mark_key, transactional_id
-from proxy.dead_letters.prospects import Goes
+from proxy.dead_letters.letters.letter import Letter
+from proxy.dead_letters.letters.marks import Mark, mark_key, transactional_id
+from proxy.dead_letters.letters.prospects import Goes
 from proxy.errors import BrokerRefused, ProxyError
-from proxy.lessons import REFUSED
+from proxy.publishing.refusals import REFUSED
 
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from proxy.ingress import Fetched
-from proxy.message import Message
+from proxy.kafka.ingress import Fetched
+from proxy.records.message import Message
 
 AT_ONCE_RECORDS: Final = 500
 POLL_S: Final = 0.5

@@ -14,9 +14,10 @@ from confluent_kafka.admin import AdminClient
 from proxy.embedded import ports
 from proxy.embedded.data_folder import DataFolder, new_cluster_id
 from proxy.embedded.failures import CHOOSE_PORT, explain
-from proxy.embedded.jars import ensure_jars, kafka_version
-from proxy.embedded.java_process import JavaProcess
-from proxy.embedded.jre import java
+from proxy.embedded.java.jar_cache import ensure_jars
+from proxy.embedded.java.java_process import JavaProcess
+from proxy.embedded.java.jre import java
+from proxy.embedded.java.locked_jars import kafka_version
 from proxy.embedded.server_properties import alone_as_controller, as_text, server_properties
 from proxy.errors import PortTaken
 from proxy.extras import require

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded.jars import kafka_version
-from proxy.headers import ID
+from proxy.embedded.java.locked_jars import kafka_version
+from proxy.records.headers import ID
 from tests.benchmarks import machine, table
 from tests.benchmarks.accounting import only_child
 from tests.benchmarks.errors import BenchmarkError

@@ -22,7 +22,7 @@ import numpy as np
 from confluent_kafka import TopicPartition
 
 from proxy.embedded import EmbeddedBroker
-from proxy.policy import Policy
+from proxy.requests.policy import Policy
 from tests.benchmarks import clients, topics
 from tests.benchmarks.keys import write_keys
 from tests.support.committing import commit, metadata, topic_id

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proxy.policy import DEFAULT_LEVELS
-from proxy.times import parse_levels
+from proxy.requests.policy import DEFAULT_LEVELS
+from proxy.requests.times import parse_levels
 from storage.kinds import KINDS, Kind, open_kind
 from storage.opening import Committed
 from storage.options import Options

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean, median
 
-from proxy.headers import ID
+from proxy.records.headers import ID
 from tests.benchmarks.__main__ import made_world
 from tests.benchmarks.scale import FULL, QUICK, Scale
 from tests.benchmarks.scenarios.ingest import run_once

@@ -10,9 +10,9 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.pages import AdminPages
-from proxy.kafka_config import TUNED_PRODUCER
-from proxy.status import Status
-from proxy.worker_processes import STOP_WITHIN_S
+from proxy.kafka.client_settings import TUNED_PRODUCER
+from proxy.telemetry.status import Status
+from proxy.worker.worker_processes import STOP_WITHIN_S
 from tests.support.chart import NAME, refusal, rendered
 from tests.support.chart_files import CHART
 from tests.support.chart_sets import (

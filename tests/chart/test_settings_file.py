@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.cli.app import main as command
-from proxy.settings_sources import load_settings
+from proxy.config.sources import load_settings
 from tests.support.chart import rendered
 from tests.support.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
 from tests.support.local_pods import LocalPod, Node

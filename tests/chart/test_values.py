@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.settings import Settings
-from proxy.settings_sources import DEFAULT_FILE, KeyPath, known_paths
+from proxy.config.settings import Settings
+from proxy.config.sources import DEFAULT_FILE, KeyPath, known_paths
 from tests.support.chart import refusal, rendered
 from tests.support.chart_files import CHART, schema, values
 from tests.support.chart_readme import documented, readme

@@ -16,9 +16,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from proxy.embedded.data_folder import new_cluster_id
-from proxy.embedded.jars import ensure_jars
-from proxy.embedded.java_process import JavaProcess
-from proxy.embedded.jre import java
+from proxy.embedded.java.jar_cache import ensure_jars
+from proxy.embedded.java.java_process import JavaProcess
+from proxy.embedded.java.jre import java
 from proxy.embedded.ports import pick_free
 from proxy.embedded.server_properties import as_text
 from tests.image.holding import await_that, held

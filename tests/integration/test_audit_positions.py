@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 from confluent_kafka import TopicPartition
 
-from proxy.checkpoint import PolicyFrom as WrittenFrom
-from proxy.checkpoint import Position
+from proxy.records.position import PolicyFrom as WrittenFrom
+from proxy.records.position import Position
 from spark_jobs.broker import Broker
 from spark_jobs.errors import (
     AuditError,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import TopicPartition
 
-from proxy.body import is_stub
+from proxy.records.body import is_stub
 from storage.kinds import Kind, dump
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess

@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from proxy.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
-from proxy.kafka_config import lookup_config
-from proxy.settings import Settings
+from proxy.config.settings import Settings
+from proxy.kafka.client_settings import lookup_config
+from proxy.kafka.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
 from tests.conftest import StartBroker
 from tests.support.records import Outgoing, new_topic, write
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.rejection import REASONS
+from proxy.records.rejection import REASONS
 from tests.support.ends import Ends
 from tests.support.installation import Installation
 from tests.support.raw_produce import produce_raw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.lessons import batch_bytes
+from proxy.publishing.refusals import batch_bytes
 from tests.support.installation import Installation
 from tests.support.records import Headers, Incoming, Outgoing
 

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.checkpoint import Position
-from proxy.policy import Policy
+from proxy.records.position import Position
+from proxy.requests.policy import Policy
 from storage.kinds import Kind
 from storage.register import Register
 from storage.store import Store

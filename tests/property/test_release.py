@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.release_control import OverdueRule, RateCap, ReleaseControl, Unlimited
+from proxy.publishing.release_control import OverdueRule, RateCap, ReleaseControl, Unlimited
 from tests.property.test_exactly_once import (
     COMMITS,
     PARTITIONS,

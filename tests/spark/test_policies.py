@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 from pyspark.sql import SparkSession
 
-from proxy.policy import Policy
+from proxy.requests.policy import Policy
 from spark_jobs.errors import NotOurs
 from spark_jobs.policies import DEFAULTS, LAST_OFFSET, InForce, policies
 from spark_jobs.requests import asked

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from proxy.policy import Policy, RetryGroup
-from proxy.protocol import request_reader
+from proxy.requests.policy import Policy, RetryGroup
+from proxy.requests.request_reader import request_reader
 from spark_jobs.policies import InForce, policies
 from spark_jobs.requests import asked
 from spark_jobs.schemas import RECORDS

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
-from proxy import headers
+from proxy.records import headers
 from spark_jobs import header_names
 from spark_jobs.hashes import bytes_hash, headers_hash, letter_hash
 from spark_jobs.murmur2 import key_number

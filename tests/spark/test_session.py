@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from proxy.embedded.jre import java
+from proxy.embedded.java.jre import java
 from spark_jobs.errors import SparkUnusable
 from spark_jobs.jars import connector_jars
 from spark_jobs.java_home import MODULE, java_home

@@ -12,11 +12,11 @@ from proxy.admin.calls import Calls
 from proxy.admin.control import Cancelled
 from proxy.admin.exchange import Request
 from proxy.admin.questions import Answer, FindId, FindRecord, PendingByTime, Question
+from proxy.config.settings import AdminSettings
 from proxy.logs import Level
-from proxy.message import Message
-from proxy.settings import AdminSettings
-from proxy.status import ShardStatus, Status
-from proxy.whereabouts import Found
+from proxy.records.message import Message
+from proxy.scheduling.record_lookup import Found
+from proxy.telemetry.status import ShardStatus, Status
 from tests.support.stand_in import Record
 
 INGRESS = "timer.ingress"

@@ -14,7 +14,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Final
 
-from proxy.settings_sources import DEFAULT_FILE
+from proxy.config.sources import DEFAULT_FILE
 from tests.support.chart_readme import readme
 from tests.support.chart_values import ChartValues
 

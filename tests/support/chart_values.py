@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from proxy.settings import Settings
+from proxy.config.settings import Settings
 
 Free = dict[str, Any]
 FreeList = list[dict[str, Any]]

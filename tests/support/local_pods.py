@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from proxy.config.sources import ENV_PREFIX
 from proxy.embedded import ports
-from proxy.settings_sources import ENV_PREFIX
 from tests.support.admin_page import admin_page
 
 HERE: Final = "127.0.0.1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from proxy.checkpoint import Position
+from proxy.records.position import Position
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.kinds import Kind, open_kind
@@ -37,7 +37,7 @@ def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
 def store_in(
     kind: Kind, data_dir: Path, options: Options = TINY
 ) -> Callable[[int, Position], Store]:
-    """Opens partitions' stores below `data_dir`, as `proxy.local_state` does."""
+    """Opens partitions' stores below `data_dir`, as `proxy.recovery.local_state` does."""
 
     def open_partition(partition: int, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.entries import opened
-from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
-from proxy.rejection import Rejection
+from proxy.records.entry import opened
+from proxy.records.rejection import Rejection
+from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
 from storage.store import Entry
 
 NOTHING: dict[str, Any] = dict.fromkeys(

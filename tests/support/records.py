@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.kafka_config import connected
+from proxy.kafka.client_settings import connected
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.waiting import wait_for
 

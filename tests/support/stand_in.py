@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
-from proxy.ingress import NOT_IN_THE_LOG
+from proxy.kafka.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
 

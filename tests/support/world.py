@@ -9,21 +9,21 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-from proxy.checkpoint import PolicyFrom, Position
 from proxy.errors import StartOverRefused
-from proxy.fetched_bodies import FetchedBodies
-from proxy.ingress import Ingress
-from proxy.ingress_lookup import IngressLookup
-from proxy.message import Message
-from proxy.metrics import Metrics
-from proxy.pipeline import Limits, Pipeline
-from proxy.policy import Policy
-from proxy.publisher import Publisher, SessionLost
-from proxy.recovery import Judge, Recovery
-from proxy.release_control import RateCap, ReleaseControl, Unlimited
-from proxy.schedule import Shard
-from proxy.targets import Targets
-from proxy.topics import TopicFacts
+from proxy.kafka.ingress import Ingress
+from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.topics import TopicFacts
+from proxy.publishing.publisher import Publisher, SessionLost
+from proxy.publishing.release_control import RateCap, ReleaseControl, Unlimited
+from proxy.publishing.targets import Targets
+from proxy.records.message import Message
+from proxy.records.position import PolicyFrom, Position
+from proxy.recovery.fetched_bodies import FetchedBodies
+from proxy.recovery.recovery import Judge, Recovery
+from proxy.requests.policy import Policy
+from proxy.scheduling.shard import Shard
+from proxy.telemetry.metrics import Metrics
+from proxy.worker.pipeline import Limits, Pipeline
 from storage.register import Register
 from storage.store import Store
 from tests.support.committed_reader import Placed

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from proxy.admin import AdminServer
 from proxy.admin.pages import HEARTBEAT_LIMIT_S, AdminPages
+from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
-from proxy.settings import AdminSettings
-from proxy.status import ShardState, ShardStatus, Status
+from proxy.telemetry.status import ShardState, ShardStatus, Status
 
 NOW = 1_000.0
 

@@ -7,7 +7,7 @@ import pytest
 from proxy.admin import calls as calls_module
 from proxy.admin.exchange import Problem, Request
 from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime, TooMany
-from proxy.settings import AdminSettings
+from proxy.config.settings import AdminSettings
 from tests.support.admin_api import LOCAL, MadeUpApi
 
 

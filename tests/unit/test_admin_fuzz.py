@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from proxy.admin import AdminServer
 from proxy.admin.api import PREFIX, document
-from proxy.settings import AdminSettings
+from proxy.config.settings import AdminSettings
 from tests.support.admin_api import MadeUpApi
 
 schemathesis = pytest.importorskip("schemathesis")

@@ -16,7 +16,7 @@ from proxy.admin import AdminServer
 from proxy.admin.exchange import MOST_BODY_BYTES
 from proxy.admin.questions import Question
 from proxy.admin.server import CALLS_AT_ONCE
-from proxy.settings import AdminSettings
+from proxy.config.settings import AdminSettings
 from tests.support.admin_api import MadeUpApi
 
 LIMIT_S = 180.0

@@ -7,9 +7,9 @@ from multiprocessing import Pipe
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from proxy.metrics import Metrics
-from proxy.status import Status
-from proxy.worker_snapshots import SnapshotSender, WorkerSnapshots
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.status import Status
+from proxy.worker.worker_snapshots import SnapshotSender, WorkerSnapshots
 
 LIMIT_S = 5.0
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.aliases import ALIASES, KNOWN_ALIASES, alias_reader
-from proxy.body import Headers
-from proxy.policy import Policy
-from proxy.protocol import RequestReader
-from proxy.rejection import REASONS, Rejection
+from proxy.records.body import Headers
+from proxy.records.rejection import REASONS, Rejection
+from proxy.requests.aliases import ALIASES, KNOWN_ALIASES, alias_reader
+from proxy.requests.policy import Policy
+from proxy.requests.request_reader import RequestReader
 
 ALL = alias_reader(KNOWN_ALIASES)
 KEY = b"id-1"

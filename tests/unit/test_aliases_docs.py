@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.aliases import ALIASES
-from proxy.rejection import REASONS
+from proxy.records.rejection import REASONS
+from proxy.requests.aliases import ALIASES
 from tests.unit.test_aliases_table import ROWS
 
 DOCS = Path(__file__).parents[2] / "docs" / "aliases.md"

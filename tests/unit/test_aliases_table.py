@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.aliases import ALIASES, alias_reader
-from proxy.body import Headers
-from proxy.rejection import REASONS, Rejection
+from proxy.records.body import Headers
+from proxy.records.rejection import REASONS, Rejection
+from proxy.requests.aliases import ALIASES, alias_reader
 
 
 @dataclass(frozen=True)

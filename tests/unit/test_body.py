@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.body import (
+from proxy.records.body import (
     GONE,
     Content,
     asks_for_partition,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.checkpoint import (
+from proxy.records.position import (
     LAST_OFFSET,
     MAX_POLICIES,
     METADATA_LIMIT_BYTES,

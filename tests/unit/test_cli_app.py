@@ -11,11 +11,11 @@ from proxy import __version__
 from proxy.admin import AdminServer
 from proxy.cli import run as run_command
 from proxy.cli.app import main
-from proxy.cli.connection import Connection
-from proxy.cli.dev import invitation
-from proxy.metrics import Metrics
-from proxy.settings import AdminSettings, TopicSettings
-from proxy.status import Status
+from proxy.cli.ingress.connection import Connection
+from proxy.cli.trial.dev import invitation
+from proxy.config.settings import AdminSettings, TopicSettings
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.status import Status
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.check_retention import retention_findings
-from proxy.cli.findings import Finding, Verdict
-from proxy.cli.topic_config import TopicConfig
-from proxy.settings import Settings
-from proxy.topics import own_topics
+from proxy.cli.check.findings import Finding, Verdict
+from proxy.cli.check.retention import retention_findings
+from proxy.cli.check.topic_config import TopicConfig
+from proxy.config.settings import Settings
+from proxy.kafka.topics import own_topics
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -4,11 +4,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from proxy.cli.broker_answers import Refused
-from proxy.cli.check_retries import group_topic_findings, group_topics, retry_settings_findings
-from proxy.cli.check_settings import settings_findings
-from proxy.cli.findings import Finding, Verdict
-from proxy.settings import Settings
+from proxy.cli.check.broker_answers import Refused
+from proxy.cli.check.findings import Finding, Verdict
+from proxy.cli.check.retries import group_topic_findings, group_topics, retry_settings_findings
+from proxy.cli.check.settings import settings_findings
+from proxy.config.settings import Settings
 
 MISSING = Refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 HIDDEN = Refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from proxy.cli.check_topics import broker_config_findings, topic_findings
-from proxy.cli.findings import Finding, Verdict
-from proxy.cli.topic_config import TopicConfig
-from proxy.settings import Settings
+from proxy.cli.check.findings import Finding, Verdict
+from proxy.cli.check.topic_config import TopicConfig
+from proxy.cli.check.topics import broker_config_findings, topic_findings
+from proxy.config.settings import Settings
 
 GOOD_INGRESS = {
     "message.timestamp.type": "LogAppendTime",

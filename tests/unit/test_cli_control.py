@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.answers import Answer, find_answer
-from proxy.cli.outcome_records import read_outcome
+from proxy.cli.ingress.answers import Answer, find_answer
+from proxy.cli.ingress.outcome_records import read_outcome
 
 ORIGIN = "timer.ingress/2/17"
 CANCELLED = {"origin": "timer.ingress/2/5", "outcome": "cancelled", "due": 7, "id": "o1"}

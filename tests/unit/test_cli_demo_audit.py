@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli import demo_audit
-from proxy.cli.demo import AUDIT_COLUMNS, _say_audit, summary
-from proxy.cli.demo_audit import Audited, AuditFailed, AuditProcess
-from proxy.cli.demo_judge import Verdict
-from proxy.settings import Settings
+from proxy.cli.trial import demo_audit
+from proxy.cli.trial.demo import AUDIT_COLUMNS, _say_audit, summary
+from proxy.cli.trial.demo_audit import Audited, AuditFailed, AuditProcess
+from proxy.cli.trial.demo_judge import Verdict
+from proxy.config.settings import Settings
 
 GOOD = Audited({"delivered": 3, "dead_lettered": 1, "pending": 0, "missing": 0}, {})
 BAD = Audited({"delivered": 3, "missing": 2}, {"missing": 2})

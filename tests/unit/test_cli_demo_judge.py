@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.cli.demo_evidence import Arrival, Evidence, Sent
-from proxy.cli.demo_judge import UNKNOWN, Verdict, judge
-from proxy.cli.demo_plan import DEMO_ID, Wanted
-from proxy.settings import TopicSettings
+from proxy.cli.trial.demo_evidence import Arrival, Evidence, Sent
+from proxy.cli.trial.demo_judge import UNKNOWN, Verdict, judge
+from proxy.cli.trial.demo_plan import DEMO_ID, Wanted
+from proxy.config.settings import TopicSettings
 
 DEAD_LETTERS = "timer.dead-letters"
 CHECKS = "checks"

@@ -4,14 +4,14 @@ from collections import Counter
 
 import pytest
 
-from proxy.cli.demo import COLUMNS, row, summary
-from proxy.cli.demo_judge import Verdict
-from proxy.cli.demo_plan import Step, plain_plan
-from proxy.cli.demo_stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
-from proxy.policy_of import policy_of
-from proxy.rejection import REASONS
-from proxy.settings import Settings
-from proxy.settings_sources import load_settings
+from proxy.cli.trial.demo import COLUMNS, row, summary
+from proxy.cli.trial.demo_judge import Verdict
+from proxy.cli.trial.demo_plan import Step, plain_plan
+from proxy.cli.trial.demo_stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
+from proxy.config.policy_of import policy_of
+from proxy.config.settings import Settings
+from proxy.config.sources import load_settings
+from proxy.records.rejection import REASONS
 
 OUTCOMES = {
     *("cancelled", "replaced", "dead-lettered", "rolled", "requeued", "rolled-back", "expired"),

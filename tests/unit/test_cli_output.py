@@ -2,7 +2,13 @@
 
 import pytest
 
-from proxy.cli.output import VALUE_SHOWN, say_table, shown_bytes, shown_duration, shown_time
+from proxy.cli.terminal.output import (
+    VALUE_SHOWN,
+    say_table,
+    shown_bytes,
+    shown_duration,
+    shown_time,
+)
 
 
 def test_text_is_shown_as_it_is_and_null_as_null() -> None:

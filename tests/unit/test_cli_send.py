@@ -3,9 +3,15 @@
 import pytest
 import typer
 
-from proxy.cli.ingress_record import IngressRecord, cancel_of, decision_on, named, prospect_of
+from proxy.cli.ingress.ingress_record import (
+    IngressRecord,
+    cancel_of,
+    decision_on,
+    named,
+    prospect_of,
+)
 from proxy.cli.send import half_headers, request_headers, retry_headers, user_headers
-from proxy.settings import Settings
+from proxy.config.settings import Settings
 
 NOW_MS = 1_000_000
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.body import Content, packer, stub
-from proxy.checkpoint import Position
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
-from proxy.entries import opened
-from proxy.local_state import LocalState
+from proxy.records.body import Content, packer, stub
+from proxy.records.entry import opened
+from proxy.records.position import Position
+from proxy.recovery.local_state import LocalState
 from storage.opening import Committed, open_store
 from storage.options import Options
 from storage.store import Entry

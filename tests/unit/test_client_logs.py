@@ -1,6 +1,6 @@
 """What the Kafka client logs again and again is told now and then, with how often."""
 
-from proxy.client_logs import MOST_KINDS, TOLD_EVERY_S, Repeats
+from proxy.kafka.client_logs import MOST_KINDS, TOLD_EVERY_S, Repeats
 
 REFUSED = "FAIL [thrd:127.0.0.1:9092/1]: Connect to 127.0.0.1:9092 failed (after {}ms in state)"
 

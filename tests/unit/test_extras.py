@@ -9,10 +9,11 @@ import pytest
 
 from proxy import extras
 from proxy.cli.app import main
-from proxy.embedded import EmbeddedBroker, jars
+from proxy.config.settings import Settings
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded.java import jar_cache
 from proxy.extras import MODULES, ExtraMissing, require
-from proxy.settings import Settings
-from proxy.worker import run
+from proxy.worker.worker import run
 from spark_jobs import java_home
 from spark_jobs.errors import SparkUnusable
 
@@ -96,7 +97,7 @@ def test_java_that_is_not_installed_is_missed_by_the_audit_as_well(
 
 def test_jars_cannot_be_fetched_without_the_extra() -> None:
     with pytest.raises(ExtraMissing, match="Fetching Kafka"):
-        jars.ensure_jars()
+        jar_cache.ensure_jars()
 
 
 def test_broker_as_an_object_is_refused_before_it_touches_its_folder(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
-from proxy import fetched_bodies
-from proxy.body import GONE, content_of, is_stub
-from proxy.fetched_bodies import FetchedBodies, _chunk
-from proxy.judges import Judges
-from proxy.message import Message
-from proxy.policy import Policy
-from proxy.protocol import RequestReader
+from proxy.records.body import GONE, content_of, is_stub
+from proxy.records.message import Message
+from proxy.recovery import fetched_bodies
+from proxy.recovery.fetched_bodies import FetchedBodies, _chunk
+from proxy.requests.policy import Policy
+from proxy.requests.policy_timeline import Judges
+from proxy.requests.request_reader import RequestReader
 from storage.store import Entry
 from tests.support.memory_store import MemoryStore
 from tests.support.stand_in import INGRESS, Record, StandInKafka

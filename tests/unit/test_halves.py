@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from proxy.body import packer
-from proxy.fates import Prepare
-from proxy.half_records import check_back, expiry_request
-from proxy.halves import Event, Undecided
-from proxy.policy import Policy
+from proxy.records.body import packer
+from proxy.requests.parsed import Prepare
+from proxy.requests.policy import Policy
+from proxy.scheduling.half_message_records import check_back, expiry_request
+from proxy.scheduling.undecided import Event, Undecided
 from tests.support.manual_clock import START_MS
 from tests.support.world import DEAD_LETTERS, OUTCOMES, World
 
@@ -112,7 +112,7 @@ def test_half_message_that_the_ingress_has_lost_ends_at_once() -> None:
 def test_bodies_that_memory_has_no_room_for_are_read_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.halves.HELD_BYTES", len(CONTENT))
+    monkeypatch.setattr("proxy.scheduling.undecided.HELD_BYTES", len(CONTENT))
     halves, asked = undecided((7, a_half(b"a")), (8, a_half(b"b")))
     halves.add(7, a_half(b"a"))
     halves.add(8, a_half(b"b"))

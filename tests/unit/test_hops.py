@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from proxy.body import Delivery, Headers
-from proxy.hops import failures, outcome_of, successor
-from proxy.outgoing import Hop
-from proxy.policy import Policy
+from proxy.publishing.hops import failures, outcome_of, successor
+from proxy.records.body import Delivery, Headers
+from proxy.requests.policy import Policy
+from proxy.scheduling.transaction_buffer import Hop
 from tests.support.asked import Rules
 from tests.support.conservation import violations
 from tests.support.local_store import store_in

@@ -180,7 +180,7 @@ def test_nothing_committed_names_the_machine_it_was_written_on() -> None:
     "name",
     [
         *sorted(path.name for path in REPOSITORY.glob("requirements*.lock")),
-        "proxy/embedded/kafka-jars.lock",
+        "proxy/embedded/java/kafka-jars.lock",
         "spark_jobs/connector-jars.lock",
     ],
 )

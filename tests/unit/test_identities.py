@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from proxy.policy import Policy
+from proxy.requests.policy import Policy
 from tests.support.world import World
 
 POLICY = Policy(

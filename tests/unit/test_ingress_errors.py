@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.ingress import Ingress
+from proxy.kafka.ingress import Ingress
 
 
 class Failing:

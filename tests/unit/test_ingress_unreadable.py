@@ -5,11 +5,11 @@ from typing import cast
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from proxy.ingress import Fetched
-from proxy.message import Message
-from proxy.policy import Policy
-from proxy.protocol import RequestReader
-from proxy.rejection import Rejection
+from proxy.kafka.ingress import Fetched
+from proxy.records.message import Message
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import Policy
+from proxy.requests.request_reader import RequestReader
 
 
 class OnceFailing:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.checkpoint import LAST_OFFSET, Position
-from proxy.local_state import LocalState
+from proxy.records.position import LAST_OFFSET, Position
+from proxy.recovery.local_state import LocalState
 from storage.errors import StorageFull, StoreLocked
 from storage.options import Options
 from storage.store import Entry, Store
@@ -73,10 +73,10 @@ def test_a_disk_that_takes_no_mark_leaves_the_folder_unlocked(
     def refuse(_mark: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("proxy.local_state._create_durably", refuse)
+    monkeypatch.setattr("proxy.recovery.local_state._create_durably", refuse)
     with pytest.raises(StorageFull):
         opening(START, puts_stubs=True)
-    monkeypatch.setattr("proxy.local_state.LOCK_WAIT_S", 0)
+    monkeypatch.setattr("proxy.recovery.local_state.LOCK_WAIT_S", 0)
     try:
         opening(START, puts_stubs=False)[1].close()
     except StoreLocked:

@@ -1,8 +1,8 @@
 """The shapes in which records leave."""
 
-from proxy.body import Delivery, Headers
-from proxy.message import DeadLetter, dead_entry, dead_letter_headers
-from proxy.rejection import Rejection
+from proxy.records.body import Delivery, Headers
+from proxy.records.message import DeadLetter, dead_entry, dead_letter_headers
+from proxy.records.rejection import Rejection
 
 
 def test_an_undeliverable_entry_becomes_the_record_it_was() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from proxy.histogram import BatchHistogram
-from proxy.metrics import OTHER, REASONS_SHOWN, TARGETS_SHOWN, Metrics, StatusCollector
-from proxy.rejection import REASONS
-from proxy.status import ShardStatus, Status
+from proxy.records.rejection import REASONS
+from proxy.telemetry.batch_histogram import BatchHistogram
+from proxy.telemetry.metrics import OTHER, REASONS_SHOWN, TARGETS_SHOWN, Metrics, StatusCollector
+from proxy.telemetry.status import ShardStatus, Status
 
 BOUNDS_MS = (1, 5, 100, 1000)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
-from proxy.orphans import LOOK_EVERY_S, OrphanWatch
+from proxy.kafka.unassigned_partitions import LOOK_EVERY_S, OrphanWatch
 
 TOPIC = "timer.ingress"
 

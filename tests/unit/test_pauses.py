@@ -9,9 +9,9 @@ import pytest
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy import pauses as pauses_module
-from proxy.pauses import Pauses, key_of, pattern_of
-from proxy.policy_topic import PolicyTopic
+from proxy.kafka import pauses as pauses_module
+from proxy.kafka.pauses import Pauses, key_of, pattern_of
+from proxy.kafka.policy_topic import PolicyTopic
 from tests.support.stand_in import Record
 
 TOPIC = "timer.settings"

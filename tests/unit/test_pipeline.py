@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from proxy.clock import CONFIRMED_AFTER_MS
 from proxy.errors import StartOverRefused
-from proxy.policy import Policy
+from proxy.requests.policy import Policy
 from storage.errors import StorageError, StoreDamaged
 from tests.support.manual_clock import START_MS
 from tests.support.memory_store import MemoryStore

@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.pipeline import LONGEST_WAIT_MS
-from proxy.release_control import SAVED_MS, OverdueRule, RateCap, ReleaseControl
+from proxy.publishing.release_control import SAVED_MS, OverdueRule, RateCap, ReleaseControl
+from proxy.worker.pipeline import LONGEST_WAIT_MS
 from tests.support.stand_in import kafka_error
 from tests.support.world import DEAD_LETTERS, World
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.entries import opened
-from proxy.fates import Cancel, entry_of
-from proxy.policy import Policy
-from proxy.protocol import MOST_USUAL_NAMES, RequestReader
-from proxy.rejection import REASONS, Rejection
+from proxy.records.entry import opened
+from proxy.records.rejection import REASONS, Rejection
+from proxy.requests.parsed import Cancel, entry_of
+from proxy.requests.policy import Policy
+from proxy.requests.request_reader import MOST_USUAL_NAMES, RequestReader
 from storage.store import Entry
 
 TIMESTAMP_MS = 1_800_000_000_000

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.body import GONE, Delivery, Headers, packer
-from proxy.outgoing import Batch, Hop, Outcome
-from proxy.rejection import Rejection
-from proxy.release_control import (
+from proxy.publishing.release_control import (
     REFILL_MS,
     REMEMBERED,
     SAVED_MS,
@@ -20,6 +17,9 @@ from proxy.release_control import (
     Unlimited,
     Verdict,
 )
+from proxy.records.body import GONE, Delivery, Headers, packer
+from proxy.records.rejection import Rejection
+from proxy.scheduling.transaction_buffer import Batch, Hop, Outcome
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000

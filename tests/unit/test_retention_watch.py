@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from proxy.retention_watch import LOOK_EVERY_S, Kept, RetentionWatch, aging_after_ms
+from proxy.kafka.retention_watch import LOOK_EVERY_S, Kept, RetentionWatch, aging_after_ms
 
 TOPIC = "timer.ingress"
 NOW_MS = 1_000_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.checkpoint import PolicyFrom
-from proxy.policy_topic import MOST_POLICIES, Served
+from proxy.kafka.policy_topic import MOST_POLICIES, Served
+from proxy.records.position import PolicyFrom
 
 OLD, NEW = PolicyFrom(0, "old"), PolicyFrom(50, "new")
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from proxy.settings import Settings
-from proxy.settings_sources import DEFAULT_FILE, KeyPath, known_paths, load_settings
+from proxy.config.settings import Settings
+from proxy.config.sources import DEFAULT_FILE, KeyPath, known_paths, load_settings
 
 
 def keys_of(section: object, path: KeyPath = ()) -> set[KeyPath]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.config.settings import Settings, usable_cores
+from proxy.config.sources import load_settings
 from proxy.errors import SettingsError
-from proxy.settings import Settings, usable_cores
-from proxy.settings_sources import load_settings
 
 Load = Callable[..., Settings]
 

@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.body import Content, packer
-from proxy.entries import Purpose, marked, with_purpose
-from proxy.lessons import Lessons
-from proxy.outgoing import Batch, Note, Opened, told_at
-from proxy.policy import RetryGroup
-from proxy.rejection import Rejection
-from proxy.release_control import ReleaseControl
-from proxy.sending import Sending
-from proxy.settling import Settling
-from proxy.targets import Rules, Targets
+from proxy.publishing.dispatch import Settling
+from proxy.publishing.record_writer import Sending
+from proxy.publishing.refusals import Lessons
+from proxy.publishing.release_control import ReleaseControl
+from proxy.publishing.targets import Rules, Targets
+from proxy.records.body import Content, packer
+from proxy.records.entry import Purpose, marked, with_purpose
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import RetryGroup
+from proxy.scheduling.transaction_buffer import Batch, Note, Opened, told_at
 from storage.store import Entry
 from tests.support.stand_in import StandInAdmin, StandInKafka, StandInProducer
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.entries import opened
-from proxy.fates import Cancel, Decision, Fate, Known, Prepare, Stray
-from proxy.policy import Policy, RetryGroup
-from proxy.protocol import NO_ID, RequestReader
-from proxy.rejection import REASONS, Rejection
+from proxy.records.entry import opened
+from proxy.records.rejection import REASONS, Rejection
+from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
+from proxy.requests.policy import Policy, RetryGroup
+from proxy.requests.request_reader import NO_ID, RequestReader
 from tests.support.world import DEAD_LETTERS, OUTCOMES, World
 
 NOW_MS = 1_800_000_000_000

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy import topics
+from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import TopicMissing
-from proxy.settings import Settings, TopicSettings
-from proxy.topics import create_missing_topics, ensure_topics, own_topics
+from proxy.kafka import topics
+from proxy.kafka.topics import create_missing_topics, ensure_topics, own_topics
 
 OWN = set(own_topics(Settings()))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.release_control import ReleaseControl
-from proxy.whereabouts import Found, find_id, find_record
+from proxy.publishing.release_control import ReleaseControl
+from proxy.scheduling.record_lookup import Found, find_id, find_record
 from tests.support.manual_clock import START_MS
 from tests.support.stand_in import INGRESS
 from tests.support.world import World

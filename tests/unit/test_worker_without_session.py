@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from proxy import worker
 from proxy.admin.pages import AdminPages
 from proxy.admin.questions import Desk
-from proxy.metrics import Metrics
-from proxy.publisher import SessionLost
-from proxy.settings import Settings
-from proxy.status import ShardStatus, Status, StatusBoard
+from proxy.config.settings import Settings
+from proxy.publishing.publisher import SessionLost
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.status import ShardStatus, Status, StatusBoard
+from proxy.worker import worker
 
 RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from proxy.client import DelayedRecord, HalfMessage, RequestRefused, State
-from proxy.client.half_message import check_back, decision, half_of, prepared
+from proxy.client.half_messages.half_message import check_back, decision, half_of, prepared
 from proxy.client.request import Request, WireHeaders
 
 RECORD = DelayedRecord("orders", "v", "k", {"a": "1"})

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from proxy.client.backlog import Backlog
 from proxy.client.errors import (
     NotStored,
     ProducerFenced,
@@ -19,9 +18,10 @@ from proxy.client.errors import (
     TransactionInDoubt,
 )
 from proxy.client.receipt import Receipt
-from proxy.client.received import Place
 from proxy.client.request import Request
-from proxy.client.settlement import AtLeastOnce, ExactlyOnce, GroupMoved
+from proxy.client.retries.backlog import Backlog
+from proxy.client.retries.received import Place
+from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved
 
 MOVED = KafkaError.REBALANCE_IN_PROGRESS
 AWAY = KafkaError._MSG_TIMED_OUT

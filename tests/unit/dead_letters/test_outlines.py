@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters.letter import Letter
-from proxy.dead_letters.outlines import (
+from proxy.dead_letters.letters.letter import Letter
+from proxy.dead_letters.letters.outlines import (
     LARGEST_WINDOW,
     TEXT_KEPT,
     newest,

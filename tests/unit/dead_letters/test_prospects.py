@@ -3,9 +3,9 @@
 from collections.abc import Container
 from typing import Any
 
-from proxy.dead_letters.edits import Edits
-from proxy.dead_letters.letter import Letter, Place
-from proxy.dead_letters.prospects import (
+from proxy.dead_letters.letters.edits import Edits
+from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letters.prospects import (
     ALREADY,
     GONE,
     NOT_OURS,
@@ -15,9 +15,9 @@ from proxy.dead_letters.prospects import (
     Prospector,
     Stays,
 )
-from proxy.policy import Policy
-from proxy.protocol import RequestReader
-from proxy.rejection import Rejection
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import Policy
+from proxy.requests.request_reader import RequestReader
 from tests.support.dead_letters import ORIGIN, a_letter, letter_headers
 from tests.support.records import Headers
 

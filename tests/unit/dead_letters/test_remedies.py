@@ -1,7 +1,7 @@
 """Whatever code a letter carries, a person is told what it means and what to do."""
 
-from proxy.dead_letters.remedies import REMEDIES, meaning, remedy
-from proxy.rejection import REASONS
+from proxy.dead_letters.letters.remedies import REMEDIES, meaning, remedy
+from proxy.records.rejection import REASONS
 
 
 def test_every_reason_has_something_to_do_and_there_are_no_others() -> None:

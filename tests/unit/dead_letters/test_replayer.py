@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters.letter import Place
-from proxy.dead_letters.marks import Replayed
-from proxy.dead_letters.prospects import Goes
+from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letters.marks import Replayed
+from proxy.dead_letters.letters.prospects import Goes
 from proxy.dead_letters.replayer import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
 from tests.support.dead_letters import a_letter
 

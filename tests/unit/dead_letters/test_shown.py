@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.dead_letters_shown import (
+from proxy.cli.dead_letters.shown import (
     HEX_SHOWN,
     TEXT_SHOWN,
     letter_json,
@@ -11,9 +11,9 @@ from proxy.cli.dead_letters_shown import (
     say_tally,
     value_lines,
 )
-from proxy.dead_letters.marks import Mark
-from proxy.dead_letters.prospects import ALREADY, Goes, Stays
-from proxy.dead_letters.tally import Tally
+from proxy.dead_letters.letters.marks import Mark
+from proxy.dead_letters.letters.prospects import ALREADY, Goes, Stays
+from proxy.dead_letters.letters.tally import Tally
 from tests.support.dead_letters import a_letter, letter_headers
 
 Captured = pytest.CaptureFixture[str]

@@ -1,8 +1,8 @@
 """What a replay does is counted in bounded memory, and what needs care is known."""
 
-from proxy.dead_letters import tally as counting
-from proxy.dead_letters.prospects import ALREADY, GONE, NOT_OURS, Goes, Stays
-from proxy.dead_letters.tally import OTHERS, Tally
+from proxy.dead_letters.letters import tally as counting
+from proxy.dead_letters.letters.prospects import ALREADY, GONE, NOT_OURS, Goes, Stays
+from proxy.dead_letters.letters.tally import OTHERS, Tally
 from tests.support.dead_letters import a_letter
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded import jars
-from proxy.embedded.download import ARRIVING, fetch
-from proxy.embedded.errors import CacheUnusable, JarsUnavailable
-from proxy.embedded.jars import Jar, cache_folder, ensure_jars, kafka_version, locked_jars
+from proxy.embedded.java import jar_cache
+from proxy.embedded.java.download import ARRIVING, fetch
+from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
+from proxy.embedded.java.jar_cache import cache_folder, ensure_jars
+from proxy.embedded.java.locked_jars import Jar, kafka_version, locked_jars
 from tests.support.maven import Repository, maven_repository
 
 ONE, TWO = "org.example:one:1.0", "org.example:two:2.0"
@@ -26,8 +27,8 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repo
 
 def _lock(monkeypatch: pytest.MonkeyPatch, *locked: Jar) -> None:
     kafka = replace(locked[0], coordinates="org.apache.kafka:kafka_2.13:4.3.1")
-    monkeypatch.setattr(jars, "locked_jars", lambda: locked)
-    monkeypatch.setattr(jars, "kafka_version", lambda: kafka.coordinates.rpartition(":")[2])
+    monkeypatch.setattr(jar_cache, "locked_jars", lambda: locked)
+    monkeypatch.setattr(jar_cache, "kafka_version", lambda: kafka.coordinates.rpartition(":")[2])
 
 
 def test_lock_file_pins_kafka_and_a_logging_back_end() -> None:

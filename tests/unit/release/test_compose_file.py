@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import proxy
-from proxy.settings_sources import known_paths, variable_name
+from proxy.config.sources import known_paths, variable_name
 from tests.image.dockerfile import stages
 from tests.support.distributions import REPOSITORY
 
@@ -66,7 +66,7 @@ def test_compose_pins_every_image(services: Any) -> None:
 
 
 def test_compose_runs_the_kafka_that_the_tests_run(services: Any) -> None:
-    locked = (REPOSITORY / "proxy/embedded/kafka-jars.lock").read_text("utf-8")
+    locked = (REPOSITORY / "proxy/embedded/java/kafka-jars.lock").read_text("utf-8")
     version = services["kafka"]["image"].partition(":")[2]
     assert f"org.apache.kafka:kafka_2.13:{version} " in locked
 

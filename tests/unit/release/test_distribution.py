@@ -17,8 +17,8 @@ from tests.support.distributions import REPOSITORY, asked_for, closure
 
 BESIDE_CODE = {
     "proxy/admin/openapi.yaml",
-    "proxy/default.yaml",
-    "proxy/embedded/kafka-jars.lock",
+    "proxy/config/default.yaml",
+    "proxy/embedded/java/kafka-jars.lock",
     "proxy/py.typed",
     "spark_jobs/connector-jars.lock",
     "spark_jobs/log4j2.properties",

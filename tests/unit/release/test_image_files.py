@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from proxy.admin import AdminServer
-from proxy.metrics import Metrics
-from proxy.settings import AdminSettings
-from proxy.settings_sources import load_settings
-from proxy.status import Status
+from proxy.config.settings import AdminSettings
+from proxy.config.sources import load_settings
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.status import Status
 from tests.image.context import sent
 from tests.image.dockerfile import Stage, needed, stages
 from tests.support.distributions import REPOSITORY

@@ -8,7 +8,7 @@ import yaml
 from packaging.version import Version
 
 import proxy
-from proxy.metrics import Metrics
+from proxy.telemetry.metrics import Metrics
 from tests.support.distributions import REPOSITORY
 
 HEADING = re.compile(r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?$", re.MULTILINE)

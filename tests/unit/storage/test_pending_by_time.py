@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.checkpoint import Position
+from proxy.records.position import Position
 from storage.kinds import KINDS, Kind
 from storage.options import Options
 from storage.spread import MOST_PIECES, PIECES_A_TABLE, Piece, Pieces, Spread

@@ -1,0 +1,163 @@
+"""What the broker says: is it there, are the topics right, may the proxy do what it must."""
+
+from collections.abc import Iterator
+
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    DescribeClusterResult,
+    ResourceType,
+    TopicDescription,
+)
+
+from proxy.cli.check.broker_answers import Answer, Refused, describe
+from proxy.cli.check.findings import Finding, advice, ok, stop
+from proxy.cli.check.retries import group_topic_findings, group_topics
+from proxy.cli.check.topic_config import TopicConfig
+from proxy.cli.check.topics import broker_config_findings, topic_findings
+from proxy.cli.ingress.connection import Connection
+from proxy.config.settings import Settings
+
+NEEDED = {
+    "ingress": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},
+    "dead_letters": {AclOperation.WRITE, AclOperation.DESCRIBE},
+    "outcomes": {AclOperation.WRITE, AclOperation.DESCRIBE},
+    "settings": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},
+}
+NO_GROUP_YET = frozenset(
+    {
+        KafkaError.GROUP_ID_NOT_FOUND,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""The last three: a broker makes its offsets topic when the first group is asked for."""
+
+
+def broker_findings(settings: Settings) -> list[Finding]:
+    """Everything the broker can tell; just the one finding when it cannot be reached."""
+    connection = Connection(settings)
+    admin = connection.admin
+    try:
+        cluster = admin.describe_cluster(request_timeout=Connection.limit_s).result()
+    except KafkaException as error:
+        sentence = connection.sentence(error)
+        return [stop("broker", sentence.found, sentence.remedy)]
+    return [*_cluster(cluster, settings), *_questions(admin, settings, cluster)]
+
+
+def _cluster(cluster: DescribeClusterResult, settings: Settings) -> Iterator[Finding]:
+    nodes = len(cluster.nodes)
+    yield ok("broker", f"{nodes} reachable through {settings.bootstrap_servers}")
+    if nodes < 3:
+        yield advice(
+            "broker", f"{nodes} in the cluster", "For data that must survive a disk, use three."
+        )
+
+
+def _questions(
+    admin: AdminClient, settings: Settings, cluster: DescribeClusterResult
+) -> Iterator[Finding]:
+    described = describe(admin, [*settings.topics.own, *group_topics(settings)])
+    present = [
+        name for name in settings.topics.own if isinstance(described[name], TopicDescription)
+    ]
+    configs = _configs(admin, present, str(cluster.nodes[0].id))
+    for role in NEEDED:
+        name = getattr(settings.topics, role)
+        yield from _topic(role, name, described[name], configs, settings)
+    yield from topic_findings(
+        settings,
+        {
+            role: TopicConfig(name, len(answer.partitions), configs.get(name, {}))
+            for role in NEEDED
+            if isinstance(
+                answer := described[name := getattr(settings.topics, role)], TopicDescription
+            )
+        },
+    )
+    yield from group_topic_findings(settings, described)
+    yield from broker_config_findings(settings, configs.get("", {}))
+    yield from _group(admin, settings)
+
+
+def _topic(
+    role: str, name: str, answer: Answer, configs: dict[str, dict[str, str]], settings: Settings
+) -> Iterator[Finding]:
+    subject = f"topic {name}"
+    if isinstance(answer, Refused):
+        yield _absent(subject, answer.error, settings)
+        return
+    allowed = set(answer.authorized_operations or [])
+    missing = sorted(op.name.title() for op in NEEDED[role] - allowed) if allowed else []
+    if missing:
+        yield stop(
+            subject,
+            f"the proxy's user lacks {', '.join(missing)}",
+            f"Grant {', '.join(missing)} on the topic.",
+        )
+    else:
+        yield ok(subject, f"there; partitions: {len(answer.partitions)}")
+    if name not in configs:
+        yield advice(
+            subject,
+            "its configuration may not be read",
+            "Grant DescribeConfigs to have it checked.",
+        )
+
+
+def _absent(subject: str, error: KafkaError, settings: Settings) -> Finding:
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return stop(subject, "the proxy's user may not see it", "Grant Describe on the topic.")
+    if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return stop(subject, error.str(), "See the broker's log.")
+    if settings.topics.create:
+        return ok(subject, "not there; `run` creates it")
+    return stop(
+        subject,
+        "does not exist",
+        "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
+    )
+
+
+def _configs(admin: AdminClient, topics: list[str], broker_id: str) -> dict[str, dict[str, str]]:
+    """Configuration by topic, and of one broker under the empty name; less what is not shown."""
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    resources.append(ConfigResource(ResourceType.BROKER, broker_id))
+    configs: dict[str, dict[str, str]] = {}
+    answers = admin.describe_configs(resources, request_timeout=Connection.limit_s)
+    for resource, answer in answers.items():
+        name = resource.name if resource.restype == ResourceType.TOPIC else ""
+        try:
+            entries = answer.result()
+        except KafkaException:
+            continue
+        configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
+    return configs
+
+
+def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
+    subject = f"group {settings.group_id}"
+    answers = admin.describe_consumer_groups(
+        [settings.group_id], include_authorized_operations=True, request_timeout=Connection.limit_s
+    )
+    try:
+        group = answers[settings.group_id].result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            yield stop(subject, "the proxy's user may not use it", "Grant Read on the group.")
+        elif error.args[0].code() in NO_GROUP_YET:
+            yield ok(subject, "not there yet")
+        else:
+            yield stop(subject, error.args[0].str(), "See the broker's log.")
+        return
+    allowed = set(group.authorized_operations or [])
+    if allowed and AclOperation.READ not in allowed:
+        yield stop(subject, "the proxy's user lacks Read", "Grant Read on the group.")
+    elif group.state in {ConsumerGroupState.DEAD, ConsumerGroupState.UNKNOWN}:
+        yield ok(subject, "not there yet")
+    else:
+        yield ok(subject, f"{group.state.name.lower()}, {len(group.members)} members")

@@ -1,0 +1,101 @@
+"""What the settings and this machine say by themselves, without a broker."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from proxy.admin.access import is_loopback
+from proxy.cli.check.findings import Finding, advice, ok, stop, warn
+from proxy.cli.check.retries import retry_settings_findings
+from proxy.cli.ingress.connection import Connection
+from proxy.cli.terminal.output import shown_duration
+from proxy.config.settings import Settings, usable_cores
+from proxy.errors import SettingsError
+from proxy.extras import ExtraMissing, require_store
+
+
+def settings_findings(settings: Settings) -> Iterator[Finding]:
+    """Findings about librdkafka's part of the settings, the data folder and the workers."""
+    yield ok("settings", "readable; every key is known")
+    yield _librdkafka(settings)
+    yield _data_dir(settings.data_dir)
+    yield from _store(settings)
+    yield _wheel(settings)
+    yield from _workers(settings)
+    yield from retry_settings_findings(settings)
+    yield from _aliases(settings)
+    yield from _admin(settings)
+
+
+def _librdkafka(settings: Settings) -> Finding:
+    try:
+        Connection(settings)
+    except SettingsError as error:
+        return stop("kafka", error.found, "Correct the settings under `kafka`.")
+    return ok("kafka", f"librdkafka accepts its settings; broker {settings.bootstrap_servers}")
+
+
+def _data_dir(data_dir: Path) -> Finding:
+    folder = data_dir.absolute()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        return stop(
+            "data_dir",
+            f"{existing} cannot be written: {error.strerror}",
+            "Make it writable for the user of the proxy, or choose another `data_dir`.",
+        )
+    return ok(
+        "data_dir", f"{folder} {'is' if existing == folder else 'can be made and is'} writable"
+    )
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    try:
+        require_store(settings.store)
+    except ExtraMissing as missing:
+        yield stop("store", missing.found.removesuffix("."), missing.remedy)
+
+
+def _wheel(settings: Settings) -> Finding:
+    span_ms = settings.wheel.precision_ms * settings.wheel.slots
+    found = f"spans {shown_duration(span_ms)}; max_delay is {shown_duration(settings.max_delay_ms)}"
+    return ok("wheel", found)
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    cores = usable_cores()
+    if settings.workers > cores:
+        yield advice(
+            "workers", f"{settings.workers} processes on {cores} cores", "Use at most one per core."
+        )
+    if settings.topics.create and settings.workers > settings.topics.partitions:
+        yield warn(
+            "workers",
+            f"{settings.workers} workers, {settings.topics.partitions} ingress partitions",
+            "Workers beyond the number of partitions stay idle: raise `topics: partitions`.",
+        )
+
+
+def _aliases(settings: Settings) -> Iterator[Finding]:
+    if settings.header_aliases:
+        named = ", ".join(settings.header_aliases)
+        yield ok("header_aliases", f"the headers of {named} are understood too")
+    if "etf1" in settings.header_aliases:
+        yield advice(
+            "header_aliases",
+            "with etf1, a record without value and without headers of ours cancels by its key",
+            "Producers that deliver null values must say so with `timer-topic`.",
+        )
+
+
+def _admin(settings: Settings) -> Iterator[Finding]:
+    if not is_loopback(settings.admin.host) and not settings.admin.token:
+        yield advice(
+            "admin",
+            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}; the "
+            "API answers 403 there without a token",
+            "Set `admin: token` to use the API, or keep the port inside.",
+        )

@@ -1,0 +1,120 @@
+"""Judges the configuration of the proxy's topics and of the broker, as numbers and texts."""
+
+from collections.abc import Iterator, Mapping
+
+from proxy.cli.check.findings import Finding, advice, ok, stop, warn
+from proxy.cli.check.retention import retention_findings
+from proxy.cli.check.topic_config import TopicConfig, number_in
+from proxy.cli.terminal.output import shown_duration
+from proxy.config.settings import Settings
+
+STAMPS_BYTES = 1024
+WEEK_MINUTES = 7 * 24 * 60
+TRANSACTION_TIMEOUT_MS = 10_000
+METADATA_BYTES = 1024
+HOP_BYTES = 512
+"""So much longer may the headers of a rewritten record be."""
+
+
+def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
+    """Findings about the topics that exist, by their role in the settings' `topics`."""
+    if ingress := topics.get("ingress"):
+        yield from _timestamps(ingress)
+        yield from _cleanup(ingress)
+        yield from retention_findings(settings, ingress)
+        yield from _largest(ingress, settings)
+        yield from _spread(ingress, settings.workers)
+        if dead_letters := topics.get("dead_letters"):
+            yield from _sizes(ingress, dead_letters)
+    own = topics.get("settings")
+    if own and own.config and "compact" not in own.config.get("cleanup.policy", ""):
+        yield warn(
+            f"topic {own.name}",
+            f"cleanup.policy is {own.config.get('cleanup.policy')}",
+            "Set cleanup.policy=compact: it must never forget a policy still in use.",
+        )
+
+
+def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about the broker's own configuration; none where it may not be read."""
+    longest_ms = number_in(config, "transaction.max.timeout.ms")
+    timeout_ms = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+    if longest_ms is not None and longest_ms < timeout_ms:
+        yield stop(
+            "broker",
+            f"transaction.max.timeout.ms is {longest_ms}, the proxy asks for {timeout_ms}",
+            f"Raise it, or set `kafka: transaction.timeout.ms: {longest_ms}`.",
+        )
+    metadata_bytes = number_in(config, "offset.metadata.max.bytes")
+    if metadata_bytes is not None and metadata_bytes < METADATA_BYTES:
+        yield stop(
+            "broker",
+            f"offset.metadata.max.bytes is {metadata_bytes}",
+            f"Raise it to {METADATA_BYTES} at least: the watermark is kept there.",
+        )
+    kept_minutes = number_in(config, "offsets.retention.minutes")
+    if kept_minutes is not None and kept_minutes < WEEK_MINUTES:
+        yield warn(
+            "broker",
+            f"forgets offsets {shown_duration(kept_minutes * 60_000)} after the group has gone",
+            "The offsets are the proxy's memory: raise offsets.retention.minutes above the longest "
+            "time the proxy may be stopped.",
+        )
+
+
+def _timestamps(ingress: TopicConfig) -> Iterator[Finding]:
+    kind = ingress.config.get("message.timestamp.type")
+    subject = f"topic {ingress.name}"
+    if kind == "CreateTime":
+        yield advice(
+            subject,
+            "message.timestamp.type is CreateTime: delays count from the producer's clock",
+            "Set message.timestamp.type=LogAppendTime, so that one clock decides.",
+        )
+    elif kind is not None:
+        yield ok(subject, f"message.timestamp.type is {kind}")
+
+
+def _cleanup(ingress: TopicConfig) -> Iterator[Finding]:
+    if "compact" in ingress.config.get("cleanup.policy", ""):
+        yield stop(
+            f"topic {ingress.name}",
+            "is compacted: a waiting record is lost when another comes with its key",
+            "Set cleanup.policy=delete.",
+        )
+
+
+def _spread(ingress: TopicConfig, workers: int) -> Iterator[Finding]:
+    if workers > ingress.partitions:
+        yield advice(
+            f"topic {ingress.name}",
+            f"has {ingress.partitions} partitions for {workers} workers",
+            "Workers beyond the number of partitions stay idle.",
+        )
+
+
+def _largest(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
+    taken = ingress.number("max.message.bytes")
+    if taken is None:
+        return
+    subject = f"topic {ingress.name}"
+    yield ok(subject, f"takes {taken} bytes a record; one that is rewritten grows by {HOP_BYTES}")
+    sent = number_in(settings.kafka, "message.max.bytes")
+    if sent is not None and sent < taken + HOP_BYTES:
+        yield warn(
+            subject,
+            f"takes {taken} bytes a record, the proxy's own client sends {sent}",
+            "Take `message.max.bytes` out of `kafka`, or set it to "
+            f"{taken + STAMPS_BYTES} at least: a larger record could not be delivered.",
+        )
+
+
+def _sizes(ingress: TopicConfig, dead_letters: TopicConfig) -> Iterator[Finding]:
+    taken, kept = (topic.number("max.message.bytes") for topic in (ingress, dead_letters))
+    if taken is not None and kept is not None and kept < taken + STAMPS_BYTES:
+        yield warn(
+            f"topic {dead_letters.name}",
+            f"takes {kept} bytes a record, {ingress.name} takes {taken}",
+            f"Set max.message.bytes={taken + STAMPS_BYTES} at least: a dead letter has more "
+            "headers than its record, and one too large goes without its value.",
+        )

@@ -1,0 +1,226 @@
+"""`dead-letters`: look at what could not be delivered, mend it, and send it in again, once."""
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Annotated, TypeVar
+
+import typer
+
+from proxy.cli.dead_letters.replay import Wishes
+from proxy.cli.dead_letters.shown import (
+    letter_json,
+    nothing_there,
+    outline_json,
+    say_letter,
+    say_outlines,
+)
+from proxy.cli.dead_letters.topics import DeadLetterTopics
+from proxy.cli.dead_letters.work import Work, find_letter, reading
+from proxy.cli.ingress.connection import explained
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.terminal.output import say, say_json
+from proxy.clock import wall_clock_ms
+from proxy.dead_letters.letters.edits import read_edits
+from proxy.dead_letters.letters.letter import Letter, read_place
+from proxy.dead_letters.letters.outlines import newest, oldest, outline
+from proxy.dead_letters.letters.pace import read_rate
+from proxy.dead_letters.letters.prospects import is_original
+from proxy.dead_letters.letters.selection import Selection, read_moment_ms, read_reasons
+
+app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)
+
+MOST_LISTED = 100_000
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", "-r", help="Only those with this timer-error; repeatable."),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", help="Only those for topics like this (orders.*); repeatable."),
+]
+Origins = Annotated[
+    list[str] | None,
+    typer.Option("--origin", "-o", help="Only those from there (timer.ingress/0/*); repeatable."),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="Written then or later: RFC 3339, epoch ms, or an age (2h)."),
+]
+To = Annotated[str | None, typer.Option("--to", help="Written before: as --from.")]
+
+
+@app.command("list")
+def list_letters(
+    reason: Reasons = None,
+    target: Targets = None,
+    origin: Origins = None,
+    from_: From = None,
+    to: To = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_LISTED)] = 20,
+    oldest_first: Annotated[
+        bool, typer.Option("--oldest-first", help="The first ones instead of the last.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, the newest first, and whether they have been replayed."""
+    selection = _selection(reason, target, origin, from_, to)
+    settings = settings_for(config, bootstrap)
+    with explained(settings):
+        topics = DeadLetterTopics(settings)
+        spans = topics.spans(selection)
+        with reading("looking", spans.values(), is_silent=as_json) as on_read:
+            letters = partial(topics.letters, selection, on_read)
+            shown = (oldest if oldest_first else newest)(letters, spans, limit)
+            marks = topics.marks(shown)
+    if as_json:
+        for one in shown:
+            say_json(outline_json(one, marks.get(one.place)))
+    elif not shown:
+        say(nothing_there(topics.name, selection))
+    else:
+        say_outlines(shown, marks)
+        if len(shown) == limit:
+            say(f"These are the {'first' if oldest_first else 'last'} {limit}; --limit shows more.")
+
+
+@app.command("show")
+def show_letter(
+    place: Annotated[str, typer.Argument(help="partition/offset there, or the letter's origin.")],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write the value to stdout, byte for byte, and no more.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything about one dead letter: why it is one, what to do, headers, key and value."""
+    named = _usage(read_place, place)
+    settings = settings_for(config, bootstrap)
+    with explained(settings):
+        topics = DeadLetterTopics(settings)
+        letter = find_letter(topics, named)
+        if raw:
+            value = letter.value
+            if value is None and letter.is_ours:
+                _, value = _original_value(topics, letter)
+            sys.stdout.buffer.write(value or b"")
+            sys.stdout.buffer.flush()
+            return
+        mark = topics.marks([outline(letter)]).get(letter.place)
+        if as_json:
+            say_json(letter_json(letter, mark))
+        else:
+            say_letter(letter, topics.name, mark, _value_note(topics, letter))
+
+
+@app.command("replay")
+def replay_letters(
+    place: Annotated[
+        list[str] | None, typer.Argument(help="Letters by place or origin; without: the filters.")
+    ] = None,
+    reason: Reasons = None,
+    target: Targets = None,
+    origin: Origins = None,
+    from_: From = None,
+    to: To = None,
+    to_set: Annotated[
+        list[str] | None, typer.Option("--set", help="Give a header this value: name=value.")
+    ] = None,
+    to_unset: Annotated[
+        list[str] | None, typer.Option("--unset", help="Take a header out: its name.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")
+    ] = False,
+    rate: Annotated[str | None, typer.Option(help="At most so many: 100/s, 30/m, 5/h.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Replay so many, the oldest first.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also those that have been replayed already.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send dead letters in again, with edited headers if need be; none twice unless asked to."""
+    selection = _selection(reason, target, origin, from_, to)
+    named = [_usage(read_place, text) for text in place or []]
+    if named and not selection.is_all:
+        raise typer.BadParameter("name letters, or choose them by filters; not both")
+    edits = _usage(lambda both: read_edits(*both), (to_set or [], to_unset or []))
+    wishes = Wishes(edits, again, limit, None if rate is None else _usage(read_rate, rate))
+    if not (dry_run or yes or sys.stdin.isatty()):
+        raise typer.BadParameter(
+            "there is no terminal to ask on: look first with --dry-run, then say --yes"
+        )
+    settings = settings_for(config, bootstrap)
+    with explained(settings):
+        work = Work(DeadLetterTopics(settings), selection, named, wishes, as_json=as_json)
+        if dry_run or not yes:
+            work.survey(is_dry=dry_run)
+        if not dry_run and (yes or work.tally.goes):
+            if not yes:
+                work.ask()
+            work.replay()
+    raise typer.Exit(work.exit_code)
+
+
+def _usage(read: Callable[[T], R], given: T) -> R:
+    """What was read; a usage error where it cannot be."""
+    try:
+        return read(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _selection(
+    reasons: list[str] | None,
+    targets: list[str] | None,
+    origins: list[str] | None,
+    from_: str | None,
+    to: str | None,
+) -> Selection:
+    moment_ms = partial(read_moment_ms, now_ms=wall_clock_ms())
+    from_ms = None if from_ is None else _usage(moment_ms, from_)
+    to_ms = None if to is None else _usage(moment_ms, to)
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise typer.BadParameter("--from must be before --to")
+    codes = _usage(read_reasons, reasons or [])
+    return Selection(codes, tuple(targets or ()), tuple(origins or ()), from_ms, to_ms)
+
+
+def _original_value(topics: DeadLetterTopics, letter: Letter) -> tuple[bool, bytes | None]:
+    """Whether the ingress still has the record, and its value."""
+    with closing(topics.originals()) as originals:
+        original = originals.find(letter)
+    if original is None or not is_original(letter, original):
+        return False, None
+    return True, original[1]
+
+
+def _value_note(topics: DeadLetterTopics, letter: Letter) -> str | None:
+    """Why a letter has no value: it never had one, or the dead-letter topic could not take it."""
+    if letter.value is not None or not letter.is_ours:
+        return None
+    is_there, value = _original_value(topics, letter)
+    if not is_there:
+        return (
+            "none here, and the original is no longer in the ingress: it was null, or too large "
+            "for this topic and is lost"
+        )
+    if value is None:
+        return "null, as in the ingress"
+    return (
+        f"{len(value):,} bytes, too large for this topic; they are still in the ingress: "
+        "--raw writes them to stdout, a replay takes them from there"
+    )

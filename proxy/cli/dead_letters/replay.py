@@ -1,0 +1,236 @@
+"""The work of `dead-letters replay`: judge first, ask, then send, batch by batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import Producer
+
+from proxy.cli.dead_letters.topics import DeadLetterTopics
+from proxy.cli.ingress.connection import client_config
+from proxy.clock import wall_clock_ms
+from proxy.config.policy_of import policy_of
+from proxy.dead_letters.letters.edits import Edits
+from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letters.marks import Replayed, transactional_id
+from proxy.dead_letters.letters.pace import Rate
+from proxy.dead_letters.letters.prospects import Goes, Prospect, Prospector, Stays
+from proxy.dead_letters.marks_topic import (
+    await_settled,
+    await_there,
+    create_marks_topic,
+    read_replayed,
+    refuse_forgetful,
+)
+from proxy.dead_letters.replayer import Done, Failed, Replayer
+from proxy.errors import ProxyError, TopicMissing
+from proxy.kafka.client_settings import TUNED_PRODUCER
+from proxy.publishing.targets import NONE, Targets
+from proxy.records.rejection import Rejection
+from proxy.requests.request_reader import request_reader
+
+BATCH_RECORDS: Final = 500
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""A batch is one transaction; while it is open, the proxy sees nothing of the ingress behind it."""
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+WAIT_SLICE_S: Final = 0.1
+
+OnProspect = Callable[[Prospect, str | None], None]
+"""Told of each letter what becomes of it, and as which record it was replayed."""
+
+
+class MarksMissing(ProxyError):
+    """The topic that keeps account of replays does not exist and may not be created."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"The topic {topic}, which keeps account of what has been replayed, does not exist.",
+            "Create it (1 partition, cleanup.policy=compact), or set `topics: create: true`.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a person wants the replay."""
+
+    edits: Edits = field(default_factory=Edits)
+    is_again: bool = False
+    limit: int | None = None
+    rate: Rate | None = None
+
+
+@contextmanager
+def prospector(
+    topics: DeadLetterTopics, wishes: Wishes, replayed: Container[Place]
+) -> Iterator[Prospector]:
+    """Judges letters under the settings; what the broker would refuse now is asked of it."""
+    ingress = topics.settings.topics.ingress
+    partitions = topics.partitions_of(ingress)
+    if not partitions:
+        raise TopicMissing(ingress)
+    targets = Targets(topics.connection.admin)
+    with closing(topics.originals()) as originals:
+        yield Prospector(
+            request_reader(policy_of(topics.settings, retention_ms=None)),
+            wishes.edits,
+            frozenset() if wishes.is_again else replayed,
+            originals.find,
+            partial(_refusal, targets),
+            ingress,
+            partitions,
+        )
+
+
+def replayed_so_far(topics: DeadLetterTopics) -> Replayed:
+    """Which letters have been replayed; to look only: another replay may be adding to it."""
+    replayed = Replayed(topics.topic_id, topics.spans())
+    if partitions := topics.partitions_of(topics.marks_name):
+        read_replayed(topics.reader(topics.marks_name, partitions), replayed)
+    return replayed
+
+
+def survey(
+    topics: DeadLetterTopics, letters: Iterable[Letter], wishes: Wishes, on_prospect: OnProspect
+) -> None:
+    """Say of each letter what a replay would do with it; changes nothing."""
+    with prospector(topics, wishes, replayed_so_far(topics)) as judge:
+        for prospect in _limited(letters, judge, wishes.limit):
+            on_prospect(prospect, None)
+
+
+class Replay:
+    """One replay, from taking over to the last batch. Order matters: see `Replayer`."""
+
+    def __init__(self, topics: DeadLetterTopics, wishes: Wishes) -> None:
+        self._topics, self._wishes = topics, wishes
+        self._sent = 0
+        self._started_s = 0.0
+        partitions = self._ensure_marks()
+        names = topics.settings.topics
+        producer = Producer(_producer_config(topics))
+        self._replayer = Replayer(
+            producer, topics.name, topics.topic_id, names.ingress, topics.marks_name
+        )
+        self._replayer.take_over()
+        self._replayed = self._read_marks(partitions)
+
+    def run(
+        self, letters: Iterable[Letter], on_prospect: OnProspect, is_stopping: Callable[[], bool]
+    ) -> None:
+        """Replay the letters; ends after the batch in hand when told to stop.
+
+        Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
+        """
+        self._started_s = time.monotonic()
+        with prospector(self._topics, self._wishes, self._replayed) as judge:
+            batch: list[Goes] = []
+            for prospect in _limited(letters, judge, self._wishes.limit):
+                if is_stopping():
+                    return
+                if isinstance(prospect, Stays):
+                    on_prospect(prospect, None)
+                    continue
+                batch.append(prospect)
+                if self._is_full(batch):
+                    self._send(batch, on_prospect)
+                    batch = []
+                    self._wait(is_stopping)
+            if batch and not is_stopping():
+                self._send(batch, on_prospect)
+        self._replayer.forget(self._replayed.outdated)
+
+    def _ensure_marks(self) -> int:
+        """How many partitions the marks topic has, which exists from now on."""
+        topics, admin = self._topics, self._topics.connection.admin
+        if partitions := topics.partitions_of(topics.marks_name):
+            refuse_forgetful(topics.marks_name, admin)
+            return partitions
+        if not topics.settings.topics.create:
+            raise MarksMissing(topics.marks_name)
+        create_marks_topic(topics.marks_name, admin)
+        await_there(topics.reader(topics.marks_name, 1))
+        return 1
+
+    def _read_marks(self, partitions: int) -> Replayed:
+        topics = self._topics
+        reader = topics.reader(topics.marks_name, partitions)
+        uncommitted = topics.reader(
+            topics.marks_name, partitions, isolation_level="read_uncommitted"
+        )
+        await_settled(reader, uncommitted)
+        replayed = Replayed(topics.topic_id, topics.spans())
+        read_replayed(reader, replayed)
+        return replayed
+
+    def _is_full(self, batch: list[Goes]) -> bool:
+        rate = self._wishes.rate
+        most = rate.at_once(BATCH_RECORDS) if rate else BATCH_RECORDS
+        return len(batch) >= most or sum(goes.size_bytes for goes in batch) >= BATCH_BYTES
+
+    def _send(self, batch: list[Goes], on_prospect: OnProspect) -> None:
+        for result in self._replayer.send(batch, wall_clock_ms()):
+            if isinstance(result, Done):
+                self._sent += 1
+                on_prospect(result.goes, result.replayed_as)
+            else:
+                on_prospect(_refused(result), None)
+
+    def _wait(self, is_stopping: Callable[[], bool]) -> None:
+        """As the rate asks."""
+        rate = self._wishes.rate
+        if rate is None:
+            return
+        until_s = time.monotonic() + rate.wait_ms(self._sent, self._since_ms()) / 1000
+        while (left_s := until_s - time.monotonic()) > 0 and not is_stopping():
+            time.sleep(min(left_s, WAIT_SLICE_S))
+
+    def _since_ms(self) -> int:
+        return int((time.monotonic() - self._started_s) * 1000)
+
+
+def _limited(letters: Iterable[Letter], judge: Prospector, limit: int | None) -> Iterator[Prospect]:
+    """What becomes of each letter, until so many have gone."""
+    left = limit
+    for letter in letters:
+        prospect = judge.judge(letter, wall_clock_ms())
+        yield prospect
+        if left is not None and isinstance(prospect, Goes):
+            left -= 1
+            if left == 0:
+                return
+
+
+def _refused(failed: Failed) -> Stays:
+    why = f"the ingress topic does not take the record: {failed.error.str()}"
+    return Stays(failed.goes.letter, "ingress-refused", why)
+
+
+def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
+    """What the broker would refuse now. Rights are not judged: they are the proxy's that count."""
+    targets.learn({target}, wall_clock_ms())
+    count = targets.partitions[target]
+    if partition < count and count != NONE:
+        return None
+    reason = targets.why_not(target, partition)
+    return None if reason.code == "not-authorised" else reason
+
+
+def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
+    """What the client library would log of a lost producer is told as an error instead."""
+    quiet = logging.getLogger(f"{__name__}.librdkafka")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    own = client_config(
+        topics.settings,
+        transactional_id=transactional_id(topics.name),
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        enable_idempotence=True,
+        partitioner="murmur2_random",
+    )
+    return {**TUNED_PRODUCER, **own, "logger": quiet}

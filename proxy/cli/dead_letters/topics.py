@@ -1,0 +1,167 @@
+"""What the commands about dead letters read, under one person's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from confluent_kafka import Consumer
+
+from proxy.cli.ingress.connection import Connection, TopicUnknown, client_config
+from proxy.config.settings import Settings
+from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
+from proxy.dead_letters.letters.marks import Mark
+from proxy.dead_letters.letters.outlines import Outline, windows
+from proxy.dead_letters.letters.selection import CLOCKS_APART_MS, Selection
+from proxy.dead_letters.marks_topic import read_marks
+from proxy.dead_letters.originals import Originals
+from proxy.dead_letters.topic_reader import READER_CONFIG, TopicReader
+from proxy.errors import ProxyError
+from proxy.kafka.client_settings import lookup_config
+
+GROUP = "kafka-delay-proxy-dead-letters"
+"""Never joined and nothing is committed; the client library wants a name."""
+
+OnRead = Callable[[int], None]
+"""Told how many offsets have been passed since the last time."""
+
+
+class DeadLettersMissing(ProxyError):
+    """There is no dead-letter topic."""
+
+    def __init__(self, topic: str, bootstrap: str) -> None:
+        super().__init__(
+            f"The dead-letter topic {topic} does not exist at {bootstrap}.",
+            "Name the proxy's settings file with --config if it is called otherwise there "
+            "(`topics: dead_letters`); a proxy that has never run there has no dead letters.",
+        )
+
+
+class NoSuchLetter(ProxyError):
+    """Nothing lies at the place, or came from the origin, that a person named."""
+
+
+class DeadLetterTopics:
+    """Readers of the dead letters, their marks, and their originals.
+
+    Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.connection = Connection(settings)
+        self.name = settings.topics.dead_letters
+        self.marks_name = settings.topics.replay_marks
+        try:
+            described = self.connection.describe_topic(self.name)
+        except TopicUnknown:
+            raise DeadLettersMissing(self.name, settings.bootstrap_servers) from None
+        self.topic_id = str(described.topic_id)
+        self._reader = self.reader(self.name, len(described.partitions))
+
+    def reader(self, topic: str, partitions: int, **own: str) -> TopicReader:
+        """A reader of a topic with so many partitions."""
+        config = client_config(self.settings, group_id=GROUP, **{**READER_CONFIG, **own})
+        return TopicReader(partial(Consumer, config), topic, range(partitions))
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has; 0 when there is no such topic."""
+        try:
+            return len(self.connection.describe_topic(topic).partitions)
+        except TopicUnknown:
+            return 0
+
+    def originals(self) -> Originals:
+        """A reader of ingress records; to be closed."""
+        config = {**lookup_config(self.settings), **client_config(self.settings)}
+        config["group.id"] = GROUP
+        return Originals(partial(Consumer, config), self.partitions_of)
+
+    def spans(self, selection: Selection | None = None) -> dict[int, range]:
+        """Where letters of the wanted time can lie, by partition; all that is there by default."""
+        spans = self._reader.spans()
+        if selection is None:
+            return spans
+        starts = ends = None
+        if selection.from_ms is not None:
+            starts = self._reader.first_since(max(0, selection.from_ms), spans)
+        if selection.to_ms is not None:
+            ends = self._reader.first_since(max(0, selection.to_ms) + CLOCKS_APART_MS, spans)
+        return {
+            partition: range(
+                starts[partition] if starts else span.start,
+                ends[partition] if ends else span.stop,
+            )
+            for partition, span in spans.items()
+        }
+
+    def letters(
+        self, selection: Selection, on_read: OnRead, partition: int, span: range
+    ) -> Iterator[Letter]:
+        """The wanted letters of a stretch, in their order."""
+        passed = span.start
+        for message in self._reader.records(partition, span):
+            on_read(message.offset() + 1 - passed)
+            passed = message.offset() + 1
+            letter = letter_of(message)
+            if selection.takes(letter):
+                yield letter
+
+    def every(
+        self, selection: Selection, spans: Mapping[int, range], on_read: OnRead
+    ) -> Iterator[Letter]:
+        """The wanted letters of all partitions, one partition after the other."""
+        for partition, span in spans.items():
+            yield from self.letters(selection, on_read, partition, span)
+
+    def letter(self, named: Place | Origin, on_read: OnRead = lambda _: None) -> Letter:
+        """The letter at a place or of an origin. Raises NoSuchLetter."""
+        return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
+
+    def marks(self, shown: Sequence[Outline]) -> Mapping[Place, Mark]:
+        """When and as what these letters have been replayed, those that have."""
+        partitions = self.partitions_of(self.marks_name)
+        if not partitions or not shown:
+            return {}
+        since_ms = min(one.timestamp_ms for one in shown)
+        reader = self.reader(self.marks_name, partitions)
+        return read_marks(reader, self.topic_id, {one.place for one in shown}, since_ms)
+
+    def _at(self, place: Place) -> Letter:
+        spans = self.spans()
+        span = spans.get(place.partition)
+        if span is None:
+            raise NoSuchLetter(
+                f"{self.name} has no partition {place.partition}: it has 0 to {len(spans) - 1}."
+            )
+        if place.offset in span:
+            stretch = range(place.offset, place.offset + 1)
+            for message in self._reader.records(place.partition, stretch):
+                return letter_of(message)
+        raise NoSuchLetter(_nothing_at(place, span, self.name), "`dead-letters list` says where.")
+
+    def _of(self, origin: Origin, on_read: OnRead) -> Letter:
+        for partition, span in self.spans().items():
+            for window in windows(span):
+                for letter in self.letters(Selection(), on_read, partition, window):
+                    if letter.origin == origin:
+                        return letter
+        raise NoSuchLetter(
+            f"No dead letter in {self.name} came from {origin}.",
+            "It was delivered, still waits, or the letter has been deleted by the topic's "
+            "retention.",
+        )
+
+
+def _nothing_at(place: Place, span: range, topic: str) -> str:
+    if not span:
+        return f"No dead letter lies at {place}: partition {place.partition} of {topic} is empty."
+    if place.offset in span:
+        return (
+            f"No dead letter lies at {place} of {topic}: Kafka's own records of transactions take "
+            "offsets too."
+        )
+    return (
+        f"No dead letter lies at {place}: partition {place.partition} of {topic} holds offsets "
+        f"{span.start} to {span.stop - 1}."
+    )

@@ -1,0 +1,119 @@
+"""`demo`: everything once, with a SIGKILL in the middle and the Spark audit at the end."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import typer
+
+from proxy.cli.terminal.options import AsJson
+from proxy.cli.terminal.output import say, say_json, say_table, waiting
+from proxy.cli.terminal.stopping import StopAsked, stop_raises
+from proxy.cli.trial.demo_audit import Audited, AuditProcess
+from proxy.cli.trial.demo_judge import FAULTS, Verdict
+from proxy.extras import how_to_get
+
+COLUMNS = ["what", "sent", "arrived", "ended otherwise", "late p50 / max", "held"]
+AUDIT_COLUMNS = ["verdict of the audit", "records", "violations"]
+ALL = "all"
+HELD = "Held: each exactly once, none early."
+NOT_HELD = "It did not hold."
+AUDIT_RUNS = "Now the Spark audit, which knows only what lies in the topics (half a minute) …"
+AUDIT_HELD = "Held: each record has one verdict, none is a violation."
+WHY_LATE = "(The latest waited for a cold start, or for the restart after SIGKILL.)"
+
+
+def demo(as_json: AsJson = False) -> None:
+    """Broker, proxy, 120 records of every kind, a SIGKILL; the count, and the Spark audit."""
+    from proxy.cli.trial.demo_play import Play
+
+    with (
+        suppress_stop(),
+        tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder,
+        Play(Path(folder)).play() as (verdicts, audit),
+    ):
+        total = Verdict()
+        for verdict in verdicts.values():
+            total.add(verdict)
+        _say_verdicts({**verdicts, ALL: total})
+        audited = _say_audit(audit)
+        result = summary(verdicts, total, audited)
+        if as_json:
+            say_json(result)
+        raise typer.Exit(0 if result["held"] else 1)
+
+
+def _say_verdicts(rows: Mapping[str, Verdict]) -> None:
+    say_table(COLUMNS, [row(name, verdict) for name, verdict in rows.items()])
+    say(f"{HELD} {WHY_LATE}" if rows[ALL].held else NOT_HELD)
+
+
+def _say_audit(audit: AuditProcess | None) -> Audited | None:
+    """Wait for the audit's verdicts and show them; None where it is left out."""
+    if audit is None:
+        say(f"The Spark audit is left out: Spark is not installed. {how_to_get('spark')}")
+        return None
+    say(AUDIT_RUNS)
+    with waiting("the Spark audit"):
+        audited = audit.result()
+    say_table(AUDIT_COLUMNS, audited.rows())
+    say(AUDIT_HELD if audited.held else NOT_HELD)
+    return audited
+
+
+@contextmanager
+def suppress_stop() -> Iterator[None]:
+    """Ctrl-C ends the demo with exit code 130, everything stopped and removed."""
+    try:
+        with stop_raises():
+            yield
+    except StopAsked:
+        raise typer.Exit(130) from None
+
+
+def row(name: str, verdict: Verdict) -> list[str]:
+    """A group for a person."""
+    late = verdict.lateness_ms
+    lateness = f"{median(late):.0f} / {max(late)} ms" if late else ""
+    faults = [f"{n} {fault}" for fault in FAULTS if (n := getattr(verdict, fault))]
+    counts = [str(verdict.sent), str(verdict.arrived), _ended(name, verdict)]
+    return [name, *counts, lateness, ", ".join(faults) or "yes"]
+
+
+def _ended(name: str, verdict: Verdict) -> str:
+    if name == ALL:
+        return str(verdict.ended.total())
+    counts = {"check-backs": verdict.checks, **verdict.ended}
+    return ", ".join(what if n == 1 else f"{n} {what}" for what, n in counts.items() if n)
+
+
+def summary(
+    verdicts: Mapping[str, Verdict], total: Verdict, audited: Audited | None
+) -> dict[str, Any]:
+    """The whole demo for a program."""
+    late = total.lateness_ms
+    groups = {
+        name: {
+            "sent": one.sent,
+            "to_arrive": one.to_arrive,
+            "arrived": one.arrived,
+            "ended": dict(one.ended),
+            "held": one.held,
+        }
+        for name, one in verdicts.items()
+    }
+    return {
+        "held": total.held and (audited is None or audited.held),
+        "sent": total.sent,
+        "to_arrive": total.to_arrive,
+        "arrived": total.arrived,
+        **{fault: getattr(total, fault) for fault in FAULTS},
+        "lateness_ms": {"p50": median(late), "max": max(late)} if late else None,
+        "ended": dict(total.ended),
+        "check_backs": total.checks,
+        "groups": groups,
+        "audit": None if audited is None else audited.to_json(),
+    }

@@ -1,0 +1,137 @@
+"""The proxy as a child process, for `dev` and `demo`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from proxy.config.sources import CONFIG_VARIABLE, variable_name
+from proxy.embedded.java import watchdog
+from proxy.errors import ProxyError
+
+STOP_LIMIT_S = 20.0
+LOOK_EVERY_S = 0.1
+LAST_LINES = 20
+NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
+
+
+def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
+    """Less the variables that are meant for a broker elsewhere: its address, its credentials."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if not name.upper().startswith(NAMES_A_BROKER)
+    }
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """The command under a watchdog, which ends it when this process is gone."""
+    script = str(Path(watchdog.__file__))
+    return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
+
+
+class ProxyEnded(ProxyError):
+    """The proxy process ended although nobody asked it to."""
+
+
+class ProxyProcess:
+    """`run` in a process group of its own, which dies with this process.
+
+    `environment` holds settings as `DELAY_PROXY_…` variables. `log` is the file that takes its
+    stderr; None leaves it where this process writes.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
+    ) -> None:
+        self.admin_port = admin_port
+        self.environment = {**_without_broker(os.environ), **environment}
+        self._log = log or Path(os.devnull)
+        self._inherits = log is None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and before it was started."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start it; it is not ready yet."""
+        command = guarded([sys.executable, "-m", "proxy", "run"])
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stderr=None if self._inherits else log,
+                start_new_session=True,
+            )
+
+    def is_ready(self) -> bool:
+        """Whether every shard has caught up. Raises ProxyEnded when the process is gone."""
+        if self.exit_code is not None:
+            raise ProxyEnded(
+                f"The proxy ended by itself with exit code {self.exit_code}.", self.last_words()
+            )
+        try:
+            url = f"http://127.0.0.1:{self.admin_port}/readyz"
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(json.load(answer)["ready"])
+        except (OSError, ValueError, urllib.error.HTTPError):
+            return False
+
+    def await_ready(self, limit_s: float) -> None:
+        """Wait until it is ready. Raises ProxyEnded when it ends or takes too long."""
+        deadline = time.monotonic() + limit_s
+        while not self.is_ready():
+            if time.monotonic() > deadline:
+                raise ProxyEnded(
+                    f"The proxy was not ready after {limit_s:.0f} s.",
+                    self.last_words(),
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def last_words(self) -> str:
+        """The end of its log, for an error; where the log is, when it goes to the terminal."""
+        if self._inherits:
+            return "Its last log lines say why."
+        lines = self._log.read_text("utf-8", "replace").splitlines()
+        return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group: the proxy gets no chance to tidy up."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code; kills what has not ended within the limit."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,141 @@
+"""Stores what has to be retried, then commits: in this order, or both in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from proxy.client.errors import (
+    NotStored,
+    ProducerFenced,
+    RetryNotStored,
+    TransactionFailed,
+    TransactionInDoubt,
+)
+from proxy.client.ingress_writer import IngressWriter
+from proxy.client.receipt import Receipt
+from proxy.client.retries.backlog import Backlog, Partition
+from proxy.client.retries.received import Place
+from proxy.client.transactions import Transactions
+
+OTHER_GENERATION: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+class GroupMoved(Exception):
+    """The group is being shared out anew: nothing was committed, poll and settle again."""
+
+
+class Settlement(Protocol):
+    """Makes a backlog's records final.
+
+    `settle` empties the backlog, or raises GroupMoved and leaves in it what is still to be done,
+    or raises what ends the consumer.
+    """
+
+    def settle(self, backlog: Backlog) -> None:
+        """Store the requests and commit the offsets."""
+
+
+class AtLeastOnce:
+    """Requests first; when the broker has them the offsets, up to the first one it does not."""
+
+    def __init__(self, consumer: Consumer, writer: IngressWriter) -> None:
+        self._consumer, self._writer = consumer, writer
+
+    def settle(self, backlog: Backlog) -> None:
+        """Raises GroupMoved, RetryNotStored, KafkaException."""
+        unstored = self._unstored(backlog)
+        if unstored:
+            with suppress(GroupMoved, KafkaException):
+                commit(self._consumer, backlog.offsets(unstored))
+            raise _not_stored(unstored)
+        backlog.stored()
+        commit(self._consumer, backlog.offsets())
+        backlog.clear()
+
+    def _unstored(self, backlog: Backlog) -> dict[Place, NotStored]:
+        unstored: dict[Place, NotStored] = {}
+        under_way: list[tuple[Place, Future[Receipt]]] = []
+        for place, request in backlog.requests:
+            try:
+                under_way.append((place, self._writer.write(request)))
+            except NotStored as error:
+                unstored[place] = error
+        for place, future in under_way:
+            try:
+                future.result()
+            except NotStored as error:
+                unstored[place] = error
+        return unstored
+
+
+class ExactlyOnce:
+    """Requests and offsets in one Kafka transaction; offsets alone need none."""
+
+    def __init__(
+        self, consumer: Consumer, writer: IngressWriter, transactions: Transactions
+    ) -> None:
+        self._consumer, self._writer = consumer, writer
+        self._transactions = transactions
+
+    def settle(self, backlog: Backlog) -> None:
+        """Raises GroupMoved, RetryNotStored, TransactionInDoubt, ProducerFenced, KafkaException."""
+        if backlog.requests:
+            self._settle_in_transaction(backlog)
+        else:
+            commit(self._consumer, backlog.offsets())
+        backlog.clear()
+
+    def _settle_in_transaction(self, backlog: Backlog) -> None:
+        try:
+            self._commit(backlog)
+        except (TransactionInDoubt, ProducerFenced):
+            raise
+        except (TransactionFailed, NotStored) as error:
+            if error.error.code() in OTHER_GENERATION:
+                raise GroupMoved(str(error)) from error
+            unstored = {place: error for place, _ in backlog.requests}
+            raise _not_stored(unstored) from error
+
+    def _commit(self, backlog: Backlog) -> None:
+        with self._transactions.transaction():
+            for _, request in backlog.requests:
+                self._writer.write(request)
+            offsets = _as_positions(backlog.offsets())
+            metadata = self._consumer.consumer_group_metadata()
+            self._transactions.add_offsets(offsets, metadata)
+
+
+def commit(consumer: Consumer, offsets: Mapping[Partition, int]) -> None:
+    """Commit and wait for the answer. Raises GroupMoved, KafkaException."""
+    if not offsets:
+        return
+    try:
+        consumer.commit(offsets=_as_positions(offsets), asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() in OTHER_GENERATION:
+            raise GroupMoved(str(error)) from error
+        raise
+
+
+def _as_positions(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, part, offset) for (topic, part), offset in offsets.items()]
+
+
+def _not_stored(unstored: Mapping[Place, Exception]) -> RetryNotStored:
+    place, error = min(unstored.items())
+    return RetryNotStored(
+        f"{len(unstored)} failed records could not be handed to the proxy, first {place}: {error}; "
+        "their offsets are not committed: start the consumer again when the cause is gone"
+    )

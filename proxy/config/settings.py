@@ -1,0 +1,330 @@
+"""The settings of the proxy as typed, frozen values (DESIGN 4).
+
+Attribute names carry units where the file's keys do not: the key `max_delay: 366d` is
+`settings.max_delay_ms`. How a file and the environment become these values: `settings_sources`.
+Every key is described, with its default, in `default.yaml` beside this module.
+"""
+
+import json
+import os
+import re
+import socket
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import NoDecode
+
+from proxy.requests.aliases import KNOWN_ALIASES
+from proxy.requests.times import parse_delay_ms, parse_levels
+
+T = TypeVar("T")
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+LONGEST_DELAY_MS = 36_525 * 86_400_000
+MOST_PER_SECOND = 1_000_000
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+OWNED_BY_THE_PROXY: dict[str, str] = {
+    "group.id": "use the setting `group_id`",
+    "group.instance.id": "it is derived from `instance_id`",
+    "group.protocol": "the proxy relies on the classic protocol's cooperative rebalancing",
+    "transactional.id": "it is derived from `group_id` and `instance_id`",
+    "enable.auto.commit": "offsets are committed inside transactions",
+    "enable.auto.offset.store": "offsets are committed inside transactions",
+    "auto.offset.reset": "the proxy decides where to start reading, and never starts over silently",
+    "isolation.level": "the proxy reads committed records only",
+    "enable.idempotence": "exactly once needs it on",
+    "acks": "exactly once needs all of them",
+    "max.in.flight": "exactly once limits it",
+    "max.in.flight.requests.per.connection": "exactly once limits it",
+    "partition.assignment.strategy": "the proxy needs `cooperative-sticky`",
+    "partitioner": "the proxy places records as Java clients do; see the header `timer-partition`",
+    "enable.partition.eof": "the proxy reads the end of a partition in its own way",
+    "delivery.report.only.error": "the proxy counts every delivery report",
+}
+
+
+def _duration_ms(value: object) -> object:
+    return parse_delay_ms(value) if isinstance(value, str) else value
+
+
+def _auto_is_none(value: object) -> object:
+    return None if value == "auto" else _duration_ms(value)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, where the system tells. A quota on them is not seen."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _auto_is_cores(value: object) -> object:
+    return usable_cores() if value == "auto" else value
+
+
+def _split_commas(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.startswith("[") else re.findall(r"[^,\s]+", value)
+
+
+def _levels_ms(value: object) -> object:
+    return parse_levels(value) if isinstance(value, str) else value
+
+
+def _check_topic(name: str) -> str:
+    if TOPIC_NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"{name!r} is no topic name; Kafka takes 1 to 249 of the characters A-Z a-z 0-9 . _ -"
+        )
+    return name
+
+
+def _known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in KNOWN_ALIASES:
+            near = get_close_matches(name, KNOWN_ALIASES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
+            raise ValueError(f"{name!r} is no scheduler whose headers are understood: {hint}")
+    return tuple(sorted(set(names)))
+
+
+def _not_owned(name: str) -> str:
+    if why := OWNED_BY_THE_PROXY.get(name):
+        raise ValueError(f"the proxy sets this itself: {why}")
+    return name
+
+
+def _librdkafka_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError("must be text or a number, under librdkafka's dotted name (`ssl.ca.location`)")
+
+
+DurationMs = Annotated[
+    int,
+    BeforeValidator(_duration_ms, json_schema_input_type=str | int),
+    Field(gt=0, le=LONGEST_DELAY_MS),
+]
+KafkaName = Annotated[str, AfterValidator(_not_owned)]
+KafkaText = Annotated[
+    str, BeforeValidator(_librdkafka_text, json_schema_input_type=str | float | bool)
+]
+LevelsMs = Annotated[
+    tuple[int, ...],
+    NoDecode,
+    BeforeValidator(_levels_ms, json_schema_input_type=str | tuple[int, ...]),
+]
+Patterns = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(_split_commas, json_schema_input_type=str | tuple[str, ...]),
+]
+
+
+class Section(BaseModel):
+    """A part of the settings: frozen, and closed to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class TopicSettings(Section):
+    """Names of the proxy's own topics, and whether and how `run` creates those that are missing."""
+
+    ingress: str = "timer.ingress"
+    dead_letters: str = "timer.dead-letters"
+    outcomes: str = "timer.outcomes"
+    settings: str = "timer.settings"
+    retry_prefix: str = "retry."
+    dlq_prefix: str = "dlq."
+    create: bool = True
+    partitions: int = Field(4, ge=1, le=10_000)
+
+    _names = field_validator("ingress", "dead_letters", "outcomes", "settings")(_check_topic)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """All four names; never allowed as targets."""
+        return (self.ingress, self.dead_letters, self.outcomes, self.settings)
+
+    @property
+    def replay_marks(self) -> str:
+        """Where `dead-letters replay` notes what it has replayed; made when it is first used."""
+        return f"{self.dead_letters}.replayed"
+
+    @model_validator(mode="after")
+    def _all_different(self) -> "TopicSettings":
+        if len(set(self.own)) < len(self.own):
+            raise ValueError("ingress, dead_letters, outcomes and settings must be four topics")
+        return self
+
+
+class WheelSettings(Section):
+    """Width and number of the wheel's slots; delays beyond the span are re-written when met."""
+
+    precision_ms: int = Field(1000, ge=1, le=60_000)
+    slots: int = Field(604_800, ge=2, le=10_000_000)
+
+
+class RetryGroupSettings(Section):
+    """How one consumer group's records are retried: at the levels, or after delays of its own.
+
+    `exponential`: first_delay, doubled with each failure, at most max_delay. `custom`: `delays`, of
+    which the last counts for all further ones.
+    """
+
+    policy: Literal["levels", "exponential", "custom"] = "levels"
+    first_level: int | None = Field(None, ge=1, le=1000)
+    max_attempts: int | None = Field(None, ge=1, le=1000)
+    first_delay_ms: DurationMs = Field(5_000, alias="first_delay")
+    max_delay_ms: DurationMs = Field(7_200_000, alias="max_delay")
+    delays_ms: LevelsMs = Field((), alias="delays", max_length=1000)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RetryGroupSettings":
+        if (self.policy == "custom") != bool(self.delays_ms):
+            raise ValueError("`delays` belong to `policy: custom`, which needs them (1s 10s 1m)")
+        return self
+
+
+class RetrySettings(Section):
+    """When what failed is tried again: records of consumers, and what could not be published."""
+
+    first_level: int = Field(3, ge=1, le=1000)
+    max_attempts: int = Field(16, ge=1, le=1000)
+    groups: dict[str, RetryGroupSettings] = Field(default_factory=dict)
+
+
+class TransactionSettings(Section):
+    """When an undecided half message is asked about, and how often (DESIGN 6)."""
+
+    immunity_ms: DurationMs = Field(6_000, alias="immunity")
+    check_interval_ms: DurationMs = Field(30_000, alias="check_interval")
+    max_checks: int = Field(15, ge=1, le=1000)
+
+
+class OverdueSettings(Section):
+    """What becomes of records for `targets` (a shell pattern) that fire later than allowed."""
+
+    targets: str = Field(min_length=1)
+    older_than_ms: DurationMs = Field(alias="older_than")
+    action: Literal["deliver", "dead-letter", "drop"]
+
+
+class ReleaseSettings(Section):
+    """How fast records are let go, and how much one Kafka transaction carries."""
+
+    max_per_second: int | None = Field(None, ge=1, le=MOST_PER_SECOND)
+    per_target: dict[str, Annotated[int, Field(ge=1, le=MOST_PER_SECOND)]] = Field(
+        default_factory=dict, max_length=1000
+    )
+    overdue: tuple[OverdueSettings, ...] = Field((), max_length=1000)
+    transaction_records: int = Field(10_000, ge=1, le=1_000_000)
+    transaction_interval_ms: int = Field(50, ge=0, le=10_000)
+
+
+class TargetSettings(Section):
+    """Shell patterns of the topics records may, and may not, be sent to. `deny` wins."""
+
+    allow: Patterns = ("*",)
+    deny: Patterns = ()
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _no_empty_pattern(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not pattern for pattern in patterns):
+            raise ValueError("an empty pattern matches no topic; write [] for none and * for all")
+        return patterns
+
+
+class ClockSettings(Section):
+    """How far the wall clock may jump ahead before firing is held (DESIGN 5, invariant 7)."""
+
+    max_step_ms: DurationMs = Field(5_000, alias="max_step")
+
+
+class RecoverySettings(Section):
+    """Losses an operator has accepted by name, see `proxy.recovery.recovery`."""
+
+    accept_loss_below: dict[int, int] = Field(default_factory=dict)
+
+
+class AdminSettings(Section):
+    """Where /metrics, /healthz and /readyz are served; port 0 picks a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(9464, ge=0, le=65_535)
+    token: str | None = Field(None, min_length=1)
+
+
+class LogSettings(Section):
+    """Lowest level that is logged, and the form of a line."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class Settings(Section):
+    """Everything an operator can decide. Defaults are those of DESIGN 4."""
+
+    kafka: dict[KafkaName, KafkaText] = Field(
+        default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP}
+    )
+    topics: TopicSettings = TopicSettings()
+    group_id: str = Field("delay-proxy", min_length=1, max_length=200)
+    instance_id: str | None = Field(None, min_length=1, max_length=200)
+    data_dir: Path = Path("data")
+    workers: Annotated[
+        int, BeforeValidator(_auto_is_cores, json_schema_input_type=int | Literal["auto"])
+    ] = Field(1, ge=1, le=1024)
+    store: Literal["wheel", "rocksdb", "levels"] = "wheel"
+    bodies: Literal["local", "kafka"] = "local"
+    wheel: WheelSettings = WheelSettings()
+    levels_ms: LevelsMs = Field(
+        parse_levels(DEFAULT_LEVELS), alias="levels", min_length=1, max_length=1000
+    )
+    max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
+    roll_after_ms: Annotated[
+        DurationMs | None,
+        BeforeValidator(_auto_is_none, json_schema_input_type=str | int | None),
+    ] = Field(None, alias="roll_after")
+    retry: RetrySettings = RetrySettings()
+    transactions: TransactionSettings = TransactionSettings()
+    release: ReleaseSettings = ReleaseSettings()
+    targets: TargetSettings = TargetSettings()
+    header_aliases: Annotated[Patterns, AfterValidator(_known_aliases)] = ()
+    clock: ClockSettings = ClockSettings()
+    recovery: RecoverySettings = RecoverySettings()
+    admin: AdminSettings = AdminSettings()
+    log: LogSettings = LogSettings()
+
+    @property
+    def instance_name(self) -> str:
+        """`instance_id`, or the host name where there is none."""
+        return self.instance_id or socket.gethostname()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker addresses, as given to librdkafka."""
+        return self.kafka["bootstrap.servers"]
+
+    @field_validator("kafka", mode="before")
+    @classmethod
+    def _default_bootstrap(cls, section: object) -> object:
+        if not isinstance(section, Mapping):
+            return section
+        return {"bootstrap.servers": DEFAULT_BOOTSTRAP, **section}

@@ -1,0 +1,214 @@
+"""Reads the settings: one YAML file, and environment variables that overrule it.
+
+`DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`; two underscores nest. Names
+under `kafka` are librdkafka's, with underscores for their dots:
+`DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS` is `kafka: {bootstrap.servers: …}`. Lists may be written
+with commas. A key nobody knows is refused with the nearest known one, wherever it stands.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings.exceptions import SettingsError as EnvironmentUnreadable
+
+from proxy.config.settings import Settings
+from proxy.errors import SettingsError
+
+ENV_PREFIX = "DELAY_PROXY_"
+CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
+DEFAULT_FILE = Path(__file__).with_name("default.yaml")
+FREE_SECTIONS = (
+    ("kafka",),
+    ("retry", "groups"),
+    ("release", "per_target"),
+    ("recovery", "accept_loss_below"),
+)
+_OF_KUBERNETES = re.compile(
+    r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
+)
+
+KeyPath = tuple[str, ...]
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """The settings of the file at `path` (none: the defaults), overruled by the environment.
+
+    Raises SettingsError with one sentence for each thing that is wrong.
+    """
+    document = _read_file(path) if path is not None else _Document({}, {}, "")
+    problems = [*_unknown_in_file(document), *_unknown_in_environment(os.environ)]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    try:
+        read = _Overruled(**document.values)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_sentences(error, document))) from None
+    except EnvironmentUnreadable as error:
+        raise SettingsError(f"An environment variable is not valid JSON: {error}.") from None
+    return Settings.model_validate(read.model_dump(by_alias=True))
+
+
+class _Environment(EnvSettingsSource):
+    def __call__(self) -> dict[str, Any]:
+        values = super().__call__()
+        if isinstance(section := values.get("kafka"), Mapping):
+            values["kafka"] = {name.replace("_", "."): text for name, text in section.items()}
+        return values
+
+
+class _Overruled(Settings, BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_prefix_target="all",
+        env_nested_delimiter="__",
+        env_parse_none_str="null",
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment before the file; no other source."""
+        del env_settings, dotenv_settings, file_secret_settings
+        return (_Environment(settings_cls), init_settings)
+
+
+class _Document:
+    """A settings file: its values, and the line on which each key stands."""
+
+    def __init__(self, values: dict[str, Any], lines: dict[KeyPath, int], name: str) -> None:
+        self.values = values
+        self.lines = lines
+        self.name = name
+
+    def where(self, path: KeyPath) -> str:
+        """`proxy.yaml line 12`, or the environment variable that overrules it."""
+        variable = variable_name(path)
+        if variable in {name.upper() for name in os.environ}:
+            return f"The environment variable {variable}"
+        while path and path not in self.lines:
+            path = path[:-1]
+        return f"{self.name} line {self.lines[path]}" if path else self.name or "The settings"
+
+
+def variable_name(path: KeyPath) -> str:
+    """The environment variable that overrules the key at `path`."""
+    return ENV_PREFIX + "__".join(path).replace(".", "_").upper()
+
+
+def known_paths(model: type[BaseModel] = Settings) -> Iterator[KeyPath]:
+    """Every key there is, sections included, in the order of the model."""
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        yield (key,)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from ((key, *rest) for rest in known_paths(field.annotation))
+
+
+def _read_file(path: Path) -> _Document:
+    try:
+        text = path.read_text("utf-8")
+        node = yaml.compose(text, yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"The settings file {path} is not UTF-8 text.") from None
+    except yaml.YAMLError as error:
+        raise SettingsError(f"The settings file {path} is not YAML: {_one_line(error)}.") from None
+    if values is None:
+        return _Document({}, {}, str(path))
+    if not isinstance(values, dict):
+        raise SettingsError(f"The settings file {path} must hold keys and values.")
+    lines: dict[KeyPath, int] = {}
+    for key_path, line in _lines(node, ()):
+        if key_path in lines:
+            raise SettingsError(
+                f"{path} line {line}: `{'.'.join(key_path)}` stands twice, "
+                f"first on line {lines[key_path]}.",
+                "Keep one.",
+            )
+        lines[key_path] = line
+    written = {str(key): value for key, value in values.items() if not _empty_section(key, value)}
+    return _Document(written, lines, str(path))
+
+
+def _empty_section(key: object, value: object) -> bool:
+    return value is None and (str(key),) in {path[:-1] for path in (*known_paths(), ("kafka", ""))}
+
+
+def _lines(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
+    if not isinstance(node, yaml.MappingNode) or len(path) > 3:
+        return
+    for key, value in node.value:
+        here = (*path, str(key.value))
+        yield here, key.start_mark.line + 1
+        yield from _lines(value, here)
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    return " ".join(str(error).split())
+
+
+def _unknown_in_file(document: _Document) -> Iterator[str]:
+    known = set(known_paths())
+    for path, line in document.lines.items():
+        if path in known or any(path[: len(free)] == free for free in FREE_SECTIONS):
+            continue
+        if path[:-1] and path[:-1] not in known:
+            continue
+        siblings = [other[-1] for other in known if other[:-1] == path[:-1]]
+        advice = _nearest(path[-1], siblings, "key")
+        yield f"{document.name} line {line}: `{'.'.join(path)}` is no setting. {advice}"
+
+
+def _unknown_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
+    known = {variable_name(path) for path in known_paths()} | {CONFIG_VARIABLE}
+    free = tuple(variable_name(path) + "__" for path in FREE_SECTIONS)
+    for name in sorted(environment):
+        variable = name.upper()
+        if not variable.startswith(ENV_PREFIX) or variable in known or variable.startswith(free):
+            continue
+        if "__" not in variable and _OF_KUBERNETES.fullmatch(variable[len(ENV_PREFIX) :]):
+            continue
+        yield f"The environment variable {name} is no setting. {_nearest(variable, known, 'name')}"
+
+
+def _nearest(found: str, known: Mapping[str, Any] | list[str] | set[str], word: str) -> str:
+    if near := get_close_matches(found, sorted(known), n=1, cutoff=0.5):
+        return f"The nearest known {word} is `{near[0]}`."
+    return f"Known here: {', '.join(sorted(known))}."
+
+
+def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
+    for problem in error.errors(include_url=False, include_context=False):
+        path = tuple(str(part) for part in problem["loc"] if part != "[key]")
+        text = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        if problem["type"] == "model_type":
+            text = "must hold keys and values of its own"
+        shown = _shown(path, problem["input"])
+        yield f"{document.where(path)}: `{'.'.join(path)}`{shown}: {text}."
+
+
+def _shown(path: KeyPath, value: object) -> str:
+    """What was written, unless it may be long or a secret."""
+    if path[:1] == ("kafka",) or path[-1:] == ("token",) or not isinstance(value, str | int):
+        return ""
+    return f" is {value!r}" if len(str(value)) <= 60 else ""

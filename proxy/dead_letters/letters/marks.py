@@ -1,0 +1,109 @@
+"""Marks: one record for each letter that has been replayed, written in the same transaction.
+
+They lie in a compacted topic of their own beside the dead letters: there they would be taken for
+letters, among the outcomes for a second end of the origin, and a consumer group's offset cannot
+say that 17 and 19 were replayed and 18 was not. A mark names the letter by the dead-letter topic's
+id and the letter's place, so a topic made anew begins without any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.records.headers import ORIGIN
+
+FORGOTTEN_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """When a letter was replayed, and as which ingress record (`topic/partition/offset`)."""
+
+    at_ms: int
+    replayed_as: str
+
+    def value(self, letter: Letter) -> bytes:
+        """The mark as it is written."""
+        fields = {"at": self.at_ms, "as": self.replayed_as, "origin": letter.text(ORIGIN)}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def transactional_id(dead_letters: str) -> str:
+    """The same for everybody who replays from this topic: who comes later fences who came first."""
+    return dead_letters + ".replay"
+
+
+def mark_key(topic_id: str, place: Place) -> bytes:
+    """Names one letter for good."""
+    return f"{topic_id} {place}".encode()
+
+
+def read_mark_key(raw: bytes | None) -> tuple[str, Place] | None:
+    """The dead-letter topic's id and the place; None when it is no mark's key."""
+    topic_id, _, place = (raw or b"").decode("utf-8", "replace").partition(" ")
+    partition, _, offset = place.partition("/")
+    if topic_id and partition.isdigit() and offset.isdigit():
+        return topic_id, Place(int(partition), int(offset))
+    return None
+
+
+def read_mark(raw: bytes | None) -> Mark | None:
+    """None for a mark that was taken back, or one that cannot be read."""
+    try:
+        fields = json.loads(raw or b"")
+        return Mark(int(fields["at"]), str(fields["as"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class Replayed:
+    """Which letters have been replayed: one bit for each place the topic has.
+
+    `spans` are the first offset and the end of each partition. `outdated` are keys of marks whose
+    letters are gone, at most FORGOTTEN_AT_ONCE.
+    """
+
+    def __init__(self, topic_id: str, spans: Mapping[int, range]) -> None:
+        self._topic_id, self._spans = topic_id, spans
+        self._bits = {p: bytearray((len(span) + 7) // 8) for p, span in spans.items()}
+        self.outdated: set[bytes] = set()
+
+    def note(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
+        """One record of the marks topic, in the order they were written.
+
+        A mark that cannot be read counts too: rather not at all than twice.
+        """
+        key = read_mark_key(raw_key)
+        if key is None or raw_key is None:
+            return
+        topic_id, place = key
+        if raw_value is None:
+            self.outdated.discard(raw_key)
+        elif topic_id != self._topic_id or self._is_gone(place):
+            if len(self.outdated) < FORGOTTEN_AT_ONCE:
+                self.outdated.add(raw_key)
+        else:
+            self.add(place)
+
+    def add(self, place: Place) -> None:
+        """This letter has been replayed."""
+        if place.offset in self._span(place):
+            index = place.offset - self._span(place).start
+            self._bits[place.partition][index >> 3] |= 1 << (index & 7)
+
+    def __contains__(self, place: object) -> bool:
+        if not isinstance(place, Place) or place.offset not in self._span(place):
+            return False
+        index = place.offset - self._span(place).start
+        return bool(self._bits[place.partition][index >> 3] & 1 << (index & 7))
+
+    def _span(self, place: Place) -> range:
+        return self._spans.get(place.partition, range(0))
+
+    def _is_gone(self, place: Place) -> bool:
+        span = self._spans.get(place.partition)
+        return span is not None and place.offset < span.start

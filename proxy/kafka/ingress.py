@@ -1,0 +1,218 @@
+"""Fetches ingress records, and tells who owns which partition from which offset on.
+
+The consumer reads committed records only, never commits by itself, and is a static member of a
+cooperative-sticky group: a restart within the session time-out moves no partition.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import Any, Final, Protocol, cast
+
+import structlog
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from proxy.records.body import Headers
+from proxy.records.headers import UNREADABLE
+from proxy.records.message import Message
+
+FETCH_RECORDS: Final = 2_000
+ASK_TIMEOUT_S: Final = 5.0
+STABLE_WITHIN_S: Final = 60.0
+"""How long a predecessor's open transaction may hide the committed offset."""
+SUSPECT_AFTER_S: Final = 30.0
+HANGING: Final = (
+    "either the broker is away, or a transaction that committed offsets never ends: "
+    "docs/operations.md says how to find and abort it"
+)
+
+NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG})
+"""Nothing more comes after these, though the error of a message does not say that it is fatal.
+
+A member can fence itself when the broker restarts: only when it happens again and again is it
+another process (`proxy.worker.worker`). What is to be read next and is not in the log any more was
+deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`)."""
+
+log = structlog.get_logger(__name__)
+
+_read_headers = methodcaller("headers")
+"""Not a plain call: the interpreter's fast path for those lets the client's failure go unseen, to
+surface in whatever is called next."""
+
+
+class Owner(Protocol):
+    """Who is told when partitions come and go; called from within `fetch`."""
+
+    def take_over(self, partitions: list[int]) -> dict[int, int]:
+        """Give the offset from which to read each of the newly assigned partitions."""
+
+    def hand_over(self, partitions: list[int]) -> None:
+        """These go to another worker: finish with them."""
+
+    def lose(self, partitions: list[int]) -> None:
+        """These went without asking: another worker may have them already."""
+
+
+class UnreadableMessage:
+    """A record with a header name that is not UTF-8; it says so in place of its headers.
+
+    The broker takes any bytes as a name, and clients other than Java's write them. The client
+    library fails to decode it once, and the process crashes when the headers are asked for again.
+    """
+
+    def __init__(self, message: Message) -> None:
+        self.partition, self.offset = message.partition, message.offset
+        self.key, self.value, self.timestamp = message.key, message.value, message.timestamp
+        self.error = message.error
+
+    def headers(self) -> Headers:
+        """The mark that the protocol rejects."""
+        return [(UNREADABLE, None)]
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Records and ends of partitions, by partition; `append_ms` is the broker's newest stamp."""
+
+    records: defaultdict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[int, int] = field(default_factory=dict)
+    append_ms: int = -1
+
+    def add(self, messages: Iterable[Message]) -> list[Message]:
+        """Sort records in behind those of their partition; gives back what is an error instead."""
+        records, errors = self.records, []
+        for message in messages:
+            if message.error() is not None:
+                errors.append(message)
+                continue
+            try:
+                _read_headers(message)
+            except SystemError:
+                message = UnreadableMessage(message)  # noqa: PLW2901
+            records[message.partition()].append(message)
+        return errors
+
+    def note_append_time(self) -> None:
+        """Take the broker's clock from the newest records, where it stamps them itself."""
+        for bucket in self.records.values():
+            kind, timestamp_ms = bucket[-1].timestamp()
+            if kind == TIMESTAMP_LOG_APPEND_TIME:
+                self.append_ms = max(self.append_ms, timestamp_ms)
+
+
+class Ingress:
+    """The consumer of the ingress topic. All calls come from one thread."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+
+    def join(self, owner: Owner) -> None:
+        """Join the group; `owner` is called from `fetch` as partitions come and go."""
+
+        def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
+            offsets = owner.take_over([p.partition for p in assigned])
+            starts = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
+            self._consumer.incremental_assign(starts)
+
+        def on_revoke(_: Consumer, revoked: list[TopicPartition]) -> None:
+            owner.hand_over([p.partition for p in revoked])
+            self._consumer.incremental_unassign(revoked)
+
+        def on_lost(_: Consumer, lost: list[TopicPartition]) -> None:
+            owner.lose([p.partition for p in lost])
+            self._consumer.incremental_unassign(lost)
+
+        self._consumer.subscribe(
+            [self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+        )
+
+    def fetch(self, wait_s: float, *, is_busy: bool = False) -> Fetched:
+        """What has arrived: wait for a first record, or, when busy, gather for the whole time."""
+        fetched = Fetched()
+        arrived = self._gather(wait_s) if is_busy else self._wait_for_first(wait_s)
+        if arrived:
+            for message in fetched.add(cast(list[Message], arrived)):
+                self._note_error(message, fetched)
+            fetched.note_append_time()
+        return fetched
+
+    def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        """Committed offsets with metadata, waiting out a predecessor's open transaction."""
+        asked = [TopicPartition(self._topic, p) for p in partitions]
+        started = time.monotonic()
+        while True:
+            try:
+                answers = self._consumer.committed(asked, ASK_TIMEOUT_S)
+                errors = [a.error for a in answers if a.error is not None]
+                if not errors:
+                    return answers
+                raise KafkaException(errors[0])
+            except KafkaException as raised:
+                waited_s = time.monotonic() - started
+                if waited_s > STABLE_WITHIN_S:
+                    raise
+                if waited_s < SUSPECT_AFTER_S:
+                    log.info("waiting for committed offsets", error=raised.args[0].str())
+                else:
+                    log.warning(
+                        "waiting for committed offsets", error=raised.args[0].str(), hint=HANGING
+                    )
+
+    def log_range(self, partition: int) -> tuple[int, int]:
+        """First offset still there, and the high watermark: open transactions count as there."""
+        place = TopicPartition(self._topic, partition)
+        low, high = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)
+        return low, high
+
+    def newest(self, partition: int) -> int:
+        """High watermark as of the last fetch; no request is made. -1 before the first."""
+        place = TopicPartition(self._topic, partition)
+        _low, high = self._consumer.get_watermark_offsets(place, cached=True)
+        return high
+
+    def pause(self, partition: int) -> None:
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
+        """An offset to commit, with what belongs to it."""
+        return TopicPartition(self._topic, partition, next_offset, metadata)
+
+    def group_metadata(self) -> object:
+        """Fences a worker that the group has given up (KIP-447)."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """Hand over what is owned, then leave. A static member is missed after its time-out."""
+        self._consumer.close()
+
+    def _gather(self, wait_s: float) -> list[Any]:
+        """`consume` waits its whole time-out unless the batch is full."""
+        return self._consumer.consume(FETCH_RECORDS, wait_s)
+
+    def _wait_for_first(self, wait_s: float) -> list[Any]:
+        first = self._consumer.poll(wait_s)
+        return [] if first is None else [first, *self._consumer.consume(FETCH_RECORDS, 0)]
+
+    def _note_error(self, message: Message, fetched: Fetched) -> None:
+        error = cast(KafkaError, message.error())
+        if error.code() == KafkaError._PARTITION_EOF:
+            fetched.ends[message.partition()] = message.offset()
+        elif error.fatal() or error.code() in THE_END:
+            raise KafkaException(error)
+        else:
+            log.warning("ingress not readable for now", error=error.str())

@@ -1,0 +1,167 @@
+"""Reads single records of the ingress again, by offset (setting `bodies: kafka`).
+
+A consumer of its own, which never joins the group. Jumping to an offset costs as much as reading
+on through some hundred kilobytes (docs/operations.md), so small gaps are read through.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from proxy.kafka.ingress import NOT_IN_THE_LOG
+from proxy.records.message import Message
+
+AT_ONCE_RECORDS: Final = 1_000
+POLL_S: Final = 0.5
+SILENT_AT_MOST_S: Final = 10.0
+"""Without any record for so long the session ends and recovers, as after any broker trouble."""
+ASK_TIMEOUT_S: Final = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+class IngressLookup:
+    """Random access to committed records of the ingress topic. All calls come from one thread.
+
+    The consumer is made when first needed. `beat` is called while the broker is waited for.
+    """
+
+    def __init__(
+        self,
+        new_consumer: Callable[[], Consumer],
+        topic: str,
+        beat: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._new_consumer, self._topic = new_consumer, topic
+        self._beat, self._now_s = beat, now_s
+        self._open: Consumer | None = None
+        self._assignments = 0
+        self._partition: int | None = None
+        self._position = 0
+        self._inbox: deque[Message] = deque()
+        self._is_idle = True
+        self._heard_s = 0.0
+        self._trouble = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
+
+    def read(self, partition: int, offsets: Sequence[int], reach: int) -> dict[int, Message]:
+        """The records at `offsets` (ascending) by offset, without those that are there no more.
+
+        A gap of up to `reach` offsets is read through. Raises KafkaException when nothing comes
+        for SILENT_AT_MOST_S.
+        """
+        wanted, found = deque(offsets), dict[int, Message]()
+        self._is_idle = False
+        self._heard_s = self._now_s()
+        while wanted:
+            self._go_to(partition, wanted[0], reach)
+            if self._inbox or self._fill():
+                self._scan(wanted, found, reach)
+        return found
+
+    def rest(self) -> None:
+        """Called now and then: what has not been read since the last time is fetched no more."""
+        if self._is_idle and self._open is not None and self._partition is not None:
+            self._open.unassign()
+            self._lose_place()
+        self._is_idle = True
+
+    def close(self) -> None:
+        """Give the consumer up; the next read makes another."""
+        if self._open is not None:
+            self._open.close()
+        self._open, self._assignments = None, 0
+        self._lose_place()
+
+    @property
+    def _consumer(self) -> Consumer:
+        if self._open is None:
+            self._open = self._new_consumer()
+        return self._open
+
+    def _go_to(self, partition: int, offset: int, reach: int) -> None:
+        """Stand at `offset` or so little before it that reading on is cheaper than a jump."""
+        if partition == self._partition and 0 <= offset - self._position <= reach:
+            return
+        self._lose_place()
+        self._consumer.assign([TopicPartition(self._topic, partition, offset)])
+        self._assignments += 1
+        self._partition, self._position = partition, offset
+
+    def _lose_place(self) -> None:
+        self._partition = None
+        self._inbox.clear()
+
+    def _fill(self) -> bool:
+        """Wait for something to arrive; False when nothing has."""
+        first = self._consumer.poll(POLL_S)
+        if first is None:
+            self._beat()
+            if self._now_s() - self._heard_s > SILENT_AT_MOST_S:
+                raise KafkaException(self._trouble)
+            return False
+        more: list[Any] = self._consumer.consume(AT_ONCE_RECORDS, 0)
+        self._inbox.extend((cast(Message, first), *more))
+        return True
+
+    def _scan(self, wanted: deque[int], found: dict[int, Message], reach: int) -> None:
+        """Take what is wanted from what has arrived, until a jump is due."""
+        while self._inbox and wanted and wanted[0] - self._position <= reach:
+            message = self._inbox.popleft()
+            error = cast(KafkaError | None, message.error())
+            if error is not None:
+                self._note(error, message.offset(), wanted)
+                continue
+            offset = message.offset()
+            self._heard_s = self._now_s()
+            self._position = offset + 1
+            if offset == wanted[0]:
+                found[offset] = message
+                wanted.popleft()
+            elif offset > wanted[0]:
+                self._doubt(wanted)
+
+    def _note(self, error: KafkaError, offset: int, wanted: deque[int]) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            if offset > wanted[0]:
+                self._doubt(wanted)
+        elif error.code() == NOT_IN_THE_LOG:
+            if not self._drop_deleted(wanted):
+                raise KafkaException(error)
+        elif error.fatal():
+            raise KafkaException(error)
+        else:
+            self._trouble = error
+            log.warning("ingress not readable for now", error=error.str())
+
+    def _doubt(self, wanted: deque[int]) -> None:
+        """The first wanted record was passed over: is it gone, or is what came out of date?
+
+        What was fetched before a jump can come after it (librdkafka issue 2256). A new consumer's
+        first assignment has nothing behind it: what that passes over is not there.
+        """
+        if self._drop_deleted(wanted):
+            return
+        if self._assignments == 1:
+            wanted.popleft()
+            self._lose_place()
+        else:
+            self.close()
+
+    def _drop_deleted(self, wanted: deque[int]) -> bool:
+        """Leave out what lies below the start of the log, as the broker says; whether any did."""
+        assert self._partition is not None
+        place = TopicPartition(self._topic, self._partition)
+        start, _end = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)
+        if wanted[0] >= start:
+            return False
+        while wanted and wanted[0] < start:
+            wanted.popleft()
+        self._lose_place()
+        return True

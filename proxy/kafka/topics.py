@@ -1,0 +1,164 @@
+"""The proxy's own topics: created where allowed, and what the broker says of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from proxy.config.settings import Settings
+from proxy.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from proxy.kafka.client_settings import common_config
+
+ASK_TIMEOUT_S: Final = 10.0
+KNOWN_WITHIN_S: Final = 10.0
+LOOK_EVERY_S: Final = 0.02
+DAY_MS: Final = 86_400_000
+INGRESS_DAYS: Final = 14
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the broker says of a topic that exists."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    """An admin client with the user's own connection settings."""
+    return AdminClient(common_config(settings))
+
+
+def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
+    """The configuration with which each own topic is created, by name.
+
+    A record that waits longer than half the ingress topic's retention is rewritten, so that need
+    not be longer than what the proxy may be down for. Time is the broker's own there: a producer's
+    clock decides nothing.
+    """
+    names = settings.topics
+    stay = str(settings.max_delay_ms + DAY_MS)
+    return {
+        names.ingress: {
+            "message.timestamp.type": "LogAppendTime",
+            "retention.ms": str(INGRESS_DAYS * DAY_MS),
+        },
+        names.dead_letters: {"retention.ms": stay, "max.message.bytes": str(2 * 1024 * 1024)},
+        names.outcomes: {"retention.ms": stay},
+        names.settings: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+    }
+
+
+def ensure_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
+    """As a proxy that starts does: create what is missing if `topics.create` allows; the names."""
+    admin = admin or admin_client(settings)
+    missing = _missing_topics(settings, admin)
+    if missing and not settings.topics.create:
+        raise TopicMissing(missing[0])
+    return create_topics(settings, missing, admin)
+
+
+def create_missing_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
+    """Create the own topics that are missing, since a person asks for it; the names created."""
+    admin = admin or admin_client(settings)
+    return create_topics(settings, _missing_topics(settings, admin), admin)
+
+
+def _missing_topics(settings: Settings, admin: AdminClient) -> list[str]:
+    existing = existing_topics(settings, admin)
+    return [name for name in own_topics(settings) if name not in existing]
+
+
+def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> list[str]:
+    """Create these own topics; one that another process just created is fine."""
+    if not names:
+        return []
+    configs = own_topics(settings)
+    wanted = [
+        NewTopic(
+            name,
+            num_partitions=settings.topics.partitions if name == settings.topics.ingress else 1,
+            config=configs[name],
+        )
+        for name in names
+    ]
+    for name, answer in admin.create_topics(wanted, request_timeout=ASK_TIMEOUT_S).items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise BrokerRefused(
+                    f"The topic {name} could not be created: {error.args[0].str()}.",
+                    "Create it by hand, or let the proxy's user create topics.",
+                ) from None
+    log.info("topics created", topics=names)
+    _await_known(settings, names, admin)
+    return names
+
+
+def _await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
+    """Brokers hear of topics a little after they were made: who asks sooner finds none.
+
+    After KNOWN_WITHIN_S whoever needs them is told.
+    """
+    deadline = time.monotonic() + KNOWN_WITHIN_S
+    while not existing_topics(settings, admin).issuperset(names) and time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY_S)
+
+
+def existing_topics(settings: Settings, admin: AdminClient) -> set[str]:
+    """Names of all topics; raises BrokerUnreachable when nobody answers."""
+    try:
+        return set(admin.list_topics(timeout=ASK_TIMEOUT_S).topics)
+    except KafkaException as error:
+        raise BrokerUnreachable(settings.bootstrap_servers, error.args[0].str()) from None
+
+
+def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
+    """Raises TopicMissing, BrokerRefused, or KafkaException where asking again may help."""
+    answer = admin.describe_topics(TopicCollection([name]), request_timeout=ASK_TIMEOUT_S)[name]
+    try:
+        found = answer.result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise TopicMissing(name) from None
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise BrokerRefused(
+                f"The proxy's user may not see the topic {name}.", "Grant it Describe."
+            ) from None
+        raise
+    return TopicFacts(name, _kafka_s_own_form(str(found.topic_id)), len(found.partitions))
+
+
+def retention_ms(name: str, admin: AdminClient) -> int | None:
+    """How long the topic keeps its records; None for ever, or where that may not be asked."""
+    asked = ConfigResource(ResourceType.TOPIC, name)
+    answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
+    try:
+        kept_ms = int(answer.result()["retention.ms"].value)
+    except KafkaException as error:
+        log.warning(
+            "retention of the ingress not known: set roll_after, or grant DescribeConfigs",
+            topic=name,
+            error=error.args[0].str(),
+        )
+        return None
+    return kept_ms if kept_ms >= 0 else None
+
+
+def _kafka_s_own_form(topic_id: str) -> str:
+    """Kafka's tools print ids in the alphabet that is safe in file names; the client does not."""
+    return topic_id.replace("+", "-").replace("/", "_")

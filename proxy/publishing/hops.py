@@ -1,0 +1,80 @@
+"""A record that the proxy writes to the ingress again, to go on from there (DESIGN 5.9, 5.10)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxy.records.headers import (
+    CHECK_IMMUNITY,
+    CHECK_TOPIC,
+    DELAY,
+    DELIVER_AT,
+    FIRST_ORIGIN,
+    HOP_ATTEMPT,
+    HOP_FROM,
+    HOP_NOT_BEFORE,
+    ID,
+    LEVEL,
+    TRANSACTION,
+)
+from proxy.records.message import as_ingested
+from proxy.scheduling.transaction_buffer import Hop, Note, Outcome
+
+REPLACED: Final = frozenset(
+    {
+        DELIVER_AT,
+        DELAY,
+        LEVEL,
+        TRANSACTION,
+        CHECK_TOPIC,
+        CHECK_IMMUNITY,
+        HOP_FROM,
+        HOP_NOT_BEFORE,
+        HOP_ATTEMPT,
+        FIRST_ORIGIN,
+    }
+)
+"""What the successor says anew, or has behind it: it asks for an absolute time, and a half message
+that was committed is an ordinary record."""
+
+
+def successor(origin: str, hop: Hop) -> Note:
+    """The record that goes on; to its own partition, with the key it had there.
+
+    `origin` is `topic/partition/`.
+    """
+    delivery = hop.delivery
+    topic, partition, _ = origin.split("/")
+    key, headers = as_ingested(delivery)
+    kept = [header for header in headers if header[0] not in REPLACED]
+    first = delivery.header(FIRST_ORIGIN) or f"{origin}{delivery.offset}".encode()
+    said = {
+        DELIVER_AT: delivery.due_ms,
+        HOP_FROM: delivery.entry_offset,
+        HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
+        HOP_ATTEMPT: hop.attempt or _number(delivery.header(HOP_ATTEMPT)),
+    }
+    numbers = [(name, str(n).encode()) for name, n in said.items() if n is not None]
+    return Note(
+        delivery.offset,
+        topic,
+        int(partition),
+        key,
+        delivery.value,
+        [*kept, *numbers, (FIRST_ORIGIN, first)],
+    )
+
+
+def outcome_of(hop: Hop) -> Outcome:
+    """How the record ended that the successor goes on from."""
+    delivery = hop.delivery
+    return Outcome(delivery.offset, hop.what, delivery.due_ms, delivery.header(ID), hop.detail)
+
+
+def failures(hop_attempt: bytes | None) -> int:
+    """How often publishing the record has failed, by its header."""
+    return _number(hop_attempt) or 0
+
+
+def _number(raw: bytes | None) -> int | None:
+    return None if raw is None else int(raw)

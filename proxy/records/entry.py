@@ -1,0 +1,77 @@
+"""Entries that need more than delivery: how the schedule keeps them, and what they say.
+
+Most entries are delivered at their own time under their own offset. Those that are not have a mark
+before their target's name, which no topic name can have, and a private header in their body.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from proxy.records.body import Content, Delivery, Headers, content_of
+from proxy.records.headers import ENTRY
+from storage.store import Entry
+
+MARK: Final = "!"
+
+
+class Purpose(NamedTuple):
+    """due_ms: what the record asked for. origin: offset of the record to be delivered.
+
+    wanted_ms: when it may be delivered at the soonest: at or after due_ms. An entry that fires
+    before that is rewritten instead.
+    """
+
+    due_ms: int
+    origin: int
+    wanted_ms: int
+
+    def header(self) -> tuple[str, bytes]:
+        """The private header that carries it."""
+        return ENTRY, b"%d/%d/%d" % self
+
+
+def marked(target: str) -> str:
+    """The target of an entry that has a purpose of its own."""
+    return MARK + target
+
+
+def target_of(entry_target: str) -> str:
+    """The topic that an entry is meant for, marked or not."""
+    return entry_target.removeprefix(MARK)
+
+
+def opened(entry: Entry) -> Delivery:
+    """What is to be delivered, of an entry of either kind."""
+    fires_ms, offset, target, body = entry
+    partition, key, value, headers = content_of(body)
+    if target[0] != MARK:
+        return Delivery(
+            fires_ms, offset, target, partition, key, value, headers, offset, fires_ms, fires_ms
+        )
+    purpose = _purpose(headers)
+    kept = [header for header in headers if header[0] != ENTRY]
+    return Delivery(
+        purpose.due_ms,
+        purpose.origin,
+        target[1:],
+        partition,
+        key,
+        value,
+        kept,
+        offset,
+        fires_ms,
+        purpose.wanted_ms,
+    )
+
+
+def _purpose(headers: Headers) -> Purpose:
+    written = [raw for name, raw in headers if name == ENTRY][-1]
+    assert written is not None
+    return Purpose(*map(int, written.split(b"/")))
+
+
+def with_purpose(content: Content, purpose: Purpose) -> Content:
+    """The content of a marked entry."""
+    partition, key, value, headers = content
+    return partition, key, value, [*headers, purpose.header()]

@@ -1,0 +1,67 @@
+"""Names of the headers with which producers ask and the proxy answers (DESIGN 2, 6)."""
+
+from typing import Final
+
+PREFIX: Final = "timer-"
+
+TOPIC: Final = "timer-topic"
+DELIVER_AT: Final = "timer-deliver-at"
+DELAY: Final = "timer-delay"
+LEVEL: Final = "timer-level"
+KEY: Final = "timer-key"
+PARTITION: Final = "timer-partition"
+ID: Final = "timer-id"
+CANCEL: Final = "timer-cancel"
+RETRY_GROUP: Final = "timer-retry-group"
+ATTEMPT: Final = "timer-attempt"
+TRANSACTION: Final = "timer-transaction"
+CHECK_TOPIC: Final = "timer-check-topic"
+CHECK_IMMUNITY: Final = "timer-check-immunity"
+CHECK: Final = "timer-check"
+
+PREPARE: Final = b"prepare"
+COMMIT: Final = b"commit"
+ROLLBACK: Final = b"rollback"
+CHECK_BACK: Final = b"check"
+EXPIRE: Final = b"expire"
+"""Values of `timer-transaction`: the first three are a producer's, the others the proxy's own."""
+
+ORIGIN: Final = "timer-origin"
+DUE: Final = "timer-due"
+FIRST_ORIGIN: Final = "timer-first-origin"
+ERROR: Final = "timer-error"
+ERROR_DETAIL: Final = "timer-error-detail"
+
+INGRESS_KEY: Final = "timer-ingress-key"
+"""Private: keeps the ingress record's own key when `timer-key` gave another for the target."""
+ENTRY: Final = "timer-entry"
+"""Private, in stored bodies alone: see `proxy.records.entry`."""
+UNREADABLE: Final = "timer-unreadable"
+"""Private: stands in place of headers that the client library cannot decode."""
+
+HOP: Final = "timer-hop-"
+HOP_FROM: Final = "timer-hop-from"
+"""Private, on what the proxy itself writes to the ingress: offset of the entry it goes on from."""
+HOP_NOT_BEFORE: Final = "timer-hop-not-before"
+"""Private: epoch ms before which a re-queued record is not tried again."""
+HOP_ATTEMPT: Final = "timer-hop-attempt"
+"""Private: how often publishing the record has failed."""
+
+PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
+REQUESTS: Final = PLAIN_REQUESTS | {
+    ID,
+    CANCEL,
+    RETRY_GROUP,
+    ATTEMPT,
+    TRANSACTION,
+    CHECK_TOPIC,
+    CHECK_IMMUNITY,
+}
+STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
+"""A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
+HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT})
+PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
+"""A record with no other headers of ours is one to be delivered, and no more."""
+KNOWN: Final = REQUESTS | STAMPS | HOPS
+SINCE_2: Final = KNOWN - PLAIN - {FIRST_ORIGIN}
+"""Refused by policies of the first protocol, which did not serve them."""

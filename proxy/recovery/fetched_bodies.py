@@ -1,0 +1,202 @@
+"""A store that keeps no record bytes: they are read back from the ingress when due.
+
+The entries on disk carry a stub in place of the body (`proxy.records.body`). A folder may hold
+both, after the setting `bodies` was changed: what has its body is used as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from proxy.records.body import GONE, body_bytes, is_stub, packer, stub
+from proxy.records.entry import MARK, Purpose, opened
+from proxy.records.message import Message
+from proxy.requests.parsed import Fate, entry_of
+from storage.store import Due, Entry, Store
+
+HELD_BYTES: Final = 32 * 1024 * 1024
+"""Bodies read back and kept at a time; one that is larger comes alone."""
+BUDGET_S: Final = 1.0
+"""Reading goes on as long; then what is there is delivered first."""
+JUMP_S: Final = 0.002
+JUMP_BYTES: Final = 512 * 1024
+"""Measured: a jump to an offset takes as long as reading on through so many bytes."""
+JUMP_RECORDS: Final = 2_000
+"""And as long as reading on through so many records, however small."""
+LEAST_CHUNK: Final = 64
+
+ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
+"""(ascending offsets, gap that is better read through) -> records that are still there."""
+
+
+class FetchedBodies:
+    """The `inner` store with its stubs made whole (storage.store.Store).
+
+    `judge` gives the fate of a record read back, as it was when it was ingested. With
+    `puts_stubs` new entries lose their bodies; without, only older stubs are made whole.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        read_back: ReadBack,
+        judge: Callable[[Message], Fate],
+        *,
+        puts_stubs: bool,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner, self._read_back, self._judge = inner, read_back, judge
+        self._puts_stubs, self._now_s = puts_stubs, now_s
+        self._held: dict[int, Entry] = {}
+        self._held_bytes = 0
+        self._pack = packer()
+
+    @property
+    def covered(self) -> int:
+        """See `Store.covered`."""
+        return self._inner.covered
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """See `Store.put`."""
+        if self._puts_stubs:
+            entries = [_stubbed(entry) for entry in entries]
+        self._inner.put(entries)
+
+    def due(self, now_ms: int, limit: int) -> Due:
+        """See `Store.due`. At least the first entry, then as many as memory and time allow."""
+        found = self._inner.due(now_ms, limit)
+        fitting = _fitting(found.entries)
+        self._keep_only(fitting)
+        self._fetch(fitting)
+        whole = self._whole(fitting)
+        return Due(whole, found.is_all and len(whole) == len(found.entries))
+
+    def advance(self, watermark_ms: int, cursor: int) -> None:
+        """See `Store.advance`."""
+        self._inner.advance(watermark_ms, cursor)
+        if self._held:
+            self._hold(e for e in self._held.values() if e[:2] > (watermark_ms, cursor))
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """See `Store.next_due_ms`."""
+        return self._inner.next_due_ms(until_ms)
+
+    def floor(self, next_offset: int) -> int:
+        """See `Store.floor`."""
+        return self._inner.floor(next_offset)
+
+    def pending(self) -> int:
+        """See `Store.pending`."""
+        return self._inner.pending()
+
+    def pending_by_target(self) -> dict[str, int]:
+        """See `Store.pending_by_target`."""
+        return self._inner.pending_by_target()
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """See `Store.pending_by_time`."""
+        return self._inner.pending_by_time(edges_ms)
+
+    def maintain(self, next_offset: int, budget_entries: int) -> bool:
+        """See `Store.maintain`."""
+        return self._inner.maintain(next_offset, budget_entries)
+
+    def flush(self, next_offset: int) -> None:
+        """See `Store.flush`."""
+        self._inner.flush(next_offset)
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self._inner.close()
+
+    def _hold(self, entries: Iterable[Entry]) -> None:
+        self._held = {entry[1]: entry for entry in entries}
+        self._held_bytes = sum(len(entry[3]) for entry in self._held.values())
+
+    def _keep_only(self, fitting: Sequence[Entry]) -> None:
+        """Bound what is held: newcomers due earlier may have pushed what was read to the rear."""
+        if self._held_bytes > 2 * HELD_BYTES:
+            self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
+
+    def _fetch(self, entries: Sequence[Entry]) -> None:
+        """Read back what is not held yet, from the front, until the time is up."""
+        missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
+        until_s = self._now_s() + BUDGET_S
+        while missing and (left_s := until_s - self._now_s()) > 0:
+            reach = _reach(missing)
+            chunk = _chunk(missing, reach, left_s)
+            records = self._read_back(sorted(entry[1] for entry in chunk), reach)
+            for entry in chunk:
+                whole = self._made_whole(entry, records.get(entry[1]))
+                self._held[entry[1]] = whole
+                self._held_bytes += len(whole[3])
+            del missing[: len(chunk)]
+
+    def _made_whole(self, entry: Entry, record: Message | None) -> Entry:
+        if record is None:
+            return self._without_record(entry)
+        again = entry_of(self._judge(record))
+        assert again is not None, entry
+        assert again[:3] == entry[:3], (entry, again[:3])
+        return again
+
+    def _without_record(self, entry: Entry) -> Entry:
+        """What it asked for is gone with it: of the times there is only when it fires."""
+        fires_ms, offset, target, _stub = entry
+        purpose = Purpose(fires_ms, offset, fires_ms) if target[0] == MARK else None
+        headers = [purpose.header()] if purpose else []
+        return fires_ms, offset, target, self._pack((GONE, None, None, list(headers)))
+
+    def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
+        """The entries up to the first whose body is still missing."""
+        whole: list[Entry] = []
+        for entry in fitting:
+            made = self._held.get(entry[1]) or entry
+            if made is entry and is_stub(entry[3]):
+                break
+            whole.append(made)
+        return whole
+
+
+def _stubbed(entry: Entry) -> Entry:
+    """The entry without its body, unless that is another record's than the one at its offset."""
+    if entry[2][0] == MARK and opened(entry).offset != entry[1]:
+        return entry
+    return (*entry[:3], stub(entry[3]))
+
+
+def _fitting(entries: list[Entry]) -> list[Entry]:
+    """As many of the first entries as their bodies may be held; one at least."""
+    size_bytes = 0
+    for index, entry in enumerate(entries):
+        size_bytes += body_bytes(entry[3])
+        if size_bytes > HELD_BYTES and index:
+            return entries[:index]
+    return entries
+
+
+def _reach(entries: Sequence[Entry]) -> int:
+    """The gap, in offsets, that is read through: by the mean size of these entries."""
+    size_bytes = sum(body_bytes(entry[3]) for entry in entries)
+    return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
+
+
+def _chunk(entries: Sequence[Entry], reach: int, left_s: float) -> Sequence[Entry]:
+    """So many of the first entries that reading them takes about `left_s`.
+
+    Many are read faster together than one by one, since the gaps between their offsets are small.
+    """
+    chunk = entries
+    while len(chunk) > LEAST_CHUNK and _cost_s(chunk, reach) > left_s:
+        chunk = chunk[: len(chunk) // 2]
+    return chunk
+
+
+def _cost_s(entries: Sequence[Entry], reach: int) -> float:
+    """How long reading these back takes, about: jumps, or what is read on through instead."""
+    offsets = sorted(entry[1] for entry in entries)
+    steps = (after - before for before, after in pairwise(offsets))
+    return JUMP_S * (1 + sum(min(step / max(reach, 1), 1) for step in steps))

@@ -1,0 +1,98 @@
+"""When a record asks to be delivered (DESIGN 2): absolute beats relative beats level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.records.header_text import remember, shown, text_of
+from proxy.records.headers import DELAY, DELIVER_AT, HOP_FROM, LEVEL
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import Policy
+from proxy.requests.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
+
+Asked = Mapping[str, bytes | None]
+
+
+class DueTimes:
+    """Reads the time headers under one policy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._delays_ms: dict[bytes | None, int | Rejection] = {}
+
+    def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int | Rejection:
+        """Epoch ms; `default_delay_ms` after the timestamp where no header says anything."""
+        if DELIVER_AT in asked:
+            raw = asked[DELIVER_AT]
+            due_ms = (
+                int(raw)
+                if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS
+                else _read_instant(raw)
+            )
+        elif DELAY in asked:
+            due_ms = _plus(timestamp_ms, self._delay_ms(asked[DELAY]))
+        elif LEVEL in asked:
+            due_ms = _plus(timestamp_ms, self._level_ms(asked[LEVEL]))
+        elif default_delay_ms:
+            return _plus(timestamp_ms, default_delay_ms)
+        else:
+            return max(timestamp_ms, 0)
+        if (
+            not isinstance(due_ms, Rejection)
+            and due_ms - timestamp_ms > self._policy.max_delay_ms
+            and timestamp_ms >= 0
+            and HOP_FROM not in asked  # it was accepted when its first origin was read
+        ):
+            return self._too_long(due_ms - timestamp_ms)
+        return due_ms
+
+    def _delay_ms(self, raw: bytes | None) -> int | Rejection:
+        known = self._delays_ms.get(raw)
+        if known is None:
+            known = read_delay_ms(DELAY, raw)
+            remember(self._delays_ms, raw, known)
+        return known
+
+    def _level_ms(self, raw: bytes | None) -> int | Rejection:
+        if raw is None or not raw.isdigit() or len(raw) > MAX_DIGITS:
+            return Rejection(
+                "level-unknown",
+                f"{LEVEL} is {shown(raw)}: it must be a whole number from 0 (at once) to "
+                f"{len(self._policy.levels_ms)}",
+            )
+        level = min(int(raw), len(self._policy.levels_ms))
+        return self._policy.levels_ms[level - 1] if level else 0
+
+    def _too_long(self, delay_ms: int) -> Rejection:
+        return Rejection(
+            "delay-too-long",
+            f"the record asks for {delay_ms} ms after its timestamp; the setting max_delay "
+            f"allows {self._policy.max_delay_ms} ms",
+        )
+
+
+def read_delay_ms(name: str, raw: bytes | None) -> int | Rejection:
+    """The length of time in the header `name`."""
+    try:
+        return parse_delay_ms(text_of(raw))
+    except ValueError as error:
+        return Rejection("time-unreadable", f"{name}: {error}")
+
+
+def _read_instant(raw: bytes | None) -> int | Rejection:
+    try:
+        return parse_instant_ms(text_of(raw))
+    except ValueError as error:
+        return Rejection("time-unreadable", f"{DELIVER_AT}: {error}")
+
+
+def _plus(timestamp_ms: int, delay_ms: int | Rejection) -> int | Rejection:
+    if isinstance(delay_ms, Rejection):
+        return delay_ms
+    if timestamp_ms < 0:
+        return Rejection(
+            "time-unreadable",
+            "the record has no timestamp that a delay could be added to: "
+            "let the producer or the topic set one, or use timer-deliver-at",
+        )
+    return timestamp_ms + delay_ms

@@ -1,0 +1,114 @@
+"""The fate-deciding settings in force at an ingress offset (DESIGN 5.3).
+
+A record's fate must come out the same after any crash and any change of settings. So these
+settings have a name made from their content, the digest; their JSON lies under it in the
+compacted topic `timer.settings`, and each shard's committed metadata says from which offset
+on which digest counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple
+
+from proxy.requests.times import parse_delay_ms, parse_levels
+
+DIGEST_LENGTH: Final = 16
+LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+INTERNAL_PREFIX: Final = "__"
+DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+ALWAYS_THERE: Final = frozenset({"levels_ms", "max_delay_ms", "allow", "deny", "own_topics"})
+PROTOCOL: Final = 2
+"""1: neither ids nor cancels, retries, half messages, rolls and aliases. A policy written then must
+still judge as it did."""
+
+
+class RetryGroup(NamedTuple):
+    """How long the n-th retry of a consumer group waits: the last delay counts for all beyond."""
+
+    name: str
+    delays_ms: tuple[int, ...]
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What decides a record's fate; equal policies have equal digests."""
+
+    levels_ms: tuple[int, ...] = parse_levels(DEFAULT_LEVELS)
+    max_delay_ms: int = parse_delay_ms("366d")
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    own_topics: tuple[str, ...] = (
+        "timer.ingress",
+        "timer.dead-letters",
+        "timer.outcomes",
+        "timer.settings",
+    )
+    protocol: int = PROTOCOL
+    roll_after_ms: int | None = None
+    retry_first_level: int = 3
+    retry_max_attempts: int = 16
+    retry_groups: tuple[RetryGroup, ...] = ()
+    retry_prefix: str = "retry."
+    dlq_prefix: str = "dlq."
+    immunity_ms: int = 6_000
+    check_interval_ms: int = 30_000
+    max_checks: int = 15
+    aliases: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Canonical JSON: the digest is made from these bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Policy:
+        """Raises ValueError when the JSON is not a policy that this version can read."""
+        found = json.loads(text)
+        known = {field.name for field in fields(cls)}
+        if not isinstance(found, dict) or not ALWAYS_THERE <= set(found) <= known:
+            raise ValueError(f"not a policy this version can read: {str(found)[:200]}")
+        values = {name: _frozen(value) for name, value in found.items()}
+        values["retry_groups"] = tuple(RetryGroup(*g) for g in values.get("retry_groups", ()))
+        return cls(**{"protocol": 1, **values})
+
+    @property
+    def digest(self) -> str:
+        """Its name: short, and made of its content."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:DIGEST_LENGTH]
+
+    def retry_of(self, group: str) -> RetryGroup:
+        """How the records of a consumer group are retried."""
+        for retry in self.retry_groups:
+            if retry.name == group:
+                return retry
+        delays_ms = self.levels_ms[self.retry_first_level - 1 :] or self.levels_ms[-1:]
+        return RetryGroup(group, delays_ms, self.retry_max_attempts)
+
+    def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
+        """Why `topic` may not be a target, as a sentence; None when it may.
+
+        `is_derived`: named by the proxy itself, so that `targets.allow` does not apply.
+        """
+        if topic in self.own_topics:
+            return f"{topic} is one of the proxy's own topics"
+        if topic.startswith(INTERNAL_PREFIX):
+            return f"{topic} is internal to the broker: names beginning with __ are refused"
+        if any(fnmatchcase(topic, pattern) for pattern in self.deny):
+            return f"{topic} is denied by the setting targets.deny"
+        if not is_derived and not any(fnmatchcase(topic, pattern) for pattern in self.allow):
+            return f"{topic} is not allowed by the setting targets.allow"
+        return None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def is_legal_topic(name: str) -> bool:
+    """Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic)."""
+    return LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

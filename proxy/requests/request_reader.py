@@ -1,0 +1,187 @@
+"""Reads what an ingress record asks for in its headers (DESIGN 2).
+
+The answer is a pure function of the record and of the policy in force at its offset, so that
+a replay after any crash gives it again. Bad input is a value, `Rejection`, never an exception.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+from proxy.records.body import Headers, packer
+from proxy.records.entry import Purpose, marked, with_purpose
+from proxy.records.headers import (
+    CANCEL,
+    ID,
+    INGRESS_KEY,
+    KEY,
+    KNOWN,
+    PARTITION,
+    PLAIN,
+    PREFIX,
+    REQUESTS,
+    SINCE_2,
+    TOPIC,
+    UNREADABLE,
+)
+from proxy.records.rejection import Rejection
+from proxy.requests.aliases import alias_reader
+from proxy.requests.due_times import DueTimes
+from proxy.requests.parsed import Fate, Known, Read, unfolded
+from proxy.requests.policy import Policy
+from proxy.requests.special_requests import (
+    BY_KEY,
+    LONGEST_ID_BYTES,
+    Asking,
+    SpecialRequests,
+    read_partition,
+)
+from proxy.requests.target_names import TargetNames
+
+FOREVER_MS: Final = 2**62
+MOST_USUAL_NAMES: Final = 1_000
+LONGEST_USUAL_NAME: Final = 100
+NO_ID: Final = bytes(bytearray(b"no id"))
+"""This very object stands for the header that is not there. Made at run time: the interpreter keeps
+one object for equal short bytes and for equal constants, and a record's id could be that one."""
+
+
+class RequestReader:
+    """Turns ingress records into what becomes of them under one policy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._pack = packer()
+        self._names, self._times = TargetNames(policy), DueTimes(policy)
+        self._special = SpecialRequests(policy, self._names, self._times, self._pack)
+        self._verdicts, self._due_ms = self._names.verdicts, self._times.due_ms
+        self._ours = PLAIN | {ID} if policy.protocol >= 2 else PLAIN
+        self._usual = set(self._ours)
+        self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
+
+    def read(
+        self,
+        headers: Headers,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        offset: int,
+    ) -> Fate:
+        """One record's fate. `timestamp_ms` is the record's own, -1 when it has none."""
+        return unfolded(self.read_folded(headers, key, value, timestamp_ms, offset))
+
+    def read_folded(
+        self,
+        headers: Headers,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        offset: int,
+    ) -> Read:
+        """As `read`, with the most usual fates as plain tuples (`fates.WithId`).
+
+        The entry keeps the headers as they came; requests and stamps are stripped on delivery,
+        and a dead letter shows what was really asked.
+        """
+        asked = dict(headers)
+        ident = asked.get(ID, NO_ID)
+        if (
+            not ident
+            or len(ident) > LONGEST_ID_BYTES
+            or (not asked.keys() <= self._usual and self._is_special(asked))
+        ):
+            return self._stranger(asked) or self._special.read(
+                Asking(asked, headers, key, value, timestamp_ms, offset)
+            )
+        target = self._verdicts.get(asked.get(TOPIC)) or self._names.target(asked)
+        if isinstance(target, Rejection):
+            return target
+        due_ms = self._due_ms(asked, timestamp_ms)
+        if isinstance(due_ms, Rejection):
+            return due_ms
+        partition = read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
+        if isinstance(partition, Rejection):
+            return partition
+        if KEY in asked:
+            headers = [*headers, (INGRESS_KEY, key)]
+            key = asked[KEY]
+        content = partition, key, value, headers
+        if due_ms - timestamp_ms > self._roll_after_ms and timestamp_ms >= 0:
+            content = with_purpose(content, Purpose(due_ms, offset, due_ms))
+            fires_ms = timestamp_ms + self._roll_after_ms
+            entry = fires_ms, offset, marked(target), self._pack(content)
+            return entry if ident is NO_ID else Known(entry, ident, None, due_ms, rolls=True)
+        entry = due_ms, offset, target, self._pack(content)
+        return entry if ident is NO_ID else (entry, ident)
+
+    def _is_special(self, asked: dict[str, bytes | None]) -> bool:
+        """Whether it asks for more than to be delivered, perhaps under an id."""
+        strange = asked.keys() - self._usual
+        if any(name.startswith(PREFIX) for name in strange):
+            return True
+        self._remember(strange)
+        return False
+
+    def _remember(self, strange: set[str]) -> None:
+        """Producers have few names of their own: from now on these are usual."""
+        if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
+            self._usual = set(self._ours)
+        names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
+        self._usual.update(islice(names, MOST_USUAL_NAMES - len(self._usual)))
+
+    def _stranger(self, asked: dict[str, bytes | None]) -> Rejection | None:
+        """Why a record with these headers of ours, not all of them plain, cannot be served."""
+        ours = [name for name in asked if name[:6] == PREFIX and name not in PLAIN]
+        if self._policy.protocol < 2:
+            for name in ours:
+                if name in SINCE_2:
+                    return _too_new(name)
+        if CANCEL in asked:
+            return None
+        return next((_unknown(name) for name in ours if name not in KNOWN), None)
+
+
+class TranslatingReader(RequestReader):
+    """Understands the headers of other schedulers, too (docs/aliases.md)."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self._foreign = alias_reader(policy.aliases)
+
+    def read_folded(
+        self,
+        headers: Headers,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        offset: int,
+    ) -> Read:
+        """See `RequestReader.read_folded`."""
+        translated = self._foreign.translate(headers, key, value)
+        if isinstance(translated, Rejection):
+            return translated
+        return super().read_folded(*translated, timestamp_ms, offset)
+
+
+def request_reader(policy: Policy) -> RequestReader:
+    """Who reads records under this policy."""
+    return TranslatingReader(policy) if policy.aliases else RequestReader(policy)
+
+
+def _too_new(name: str) -> Rejection:
+    return Rejection(
+        "header-unsupported", f"the header {name} did not count yet when the record was written"
+    )
+
+
+def _unknown(name: str) -> Rejection:
+    if name == UNREADABLE:
+        return Rejection(
+            "header-unreadable",
+            "a header's name is not UTF-8: the headers are left out here, and stand in the ingress",
+        )
+    near = get_close_matches(name, sorted(REQUESTS), n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(REQUESTS))}"
+    return Rejection("header-unknown", f"{name[:80]!r} is no header of the proxy: {hint}")

@@ -1,0 +1,59 @@
+"""Where a record may be sent, by names alone; whether a topic exists is asked when it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proxy.records.header_text import remember, shown
+from proxy.records.headers import TOPIC
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import Policy, is_legal_topic
+
+
+class TargetNames:
+    """Judges names of topics under one policy, and remembers the verdicts on `timer-topic`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.verdicts: dict[bytes | None, str | Rejection] = {}
+
+    def target(self, asked: Mapping[str, bytes | None]) -> str | Rejection:
+        """The topic that `timer-topic` asks for."""
+        raw = asked.get(TOPIC)
+        if raw is None:
+            return _missing(asked)
+        return self.verdicts.get(raw) or self._judged(raw)
+
+    def named_in(self, header: str, raw: bytes | None) -> str | Rejection:
+        """The topic that another header asks for."""
+        return self._judge(header, raw or b"")
+
+    def derived(self, name: str, raw: bytes | None) -> str | Rejection:
+        """A topic whose name the proxy makes of a header's value: it need not be allowed."""
+        if not is_legal_topic(name):
+            return Rejection(
+                "target-illegal", f"{shown(raw)} makes the topic name {name[:80]!r}: {LEGAL}"
+            )
+        refusal = self._policy.refusal(name, is_derived=True)
+        return Rejection("target-refused", refusal) if refusal else name
+
+    def _judged(self, raw: bytes) -> str | Rejection:
+        verdict = self._judge(TOPIC, raw)
+        remember(self.verdicts, raw, verdict)
+        return verdict
+
+    def _judge(self, header: str, raw: bytes) -> str | Rejection:
+        name = raw.decode("utf-8", "replace")
+        if not is_legal_topic(name):
+            return Rejection("target-illegal", f"{header} is {shown(raw)}: {LEGAL}")
+        refusal = self._policy.refusal(name)
+        return Rejection("target-refused", refusal) if refusal else name
+
+
+LEGAL = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+
+
+def _missing(asked: Mapping[str, bytes | None]) -> Rejection:
+    alike = [name for name in asked if name.lower() == TOPIC and name != TOPIC]
+    hint = f" (found {alike[0]!r}: header names are lower case)" if alike else ""
+    return Rejection("target-missing", f"the record has no {TOPIC} header{hint}")

@@ -1,0 +1,180 @@
+"""Which pending entry each id names, and what becomes of it when the id is used again.
+
+DESIGN 5.4, 5.5 and 5.10. A record that the proxy rewrote is in mid-hop until its successor has been
+ingested: what supersedes it meanwhile ends the successor as it arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from proxy.requests.parsed import Known, Prepare, Stray
+from proxy.scheduling.transaction_buffer import Outcome
+from proxy.scheduling.undecided import Undecided
+from storage.register import NOTHING, Key, Named, Register
+from storage.store import Entry
+
+HALF: Final = 1
+ROLLS: Final = 2
+CANCELLED: Final = 4
+"""What `latest` was: a cancel, not a record."""
+NEVER_MS: Final = 2**62
+"""A half message fires when it is decided, whenever that is."""
+
+
+class Identities:
+    """The ids of one shard. `mark` is its watermark and cursor: what lies at or below has ended."""
+
+    def __init__(self, register: Register, undecided: Undecided, mark: Key) -> None:
+        self._register, self._undecided = register, undecided
+        self.mark = mark
+        self._rows: dict[bytes, Named] = {}
+        self._hopping: dict[bytes, int] = {}
+
+    def look_up(self, idents: list[bytes]) -> None:
+        """What is known of the ids of the next records to be admitted, asked for all at once."""
+        self._rows = self._register.find(idents) if idents else {}
+
+    def lowest(self, floor: int) -> int:
+        """The highest floor, at most `floor`, that lets a replay come to the same ends."""
+        half = self._undecided.first_offset
+        held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
+        return self._register.lowered(min(held))
+
+    def name_anew(self, known: Known) -> bool:
+        """A record arrives that stays and ends nothing, since nothing is known of its id.
+
+        False, and nothing done, where `admit` has to be asked.
+        """
+        (fires_ms, offset, target, _body), ident, hop_from, due_ms, rolls = known
+        if ident is None or hop_from is not None or ident in self._rows:
+            return False
+        kind = ROLLS if rolls else 0
+        self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
+        return True
+
+    def name_all_anew(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
+        """These records arrive, and stay, and nothing is known of any of their ids: the usual
+        case. False, and nothing done, where they have to be looked up and taken one by one.
+        """
+        fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
+        return self._register.put_if_new(idents, fires_ms, offsets, targets)
+
+    def admit(self, offset: int, known: Known) -> tuple[list[Outcome], bool]:
+        """A record arrives: what it ends, and whether it stays (else it is among those ended)."""
+        ident = known.ident
+        if ident is None:
+            return [], True
+        row = self._row(ident)
+        ended: list[Outcome] = []
+        if known.hop_from is not None:
+            self._landed(ident, known.hop_from)
+            if row.latest > known.hop_from:
+                return [self._ended_in_mid_hop(offset, known.due_ms, ident, row)], False
+            latest = row.latest
+        else:
+            ended, _found = self._supersede(offset, ident, row, "replaced")
+            latest = offset
+        fires_ms, _offset, target, _body = known.entry
+        kind = ROLLS if known.rolls else 0
+        self._put(
+            offset, ident, Named(latest, fires_ms, offset, offset, known.due_ms, target, kind)
+        )
+        return ended, True
+
+    def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
+        """A half message arrives; what it ends."""
+        ident, target = prepare.ident, prepare.entry[2]
+        ended, _found = self._supersede(offset, ident, self._row(ident), "replaced")
+        self._undecided.add(offset, prepare)
+        row = Named(offset, NEVER_MS, offset, offset, prepare.due_ms, target, HALF)
+        self._put(offset, ident, row)
+        return ended
+
+    def cancel(self, offset: int, ident: bytes) -> list[Outcome]:
+        """A cancel arrives; what it ends, itself included."""
+        ended, found = self._supersede(offset, ident, self._row(ident), "cancelled")
+        self._put(offset, ident, Named(offset, kind=CANCELLED))
+        detail = "" if found else "nothing pends with this id"
+        said = "applied" if found else "missed"
+        return [*ended, Outcome(offset, said, None, ident, detail)]
+
+    def half_of(self, ident: bytes) -> Named | None:
+        """The undecided half message with this id."""
+        row = self._row(ident)
+        return row if row.kind & HALF else None
+
+    def commit(self, offset: int, ident: bytes, half: Named, fires_ms: int, *, rolls: bool) -> None:
+        """The half message is to be delivered: from now on the commit's entry has its id."""
+        self._undecided.discard(half.offset)
+        self._register.link(offset, half.offset, offset)
+        kind = ROLLS if rolls else 0
+        row = Named(half.latest, fires_ms, offset, half.origin, half.due_ms, half.target, kind)
+        self._put(offset, ident, row)
+
+    def drop(self, offset: int, ident: bytes, half: Named) -> None:
+        """The half message is not to be delivered."""
+        self._undecided.discard(half.offset)
+        self._put(offset, ident, Named(half.latest))
+
+    def stray(self, offset: int, stray: Stray) -> Outcome | None:
+        """A rewritten record was rejected: its id names nothing any more.
+
+        What superseded it in mid-hop was told that it counts: then it has that end instead.
+        """
+        if stray.ident is None:
+            return None
+        self._landed(stray.ident, stray.hop_from)
+        row = self._row(stray.ident)
+        if row.latest > stray.hop_from:
+            return self._ended_in_mid_hop(offset, None, stray.ident, row)
+        if row.offset == stray.hop_from:
+            self._put(offset, stray.ident, Named(row.latest))
+        return None
+
+    def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
+        """These entries, by id and offset, were rewritten in a transaction that is committed."""
+        self._hopping.update(hops)
+
+    def _landed(self, ident: bytes, hop_from: int) -> None:
+        """The successor is here. A later entry with the id may have hopped meanwhile."""
+        if self._hopping.get(ident) == hop_from:
+            del self._hopping[ident]
+
+    def _row(self, ident: bytes) -> Named:
+        return self._rows.get(ident) or Named(NOTHING)
+
+    def _put(self, at: int, ident: bytes, row: Named) -> None:
+        self._rows[ident] = row
+        self._register.put(at, ident, row)
+
+    def _supersede(
+        self, at: int, ident: bytes, row: Named, what: str
+    ) -> tuple[list[Outcome], bool]:
+        """End what the id names; the outcome, and whether there was anything to end."""
+        by = at if what == "replaced" else None
+        ended = Outcome(row.origin, what, row.due_ms, ident, next_offset=by)
+        if row.kind & HALF:
+            self._undecided.discard(row.offset)
+            return [ended], True
+        if row.offset != NOTHING and row.key > self.mark:
+            self._register.bury(at, row.key, row.target)
+            return [ended], True
+        return [], self._is_hopping(ident, row)
+
+    def _is_hopping(self, ident: bytes, row: Named) -> bool:
+        """Whether the id's entry was rewritten, and its successor will end as it arrives.
+
+        What was to be rewritten by now has been, or will be in the transaction being made. What was
+        re-queued before a takeover cannot be told from what was delivered (DESIGN 5.10).
+        """
+        if row.offset == NOTHING:
+            return False
+        return bool(row.kind & ROLLS) or self._hopping.get(ident) == row.offset
+
+    def _ended_in_mid_hop(self, at: int, due_ms: int | None, ident: bytes, row: Named) -> Outcome:
+        self._register.link(at, row.latest, at)
+        if row.kind & CANCELLED:
+            return Outcome(at, "cancelled", due_ms, ident, "cancelled while it was rewritten")
+        return Outcome(at, "replaced", due_ms, ident, next_offset=row.latest)

@@ -1,0 +1,227 @@
+"""What the proxy counts for Prometheus. Every name begins with `delay_proxy_`.
+
+Counters are moved by the worker, once per transaction; all that describes a shard is read from the
+worker's `Status` at the moment of the scrape, so a shard that has moved away leaves nothing behind.
+Every label has a bounded number of values.
+"""
+
+import math
+import time
+from collections import Counter as Totals
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from proxy import __version__
+from proxy.records.rejection import REASONS
+from proxy.recovery.local_state import Disk
+from proxy.telemetry.batch_histogram import BatchHistogram
+from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
+
+TARGETS_SHOWN = 50
+REASONS_SHOWN = 50
+OTHER = "(other)"
+"""No topic name has parentheses, so no target is called so."""
+LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
+TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+TransactionResult = Literal["committed", "aborted"]
+OUTCOMES = (
+    "cancelled",
+    "replaced",
+    "rolled",
+    "requeued",
+    "rolled-back",
+    "expired",
+    "applied",
+    "missed",
+)
+
+
+class Metrics:
+    """All metrics of one worker, in a registry of their own.
+
+    `read_status` is asked at each scrape, from the admin server's thread.
+    """
+
+    def __init__(self, read_status: Callable[[], Status] = Status) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._reasons: set[str] = set(REASONS)
+        self.deliveries = self._counter("deliveries", "Records delivered to their target.")
+        self.transactions = self._counter(
+            "transactions", "Kafka transactions by how they ended.", ["result"]
+        )
+        self.dead_letters = self._counter(
+            "dead_letters", "Records that ended as dead letters, by reason.", ["reason"]
+        )
+        self.outcomes = self._counter(
+            "outcomes",
+            "Records that ended otherwise than by delivery or as dead letters at once, by outcome.",
+            ["outcome"],
+        )
+        self._begin_at_zero()
+        self.sessions_lost = self._counter(
+            "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
+        )
+        self.transaction_seconds = Histogram(
+            "delay_proxy_transaction_seconds",
+            "From the begin of a transaction to the answer to its commit.",
+            buckets=TRANSACTION_BOUNDS_S,
+            registry=self.registry,
+        )
+        self.due_lag_seconds = self._gauge(
+            "due_lag_seconds", "How long the oldest due, undelivered record has been due."
+        )
+        self.clock_offset_seconds = self._gauge(
+            "clock_offset_seconds", "Wall clock minus the logical clock that decides what is due."
+        )
+        self.clock_held = self._gauge(
+            "clock_held", "1 while firing is held because the wall clock jumped ahead, else 0."
+        )
+        self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
+        self.disk_bytes = self._gauge("disk_bytes", "Size of the disk that data_dir lies on.")
+        self.disk_free_bytes = self._gauge("disk_free_bytes", "What is left of that disk.")
+        self.ingress_partitions = self._gauge(
+            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
+        )
+        self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
+        self.lateness = BatchHistogram(
+            "delay_proxy_lateness_seconds",
+            "Delivery minus due, per record, when its transaction was committed.",
+            LATENESS_BOUNDS_MS,
+        )
+        self.registry.register(self.lateness)
+        self.registry.register(StatusCollector(read_status))
+        ProcessCollector("delay_proxy", registry=self.registry)
+        Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
+            {"version": __version__}
+        )
+
+    def observe_lateness(self, values_ms: "Sequence[int] | npt.NDArray[np.int64]") -> None:
+        """Count the lateness of each record of a committed transaction, and the deliveries."""
+        self.lateness.observe_ms(values_ms)
+        self.deliveries.inc(len(values_ms))
+
+    def count_transaction(self, result: TransactionResult, seconds: float) -> None:
+        """Count one transaction and the time it took."""
+        self.transactions.labels(result).inc()
+        self.transaction_seconds.observe(seconds)
+
+    def count_dead_letters(self, by_reason: Mapping[str, int]) -> None:
+        """Count dead letters; a reason beyond the bound counts as `other`."""
+        for reason, count in by_reason.items():
+            if len(self._reasons) < REASONS_SHOWN:
+                self._reasons.add(reason)
+            self.dead_letters.labels(reason if reason in self._reasons else OTHER).inc(count)
+
+    def count_outcomes(self, kinds: Iterable[str]) -> None:
+        """Count records that ended otherwise than by delivery, and control records."""
+        for kind, count in Totals(kinds).items():
+            self.outcomes.labels(kind).inc(count)
+
+    def note_session_lost(self) -> None:
+        """Count it; until the next session nobody knows what is due."""
+        self.sessions_lost.inc()
+        self.due_lag_seconds.set(math.nan)
+
+    def weigh(self, store_bytes: int, disk: Disk) -> None:
+        """Show how much room the local data takes and has left."""
+        self.store_bytes.set(store_bytes)
+        self.disk_bytes.set(disk.size_bytes)
+        self.disk_free_bytes.set(disk.free_bytes)
+
+    def _begin_at_zero(self) -> None:
+        """A series that begins with its first count hides that count from `increase`."""
+        for result in get_args(TransactionResult):
+            self.transactions.labels(result)
+        for reason in REASONS:
+            self.dead_letters.labels(reason)
+        for outcome in OUTCOMES:
+            self.outcomes.labels(outcome)
+
+    def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> Counter:
+        return Counter(f"delay_proxy_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"delay_proxy_{name}", text, registry=self.registry)
+
+
+class StatusCollector(Collector):
+    """Turns the newest `Status` into gauges."""
+
+    def __init__(self, read_status: Callable[[], Status]) -> None:
+        self._read_status = read_status
+
+    def collect(self) -> Iterator[Metric]:
+        """Pending records by target, whether all is ready, then a gauge per fact about a shard."""
+        status = self._read_status()
+        yield _pending(status.pending_by_target)
+        ready = float(is_ready([status]))
+        yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
+        for name, text, read in SHARD_FACTS:
+            family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
+            for shard in status.shards:
+                if (value := read(shard)) is not None:
+                    family.add_metric([str(shard.partition)], value)
+            yield family
+        yield _states(status.shards)
+
+
+ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
+SHARD_FACTS: tuple[ShardFact, ...] = (
+    ("watermark_seconds", "All due up to here has ended.", lambda shard: shard.watermark_ms / 1000),
+    ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
+    ("floor_offset", "Lowest ingress offset still needed.", lambda shard: shard.floor),
+    ("log_start_offset", "First ingress offset that the broker has.", lambda s: s.log_start),
+    (
+        "aging_offsets",
+        "Ingress offsets still needed that are nearer to their deletion than to their rewriting.",
+        lambda shard: shard.aging,
+    ),
+    ("shard_pending_records", "Records waiting for their due.", lambda shard: shard.pending),
+    ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
+    (
+        "enqueue_lag_seconds",
+        "Age of the last ingress record read, while there are records not read yet.",
+        lambda shard: shard.behind_ms / 1000,
+    ),
+)
+
+
+def _states(shards: Iterable[ShardStatus]) -> Metric:
+    family = GaugeMetricFamily(
+        "delay_proxy_shard_state",
+        "1 for the state a shard is in, 0 for the others.",
+        labels=["partition", "state"],
+    )
+    for shard in shards:
+        for state in SHARD_STATES:
+            family.add_metric([str(shard.partition), state], float(shard.state == state))
+    return family
+
+
+def _pending(by_target: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(
+        "delay_proxy_pending_records",
+        f"Records waiting for their due: the {TARGETS_SHOWN} targets with most, and `{OTHER}`.",
+        labels=["target"],
+    )
+    ranked = sorted(by_target.items(), key=lambda item: (-item[1], item[0]))
+    for target, count in ranked[:TARGETS_SHOWN]:
+        family.add_metric([target], count)
+    if rest := ranked[TARGETS_SHOWN:]:
+        family.add_metric([OTHER], sum(count for _, count in rest))
+    return family
