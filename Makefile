@@ -81,10 +81,10 @@ test-image: $(READY) ## The Dockerfile's steps in a clean Debian root, and what 
 	@$(BIN)/python -m tests.image $(ARGS)
 
 chart: $(READY) ## Renew what of the Helm chart is made from the settings: values, schema, README
-	$(BIN)/python -m tests.support.chart_files
+	$(BIN)/python -m tests.support.chart.chart_files
 
 two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is killed
-	@$(BIN)/python -m tests.support.two_pods
+	@$(BIN)/python -m tests.support.chart.two_pods
 
 test-chart-install: $(READY) ## Install, upgrade and roll back the chart in a real API server
 	@$(BIN)/python -m tests.install

@@ -13,13 +13,13 @@ import structlog
 from xdist.scheduler import LoadFileScheduling
 
 from proxy.embedded import EmbeddedBroker
-from tests.support.broker import any_broker
+from tests.support.installation.broker import any_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.workermanage import WorkerController
 
-    from tests.support.auditor import Auditor
+    from tests.support.oracle.auditor import Auditor
 
 SPARK = "tests/spark/"
 FAULTS = "tests/faults/"
@@ -175,6 +175,6 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
 @pytest.fixture
 def auditor(spark: SparkSession, tmp_path: Path) -> Auditor:
     """The Spark audit, for what a test has done."""
-    from tests.support.auditor import Auditor
+    from tests.support.oracle.auditor import Auditor
 
     return Auditor(spark, tmp_path)

@@ -25,7 +25,7 @@ from proxy.embedded import EmbeddedBroker
 from proxy.requests.policy import Policy
 from tests.benchmarks import clients, topics
 from tests.benchmarks.keys import write_keys
-from tests.support.committing import commit, metadata, topic_id
+from tests.support.installation.committing import commit, metadata, topic_id
 from tests.support.quiet_clients import admin_client
 
 MORE = 10

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.chart import has_helm
+from tests.support.chart.rendering import has_helm
 
 
 @pytest.fixture

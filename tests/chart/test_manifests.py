@@ -11,9 +11,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.support.chart import NAME, Document, Release, rendered
-from tests.support.chart_files import CHART
-from tests.support.chart_sets import EVERYTHING, SETS
+from tests.support.chart.chart_files import CHART
+from tests.support.chart.chart_sets import EVERYTHING, SETS
+from tests.support.chart.rendering import NAME, Document, Release, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 

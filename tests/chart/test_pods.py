@@ -13,15 +13,15 @@ from proxy.admin.pages import AdminPages
 from proxy.kafka.client_settings import TUNED_PRODUCER
 from proxy.telemetry.status import Status
 from proxy.worker.worker_processes import STOP_WITHIN_S
-from tests.support.chart import NAME, refusal, rendered
-from tests.support.chart_files import CHART
-from tests.support.chart_sets import (
+from tests.support.chart.chart_files import CHART
+from tests.support.chart.chart_sets import (
     EVERYTHING,
     FOLLOWING_AUDIT,
     LOCAL_AUDIT,
     ONE_REPLICA,
     TOPICS_BY_THE_HOOK,
 )
+from tests.support.chart.rendering import NAME, refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 

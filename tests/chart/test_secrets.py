@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.chart import NAME, Document, refusal, rendered
-from tests.support.chart_sets import EVERYTHING, TLS_AND_SASL
+from tests.support.chart.chart_sets import EVERYTHING, TLS_AND_SASL
+from tests.support.chart.rendering import NAME, Document, refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 

@@ -11,9 +11,9 @@ import pytest
 
 from proxy.cli.app import main as command
 from proxy.config.sources import load_settings
-from tests.support.chart import rendered
-from tests.support.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
-from tests.support.local_pods import LocalPod, Node
+from tests.support.chart.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
+from tests.support.chart.local_pods import LocalPod, Node
+from tests.support.chart.rendering import rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from proxy.cli.app import main as command
-from tests.support.chart import NAME, NAMESPACE, RELEASE, rendered
-from tests.support.chart_files import CHART
-from tests.support.chart_sets import EVERYTHING, FOLLOWING_AUDIT, LOCAL_AUDIT, TOPICS_BY_THE_HOOK
+from tests.support.chart.chart_files import CHART
+from tests.support.chart.chart_sets import (
+    EVERYTHING,
+    FOLLOWING_AUDIT,
+    LOCAL_AUDIT,
+    TOPICS_BY_THE_HOOK,
+)
+from tests.support.chart.rendering import NAME, NAMESPACE, RELEASE, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 

@@ -11,10 +11,10 @@ import yaml
 
 from proxy.config.settings import Settings
 from proxy.config.sources import DEFAULT_FILE, KeyPath, known_paths
-from tests.support.chart import refusal, rendered
-from tests.support.chart_files import CHART, schema, values
-from tests.support.chart_readme import documented, readme
-from tests.support.chart_sets import SETS
+from tests.support.chart.chart_files import CHART, schema, values
+from tests.support.chart.chart_readme import documented, readme
+from tests.support.chart.chart_sets import SETS
+from tests.support.chart.rendering import refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 

@@ -11,10 +11,10 @@ import pytest
 
 from proxy.embedded import EmbeddedBroker
 from tests.conftest import StartBroker
-from tests.support.asked import Rules, levels_ms
-from tests.support.auditor import Auditor
-from tests.support.installation import Installation
-from tests.support.load import Load
+from tests.support.installation.installation import Installation
+from tests.support.installation.load import Load
+from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.oracle.auditor import Auditor
 from tests.support.records import Outgoing
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

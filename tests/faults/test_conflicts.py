@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.installation import Installation
-from tests.support.load import Load
+from tests.support.installation.installation import Installation
+from tests.support.installation.load import Load
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.asked import Rules, levels_ms
-from tests.support.auditor import Auditor
-from tests.support.installation import Installation
-from tests.support.mixed_load import GROUP, MixedLoad
+from tests.support.installation.installation import Installation
+from tests.support.installation.mixed_load import GROUP, MixedLoad
+from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.oracle.auditor import Auditor
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

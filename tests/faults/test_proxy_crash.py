@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.support.auditor import Auditor
-from tests.support.installation import Installation
-from tests.support.load import Load
-from tests.support.proxy_process import ProxyProcess
+from tests.support.installation.installation import Installation
+from tests.support.installation.load import Load
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.oracle.auditor import Auditor
 from tests.support.records import Outgoing
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

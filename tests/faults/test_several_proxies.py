@@ -10,9 +10,9 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 
-from tests.support.auditor import Auditor
-from tests.support.installation import Installation
-from tests.support.load import Load
+from tests.support.installation.installation import Installation
+from tests.support.installation.load import Load
+from tests.support.oracle.auditor import Auditor
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

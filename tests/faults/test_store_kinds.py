@@ -7,7 +7,7 @@ import random
 import pytest
 
 from storage.kinds import Kind, kind_of
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

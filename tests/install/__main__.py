@@ -21,7 +21,7 @@ from tests.install.go_built import NotBuilt
 from tests.install.helm import Helm, HelmRefused
 from tests.install.tools import ToolMissing, tools
 from tests.install.trial import Trial
-from tests.support.chart import NAMESPACE, HelmMissing
+from tests.support.chart.rendering import NAMESPACE, HelmMissing
 from tests.support.waiting import wait_for
 
 CRDS = Path(__file__).with_name("crds.yaml")

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.support.chart import NAMESPACE, RELEASE
-from tests.support.chart_files import CHART
+from tests.support.chart.chart_files import CHART
+from tests.support.chart.rendering import NAMESPACE, RELEASE
 
 HOOKS_WITHIN: Final = "60s"
 END_WITHIN_S: Final = 180

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.install.api import Api, Document, Refused
-from tests.support.chart import Release, rendered
-from tests.support.chart_sets import SETS
+from tests.support.chart.chart_sets import SETS
+from tests.support.chart.rendering import Release, rendered
 
 RESTRICTED = "restricted"
 """A namespace whose pods must keep the strictest of the Pod Security Standards."""

@@ -13,9 +13,9 @@ from tests.install.api import Api, Document
 from tests.install.controllers import Controllers
 from tests.install.helm import Helm, HelmRefused
 from tests.install.objects import differences, released, said
-from tests.support.chart import NAME, NAMESPACE, rendered
-from tests.support.chart_files import CHART
-from tests.support.chart_sets import EVERYTHING, TOPICS_BY_THE_HOOK
+from tests.support.chart.chart_files import CHART
+from tests.support.chart.chart_sets import EVERYTHING, TOPICS_BY_THE_HOOK
+from tests.support.chart.rendering import NAME, NAMESPACE, rendered
 from tests.support.waiting import wait_for
 
 HOOKS: Final = "helm.sh/hook"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 
 
 @pytest.fixture

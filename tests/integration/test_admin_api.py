@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.admin_client import api_address, call
-from tests.support.installation import Installation
-from tests.support.proxy_process import ProxyProcess
+from tests.integration.admin_client import api_address, call
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.records import Incoming, Outgoing, read_to_end
 from tests.support.waiting import wait_for
 

@@ -25,7 +25,7 @@ from spark_jobs.errors import (
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
 from spark_jobs.snapshot import LAST_OFFSET, Committed, PolicyFrom, Range
-from tests.support.committing import commit, metadata, open_transaction, topic_id
+from tests.support.installation.committing import commit, metadata, open_transaction, topic_id
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, write
 

@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition
 
 from proxy.records.body import is_stub
 from storage.kinds import Kind, dump
-from tests.support.installation import Installation
-from tests.support.proxy_process import ProxyProcess
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Outgoing, read_to_end
 

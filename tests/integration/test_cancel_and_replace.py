@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.asked import Rules
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.installation.story import Story
+from tests.support.oracle.asked import Rules
 from tests.support.records import Headers, Outgoing
-from tests.support.story import Story
 
 pytestmark = pytest.mark.integration
 

@@ -13,9 +13,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from proxy.cli.app import main
 from tests.conftest import StartBroker
+from tests.support.installation.rights import ASKING, allow
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write
-from tests.support.rights import ASKING, allow
 from tests.support.waiting import wait_for
 
 Call = Callable[..., tuple[int, str, str]]

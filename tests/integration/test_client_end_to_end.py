@@ -19,7 +19,7 @@ from proxy.client import (
     State,
     TransactionalDelayProducer,
 )
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 from tests.support.records import Incoming, read_to_end
 from tests.support.waiting import wait_for
 

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from proxy.dead_letters.topic_reader import TopicReader
-from tests.support.dead_letter_desk import Desk
+from tests.integration.dead_letter_desk import Desk
 from tests.support.dead_letters import letter_headers
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write
 from tests.support.waiting import wait_for

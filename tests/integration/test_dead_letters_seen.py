@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.dead_letter_desk import Desk
+from tests.integration.dead_letter_desk import Desk
 from tests.support.dead_letters import letter_headers
 from tests.support.records import Outgoing, write
 

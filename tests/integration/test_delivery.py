@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from tests.support.ends import Ends
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.oracle.ends import Ends
 from tests.support.records import Headers, Incoming, Outgoing
 
 pytestmark = pytest.mark.integration

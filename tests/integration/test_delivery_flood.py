@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 
 pytestmark = pytest.mark.integration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 
 pytestmark = pytest.mark.integration
 

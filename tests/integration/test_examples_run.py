@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.embedded import EmbeddedBroker
-from tests.support.proxy_process import ProxyProcess
+from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.quiet_clients import admin_client
 
 pytestmark = pytest.mark.integration

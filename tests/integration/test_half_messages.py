@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.asked import Rules
-from tests.support.committed_reader import CommittedReader
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.installation.story import Story
+from tests.support.oracle.asked import Rules
+from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Incoming
-from tests.support.story import Story
 
 pytestmark = pytest.mark.integration
 

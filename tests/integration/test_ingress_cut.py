@@ -8,8 +8,8 @@ from signal import SIGCONT, SIGSTOP
 
 import pytest
 
-from tests.support.installation import Installation
-from tests.support.proxy_process import ProxyProcess
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, read_to_end
 from tests.support.waiting import wait_for
 

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.installation import Installation
+from tests.support.chart.watched import selected, series_names
+from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
-from tests.support.watched import selected, series_names
 
 pytestmark = pytest.mark.integration
 

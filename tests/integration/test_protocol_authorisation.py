@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from tests.conftest import StartBroker
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.installation.rights import ASKING, allow, deny
 from tests.support.records import Outgoing
-from tests.support.rights import ASKING, allow, deny
 
 pytestmark = pytest.mark.integration
 

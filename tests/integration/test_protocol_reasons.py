@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.records.rejection import REASONS
-from tests.support.ends import Ends
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.oracle.ends import Ends
 from tests.support.raw_produce import produce_raw
 from tests.support.records import Headers, Outgoing
 

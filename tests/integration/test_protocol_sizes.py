@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.publishing.refusals import batch_bytes
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 from tests.support.records import Headers, Incoming, Outgoing
 
 pytestmark = pytest.mark.integration

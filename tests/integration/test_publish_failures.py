@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from proxy.embedded import EmbeddedBroker
-from tests.support.asked import Rules, levels_ms
-from tests.support.installation import Installation
-from tests.support.rights import ASKING, allow
-from tests.support.story import Story
+from tests.support.installation.installation import Installation
+from tests.support.installation.rights import ASKING, allow
+from tests.support.installation.story import Story
+from tests.support.oracle.asked import Rules, levels_ms
 
 pytestmark = pytest.mark.integration
 

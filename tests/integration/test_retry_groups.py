@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.asked import Rules, levels_ms
-from tests.support.committed_reader import CommittedReader
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.installation.story import Story
+from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Headers, Outgoing, has_topic
-from tests.support.story import Story
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartBroker
-from tests.support.asked import Rules
-from tests.support.ends import Ends
-from tests.support.ingress_witness import IngressWitness
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.installation.story import Story
+from tests.support.oracle.asked import Rules
+from tests.support.oracle.ends import Ends
+from tests.support.oracle.ingress_witness import IngressWitness
 from tests.support.records import Headers, Outgoing
-from tests.support.story import Story
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 
 pytestmark = pytest.mark.integration

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support import two_pods
-from tests.support.chart import has_helm
+from tests.support.chart import two_pods
+from tests.support.chart.rendering import has_helm
 
 pytestmark = pytest.mark.integration
 

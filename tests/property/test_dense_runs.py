@@ -10,7 +10,7 @@ import pytest
 
 from storage.kinds import Kind
 from tests.property.test_exactly_once import COMMITS, run, run_with_local_state
-from tests.support.manual_clock import START_MS
+from tests.support.simulation.manual_clock import START_MS
 
 RUNS = {None: 600, "wheel": 100, "rocksdb": 25, "levels": 100}
 SOAK_RUNS = 5_000

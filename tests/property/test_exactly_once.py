@@ -16,13 +16,13 @@ from proxy.requests.policy import Policy
 from storage.kinds import Kind
 from storage.register import Register
 from storage.store import Store
-from tests.support.asked import Rules
-from tests.support.conservation import violations
-from tests.support.executors import AtOnce, WhenAsked
-from tests.support.local_store import register_in, store_in
-from tests.support.manual_clock import START_MS
-from tests.support.stand_in import kafka_error
-from tests.support.world import World
+from tests.support.oracle.asked import Rules
+from tests.support.oracle.conservation import violations
+from tests.support.simulation.executors import AtOnce, WhenAsked
+from tests.support.simulation.local_store import register_in, store_in
+from tests.support.simulation.manual_clock import START_MS
+from tests.support.simulation.stand_in import kafka_error
+from tests.support.simulation.world import World
 
 PARTITIONS = 2
 TARGETS = ("orders", "bills")

@@ -18,8 +18,8 @@ from tests.property.test_exactly_once import (
     sends,
 )
 from tests.property.test_exactly_once import faults as all_faults
-from tests.support.stand_in import INGRESS
-from tests.support.world import World
+from tests.support.simulation.stand_in import INGRESS
+from tests.support.simulation.world import World
 
 PER_TARGET = 8
 PER_SECOND = 40

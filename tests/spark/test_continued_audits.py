@@ -20,11 +20,11 @@ from spark_jobs.inputs import Window
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
 from spark_jobs.results import Summary, read_verdicts
-from tests.support.committed_reader import CommittedReader
-from tests.support.installation import Installation
-from tests.support.proxy_process import ProxyProcess
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.installation.topic_copies import append
+from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Outgoing
-from tests.support.topic_copies import append
 
 pytestmark = pytest.mark.integration
 

@@ -21,11 +21,11 @@ from spark_jobs.continuous_audit import CHECKPOINT, ContinuousAudit
 from spark_jobs.errors import ResultsRefused
 from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.positions import OwnTopics
-from tests.support.committed_reader import CommittedReader
-from tests.support.installation import Installation
-from tests.support.proxy_process import ProxyProcess
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.installation.topic_copies import append
+from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Outgoing
-from tests.support.topic_copies import append
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration

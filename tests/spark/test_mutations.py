@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.results import read_verdicts
-from tests.support.auditor import Auditor
-from tests.support.committed_reader import CommittedReader
-from tests.support.installation import Installation
+from tests.support.installation.installation import Installation
+from tests.support.installation.topic_copies import TopicCopy, append, with_header
+from tests.support.oracle.auditor import Auditor
+from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Incoming, Outgoing
-from tests.support.topic_copies import TopicCopy, append, with_header
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from spark_jobs.kafka_settings import kafka_settings
 from spark_jobs.schemas import RECORDS
 from spark_jobs.snapshot import Range
 from spark_jobs.sources import records
-from tests.support.committing import open_transaction
+from tests.support.installation.committing import open_transaction
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.clock import CONFIRMED_AFTER_MS
-from tests.support.manual_clock import START_MS, ManualTime
+from tests.support.simulation.manual_clock import START_MS, ManualTime
 
 
 def test_it_follows_the_wall_clock() -> None:

@@ -24,7 +24,7 @@ from storage.ids.options import IdOptions
 from storage.opening import Committed
 from storage.register import Key, Named, Register
 from tests.property.storage.test_store_against_model import DyingFiles, Killed
-from tests.support.memory_register import MemoryRegister, lowered_by
+from tests.support.simulation.memory_register import MemoryRegister, lowered_by
 
 Change: TypeAlias = tuple[int, Callable[[Register], None]]
 """(offset, what it changes)."""

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from proxy.dead_letters.originals import Originals
 from tests.support.dead_letters import a_letter, letter_headers
-from tests.support.stand_in import INGRESS, StandInKafka, StandInReader
+from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 
 def originals(kafka: StandInKafka) -> Originals:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from proxy.dead_letters.topic_reader import SILENT_AT_MOST_S, TopicReader
-from tests.support.stand_in import INGRESS, StandInKafka, StandInReader
+from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 
 def reader(kafka: StandInKafka, **more: Any) -> TopicReader:

@@ -12,7 +12,7 @@ from proxy.embedded.java.download import ARRIVING, fetch
 from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
 from proxy.embedded.java.jar_cache import cache_folder, ensure_jars
 from proxy.embedded.java.locked_jars import Jar, kafka_version, locked_jars
-from tests.support.maven import Repository, maven_repository
+from tests.unit.embedded.maven import Repository, maven_repository
 
 ONE, TWO = "org.example:one:1.0", "org.example:two:2.0"
 

@@ -7,7 +7,7 @@ from proxy.embedded.server_properties import (
     as_text,
     server_properties,
 )
-from tests.support.broker import container_settings
+from tests.support.installation.broker import container_settings
 
 
 def _properties(**overrides: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from storage.kinds import KINDS, Kind
 from storage.options import Options
 from storage.spread import MOST_PIECES, PIECES_A_TABLE, Piece, Pieces, Spread
 from storage.store import Entry, Store
-from tests.support.local_store import store_in
+from tests.support.simulation.local_store import store_in
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -1,0 +1,132 @@
+"""Writes what of the chart is made from other files: `python -m tests.support.chart.chart_files`.
+
+- the section `config` of `values.yaml`, from the proxy's `default.yaml`;
+- `values.schema.json`, from the models (`chart_values`);
+- `README.md`, from the comments of `values.yaml`.
+
+Tests hold the files against what this would write.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.config.sources import DEFAULT_FILE
+from tests.support.chart.chart_readme import readme
+from tests.support.chart.chart_values import ChartValues
+
+CHART: Final = Path(__file__).parents[3] / "helm" / "kafka-delay-proxy"
+CONFIG_HEAD: Final = """\
+# The settings of the proxy, one to one: they become its settings file, a ConfigMap that everybody
+# in the namespace may read. Passwords and tokens do not belong here, see `credentials`. A change
+# here restarts the pods, one after the other.
+config:
+"""
+IN_A_POD: Final = {
+    "bootstrap.servers: localhost:9092": (
+        "Where to reach the broker: host:port, several with commas.",
+        "bootstrap.servers: kafka:9092",
+    ),
+    "workers: 1": (
+        "Worker processes of a pod; a number, since `auto` would count the cores of the node.",
+        "workers: 1",
+    ),
+    "instance_id: null": (
+        "Always null: each pod has a name of its own, the same after each restart.",
+        "instance_id: null",
+    ),
+    "data_dir: ./data": (
+        "Folder for the schedule, where the pod's volume is mounted. It may vanish.",
+        "data_dir: /data",
+    ),
+    "host: 127.0.0.1": (
+        "Address to listen on: all, or neither probes nor Prometheus would get through.",
+        "host: 0.0.0.0",
+    ),
+    "port: 9464": ("Port, 1024 or higher.", "port: 9464"),
+    "token: null": ("Always null: see credentials.adminToken.", "token: null"),
+}
+"""What is said otherwise of a pod than of a process: the comment above a line, and the line."""
+WIDTH: Final = 98
+MEAN_NOTHING: Final = {"title", "default", "description", "format", "gt", "le"}
+"""Keywords that a schema of the values has no use for, or that JSON Schema does not know."""
+AMENDED: Final[dict[str, dict[str, Any]]] = {
+    "instance_id": {"type": "null"},
+    "data_dir": {"type": "string", "pattern": "^/."},
+    "workers": {"type": "integer", "minimum": 1},
+    "kafka": {"minProperties": 1, "required": ["bootstrap.servers"]},
+}
+AMENDED_ADMIN: Final[dict[str, dict[str, Any]]] = {
+    "token": {"type": "null"},
+    "port": {"type": "integer", "minimum": 1024, "maximum": 65_535},
+}
+
+
+def config_section() -> str:
+    """The section `config` of `values.yaml`."""
+    _, _, settings = DEFAULT_FILE.read_text("utf-8").partition("\n\n")
+    lines: list[str] = []
+    for line in settings.splitlines():
+        lines += _in_a_pod(lines, line) if line.strip() in IN_A_POD else [line]
+    return CONFIG_HEAD + "".join(f"  {line}".rstrip() + "\n" for line in lines)
+
+
+def _in_a_pod(above: list[str], line: str) -> list[str]:
+    """What stands in place of the line; takes its comment from the lines above."""
+    while above and above[-1].lstrip().startswith("#"):
+        above.pop()
+    comment, said = IN_A_POD[line.strip()]
+    indent = line[: len(line) - len(line.lstrip())]
+    return [*textwrap.wrap(comment, WIDTH - len(indent) - 4, **_as_comment(indent)), indent + said]
+
+
+def _as_comment(indent: str) -> dict[str, Any]:
+    return {"initial_indent": f"{indent}# ", "subsequent_indent": f"{indent}# "}
+
+
+def values() -> str:
+    """`values.yaml` as it is, with the section `config` as it has to be."""
+    written = (CHART / "values.yaml").read_text("utf-8")
+    begin, end = written.index(CONFIG_HEAD[:40]), written.index("# Secrets are named, never")
+    return written[:begin] + config_section() + "\n" + written[end:]
+
+
+def schema() -> str:
+    """`values.schema.json`: draft 7, which Helm 3 reads as well as Helm 4."""
+    template = "#/definitions/{model}"
+    made = ChartValues.model_json_schema(by_alias=True, ref_template=template)
+    definitions = made["definitions"] = made.pop("$defs")
+    for name, amended in AMENDED.items():
+        definitions["Settings"]["properties"][name].update(amended)
+        definitions["Settings"]["properties"][name].pop("anyOf", None)
+    for name, amended in AMENDED_ADMIN.items():
+        definitions["AdminSettings"]["properties"][name] = amended
+    dialect = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    return json.dumps({**dialect, **_plain(made)}, indent=2) + "\n"
+
+
+def _plain(node: Any, *, is_names: bool = False) -> Any:
+    """Without what means nothing here; what stands under `properties` are names, not keywords."""
+    if isinstance(node, list):
+        return [_plain(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: _plain(value, is_names=not is_names and key in {"properties", "definitions"})
+        for key, value in node.items()
+        if is_names or key not in MEAN_NOTHING
+    }
+
+
+def write() -> None:
+    """Write all three."""
+    (CHART / "values.yaml").write_text(values(), "utf-8")
+    (CHART / "values.schema.json").write_text(schema(), "utf-8")
+    (CHART / "README.md").write_text(readme(CHART / "values.yaml"), "utf-8")
+
+
+if __name__ == "__main__":
+    write()

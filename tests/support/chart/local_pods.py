@@ -1,0 +1,133 @@
+"""Rendered pods as local processes: what a kubelet does, as far as one machine without one can.
+
+The command, its arguments, variables and probes are the rendered ones. A volume is a folder, and
+paths below its mount are read as paths below that folder. Each pod of a cluster has an address of
+its own; here each has a port of its own on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.config.sources import ENV_PREFIX
+from proxy.embedded import ports
+from tests.support.installation.admin_page import admin_page
+
+HERE: Final = "127.0.0.1"
+DATA: Final = "data"
+"""The volume on which `data_dir` lies."""
+PROBES: Final = {"startupProbe", "livenessProbe", "readinessProbe"}
+PROGRAMS: Final = {"kafka-delay-proxy": [sys.executable, "-m", "proxy"]}
+"""The image's entry, as this checkout has it."""
+
+Document = Mapping[str, Any]
+Secrets = Mapping[str, Mapping[str, str]]
+"""Name of the Secret, key, text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPod:
+    """A pod's container, ready to be started, and the path of each of its probes."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    folder: Path
+    admin_port: int
+    probes: dict[str, str]
+
+    def passes(self, probe: str = "readinessProbe") -> bool:
+        """Whether the rendered probe is answered by 200 now."""
+        return self.get(self.probes[probe])[0] == 200
+
+    def shards(self) -> int:
+        """How many shards it serves, all caught up; -1 while it is not ready."""
+        status, said = self.get(self.probes["readinessProbe"])
+        return int(json.loads(said)["shards"]) if status == 200 else -1
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of the admin port; status 0 when nobody answers."""
+        return admin_page(self.admin_port, path)
+
+
+class Node:
+    """A folder in which pods live, with the ConfigMaps and Secrets that they name."""
+
+    def __init__(self, folder: Path, documents: Sequence[Document], secrets: Secrets) -> None:
+        self._folder, self._secrets = folder, secrets
+        named = [one for one in documents if one["kind"] == "ConfigMap"]
+        self._configs = {one["metadata"]["name"]: one["data"] for one in named}
+
+    def pods(self, stateful_set: Document) -> list[LocalPod]:
+        """One for each replica, under the names that Kubernetes gives them."""
+        name, count = stateful_set["metadata"]["name"], stateful_set["spec"]["replicas"]
+        spec = stateful_set["spec"]["template"]["spec"]
+        return [self.pod(f"{name}-{number}", spec) for number in range(count)]
+
+    def pod(self, name: str, spec: Document) -> LocalPod:
+        """The first container of a pod."""
+        container = spec["containers"][0]
+        folder = self._folder / name
+        mounts = self._mounted(folder, spec, container)
+        said = [_local(text, mounts) for text in (*container["command"], *container["args"])]
+        port = ports.pick_free(HERE)
+        variables = {one["name"]: self._variable(one, name, mounts) for one in container["env"]}
+        kept = {key: text for key, text in os.environ.items() if not key.startswith(ENV_PREFIX)}
+        here = {
+            "DELAY_PROXY_DATA_DIR": str(folder / DATA),
+            "DELAY_PROXY_ADMIN__HOST": HERE,
+            "DELAY_PROXY_ADMIN__PORT": str(port),
+        }
+        return LocalPod(
+            name,
+            [*PROGRAMS[said[0]], *said[1:]],
+            {**kept, **variables, **here},
+            folder,
+            port,
+            {key: one["httpGet"]["path"] for key, one in container.items() if key in PROBES},
+        )
+
+    def _mounted(self, folder: Path, spec: Document, container: Document) -> dict[str, Path]:
+        """Where each mount lies; a volume that is not of the pod is its own claim."""
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        found = {}
+        for mount in container["volumeMounts"]:
+            place = folder / mount["name"]
+            place.mkdir(parents=True, exist_ok=True)
+            volume = volumes.get(mount["name"], {})
+            for key, text in self._content(volume).items():
+                (place / key).write_text(text, "utf-8")
+            found[mount["mountPath"]] = place
+        return found
+
+    def _content(self, volume: Document) -> Mapping[str, str]:
+        if "configMap" in volume:
+            content: Mapping[str, str] = self._configs[volume["configMap"]["name"]]
+            return content
+        if "secret" in volume:
+            secret = self._secrets[volume["secret"]["secretName"]]
+            return {item["path"]: secret[item["key"]] for item in volume["secret"]["items"]}
+        return {}
+
+    def _variable(self, said: Document, pod: str, mounts: Mapping[str, Path]) -> str:
+        if "value" in said:
+            return _local(said["value"], mounts)
+        source = said["valueFrom"]
+        if "secretKeyRef" in source:
+            return self._secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
+        return {"metadata.name": pod, "status.podIP": HERE}[source["fieldRef"]["fieldPath"]]
+
+
+def _local(text: str, mounts: Mapping[str, Path]) -> str:
+    """The text with a path below a mount, alone or behind `--option=`, as one of this machine."""
+    option, equals, path = text.rpartition("=")
+    for mounted, place in mounts.items():
+        if path == mounted or path.startswith(mounted + "/"):
+            return f"{option}{equals}{place}{path.removeprefix(mounted)}"
+    return text

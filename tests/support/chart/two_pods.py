@@ -1,0 +1,206 @@
+"""Two replicas of the chart as local processes: `make two-pods`.
+
+Helm renders the chart with two replicas for an embedded broker. The hook's command creates the
+topics, which the pods may not; then the two pods' commands are started with their rendered
+settings. Both get ready, records are delivered; one is killed and the other delivers what it held;
+the one that is started again finds its place. Exit code 0 only if all held.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka.cimpl import NewTopic
+
+from proxy.embedded import EmbeddedBroker
+from tests.support.chart.local_pods import LocalPod, Node
+from tests.support.chart.rendering import HelmMissing, Release, rendered
+from tests.support.quiet_clients import admin_client
+from tests.support.records import Incoming, Outgoing, read_to_end, write
+from tests.support.waiting import wait_for
+
+REPOSITORY: Final = Path(__file__).parents[3]
+INGRESS, TARGET, PARTITIONS = "timer.ingress", "orders", 4
+RECORDS: Final = 40
+READY_WITHIN_S: Final = 360
+END_WITHIN_S: Final = 180
+SESSION_MS: Final = 6_000
+"""How long the group waits for a pod that is gone; by default 10 s."""
+LAST_LINES: Final = 20
+
+
+class PodProcess:
+    """A pod's container as a process; what it says goes to `log` in its folder."""
+
+    def __init__(self, pod: LocalPod) -> None:
+        self.pod = pod
+        self.log = pod.folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it is not ready yet."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.pod.command, cwd=REPOSITORY, env=self.pod.environment, stdout=log, stderr=log
+            )
+
+    def end(self, how: signal.Signals) -> int:
+        """Send the signal; the exit code. A pod that does not end in time is killed."""
+        assert self._process is not None, "never started"
+        self._process.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        assert self._process is not None, "never started"
+        try:
+            return self._process.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise AssertionError(f"{self.pod.name} did not end in {END_WITHIN_S} s") from None
+
+    def close(self) -> None:
+        """Kill it if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def serves(self, shards: int) -> bool:
+        """Whether its rendered readiness probe passes, with so many shards."""
+        return self.pod.passes() and self.pod.shards() == shards
+
+
+def values(bootstrap: str) -> dict[str, Any]:
+    """What a person writes into a values file for this."""
+    kafka = {"bootstrap.servers": bootstrap, "session.timeout.ms": SESSION_MS}
+    topics = {"create": False, "partitions": PARTITIONS}
+    return {"replicas": 2, "config": {"kafka": kafka, "topics": topics}}
+
+
+class Trial:
+    """The story, step by step; each step fails with a sentence."""
+
+    def __init__(self, bootstrap: str, pods: Sequence[PodProcess]) -> None:
+        self._bootstrap, self._pods = bootstrap, pods
+        self._sent = 0
+
+    def run(self) -> None:
+        """From the start of both pods to the end of both."""
+        first, second = self._pods
+        for pod in self._pods:
+            pod.start()
+        self._await("both pods ready, two shards each", lambda: self._serve(2, 2))
+        self._send("1s")
+        self._judge("delivered by both pods")
+        self._send("3s")
+        first.end(signal.SIGKILL)
+        say(f"{first.pod.name} killed with records waiting")
+        self._await(f"{second.pod.name} has taken over", lambda: second.serves(PARTITIONS))
+        self._judge(f"delivered by {second.pod.name} alone")
+        first.start()
+        self._await(f"{first.pod.name}, started again, is back", lambda: self._serve(2, 2))
+        self._send("1s")
+        self._judge("delivered by both pods again")
+        codes = [pod.end(signal.SIGTERM) for pod in self._pods]
+        assert codes == [0, 0], f"the pods ended with {codes}"
+        say("both ended by SIGTERM with exit code 0")
+
+    def _serve(self, *shards: int) -> bool:
+        return all(pod.serves(count) for pod, count in zip(self._pods, shards, strict=True))
+
+    def _await(self, what: str, condition: Callable[[], bool]) -> None:
+        began = time.monotonic()
+        wait_for(condition, READY_WITHIN_S, what)
+        say(f"{what} ({time.monotonic() - began:.1f} s)")
+
+    def _send(self, delay: str) -> None:
+        """As many records to each ingress partition."""
+        headers = [("timer-topic", TARGET.encode()), ("timer-delay", delay.encode())]
+        numbers = range(self._sent, self._sent + RECORDS)
+        records = [Outgoing(b"%d" % n, b"", headers, n % PARTITIONS) for n in numbers]
+        write(self._bootstrap, INGRESS, records)
+        self._sent += RECORDS
+
+    def _judge(self, what: str) -> None:
+        """Every record sent so far has arrived once, and none early."""
+        arrived = read_to_end(self._bootstrap, TARGET, self._sent, READY_WITHIN_S)
+        counts = Counter(record.key for record in arrived)
+        assert counts == {b"%d" % n: 1 for n in range(self._sent)}, f"not once each: {counts}"
+        late = [record.timestamp_ms - _due_ms(record) for record in arrived[-RECORDS:]]
+        assert min(late) >= 0, f"{-min(late)} ms early"
+        say(f"{RECORDS} records {what}, each once, 0 to {max(late)} ms late")
+
+
+def _due_ms(record: Incoming) -> int:
+    due = record.header("timer-due")
+    assert due is not None, "a record arrived without timer-due"
+    return int(due)
+
+
+def say(text: str) -> None:
+    """A line for the person who looks on."""
+    print(text, flush=True)
+
+
+def _create_target(bootstrap: str) -> None:
+    """Stamped by the broker, so that one clock judges all."""
+    wanted = NewTopic(TARGET, 1, 1, config={"message.timestamp.type": "LogAppendTime"})
+    admin = admin_client(bootstrap)
+    admin.create_topics([wanted])[TARGET].result(READY_WITHIN_S)
+
+
+def _run_hook(node: Node, release: Release) -> None:
+    """As Helm does before it installs anything else."""
+    for job in release.all("Job"):
+        pod = PodProcess(node.pod(job["metadata"]["name"], job["spec"]["template"]["spec"]))
+        pod.start()
+        code = pod.wait()
+        said = pod.log.read_text("utf-8", "replace").strip()
+        assert code == 0, f"{pod.pod.name} ended with {code}: {said}"
+        say(f"{pod.pod.name}: {', '.join(said.splitlines())}")
+
+
+def _played(folder: Path) -> None:
+    with ExitStack() as running:
+        broker = running.enter_context(EmbeddedBroker(folder / "broker"))
+        bootstrap = broker.bootstrap_servers
+        _create_target(bootstrap)
+        release = rendered(values(bootstrap))
+        node = Node(folder / "pods", release.documents, {})
+        _run_hook(node, release)
+        pods = [PodProcess(pod) for pod in node.pods(release.stateful_set)]
+        for pod in pods:
+            running.callback(pod.close)
+            say(f"{pod.pod.name}: {' '.join(pod.pod.command[1:])}")
+        try:
+            Trial(bootstrap, pods).run()
+        except AssertionError:
+            for pod in pods:
+                lines = pod.log.read_text("utf-8", "replace").splitlines()
+                say("\n".join([f"--- {pod.pod.name}", *lines[-LAST_LINES:]]))
+            raise
+
+
+def main() -> int:
+    """Exit code 0 if all held, 1 if not."""
+    with tempfile.TemporaryDirectory(prefix="two-pods-") as folder:
+        try:
+            _played(Path(folder))
+        except (AssertionError, HelmMissing) as failed:
+            say(f"Not held: {failed}")
+            return 1
+    say("Held.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

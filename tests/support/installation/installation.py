@@ -1,0 +1,196 @@
+"""One installation of the proxy on a broker: its own topics and group, targets, processes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.installation.ingress_writer import IngressWriter
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.oracle.asked import Rules
+from tests.support.oracle.conservation import await_ends, ends_so_far, ingress_records, judge
+from tests.support.oracle.ends import Ends
+from tests.support.oracle.ingress_witness import IngressWitness
+from tests.support.quiet_clients import QUIET, admin_client
+from tests.support.records import Outgoing, new_topic, set_topic_config, write
+from tests.support.waiting import wait_for
+
+SESSION_TIMEOUT_MS = 6_000
+"""The shortest that a broker allows unless it is told otherwise."""
+WRITE_TIMEOUT_S = 180
+INGESTED_WITHIN_S = 180
+BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
+
+
+class Installation:
+    """Topics that nobody else uses, and proxies that serve them.
+
+    The ingress topic exists before the first proxy starts, so that records may wait for it.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        partitions: int = 2,
+        ingress_config: Mapping[str, str] | None = None,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.name = f"t{uuid.uuid4().hex[:8]}"
+        self.targets: list[str] = []
+        self.check_topics: list[str] = []
+        self.proxies: dict[str, ProxyProcess] = {}
+        self._folder, self._partitions = folder, partitions
+        self._create(self.ingress, partitions, {**BROKER_STAMPED, **(ingress_config or {})})
+
+    @property
+    def ingress(self) -> str:
+        return f"{self.name}.ingress"
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.name}.dead-letters"
+
+    @property
+    def outcomes(self) -> str:
+        return f"{self.name}.outcomes"
+
+    def settings(self, instance: str, **more: Any) -> dict[str, Any]:
+        """Settings of a proxy of this installation; `more` replaces whole sections."""
+        return {
+            "kafka": self.kafka(),
+            "topics": {
+                "ingress": self.ingress,
+                "dead_letters": self.dead_letters,
+                "outcomes": self.outcomes,
+                "settings": f"{self.name}.settings",
+            },
+            "group_id": f"{self.name}.proxy",
+            "instance_id": instance,
+            **more,
+        }
+
+    def await_ingested(self) -> None:
+        """Return when the group has committed all that the ingress holds."""
+        group = {"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.proxy", **QUIET}
+        consumer = Consumer(group)
+        places = [TopicPartition(self.ingress, number) for number in range(self._partitions)]
+
+        def is_read() -> bool:
+            try:
+                committed = consumer.committed(places, WRITE_TIMEOUT_S)
+            except KafkaException as failed:
+                if failed.args[0].code() == KafkaError.NOT_COORDINATOR:
+                    return False  # the broker has just begun to look after this group
+                raise
+            ends = [consumer.get_watermark_offsets(place, WRITE_TIMEOUT_S)[1] for place in places]
+            return [max(0, place.offset) for place in committed] == ends
+
+        try:
+            wait_for(is_read, INGESTED_WITHIN_S, "the ingress to be read")
+        finally:
+            consumer.close()
+
+    def kafka(self, **more: str) -> dict[str, str]:
+        """The proxy's client settings, with a short session."""
+        session = {"session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+        return {"bootstrap.servers": self.bootstrap, **session, **more}
+
+    def proxy(self, instance: str = "one", **more: Any) -> ProxyProcess:
+        """A proxy with a data folder of its own, not started yet; the same name is the same one."""
+        if instance not in self.proxies:
+            settings = self.settings(instance, **more)
+            self.proxies[instance] = ProxyProcess(self._folder / instance, settings)
+        return self.proxies[instance]
+
+    def target(
+        self, about: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """A target topic stamped by the broker, so that nobody's clock but its own judges."""
+        settings = {**BROKER_STAMPED, **(config or {})}
+        topic = new_topic(self.bootstrap, f"{self.name}.{about}", partitions, settings)
+        self.targets.append(topic)
+        return topic
+
+    def named_target(self, name: str, partitions: int = 1) -> str:
+        """A target topic with a name of the caller's choice, such as `retry.<group>`."""
+        self._create(name, partitions, BROKER_STAMPED)
+        self.targets.append(name)
+        return name
+
+    def check_topic(self) -> str:
+        """A topic where producers are asked about their half messages."""
+        topic = new_topic(self.bootstrap, f"{self.name}.checks", 1, BROKER_STAMPED)
+        self.check_topics.append(topic)
+        return topic
+
+    def witness(self) -> IngressWitness:
+        """Keeps what the ingress holds while retention deletes it, for `judge`."""
+        return IngressWitness(self.bootstrap, self.ingress, self._partitions)
+
+    def send(self, records: Iterable[Outgoing]) -> None:
+        """Write records into the ingress."""
+        write(self.bootstrap, self.ingress, records)
+
+    def keep_ingress(self) -> None:
+        """From now on the ingress keeps its records for ever."""
+        set_topic_config(self.bootstrap, self.ingress, {"retention.ms": "-1"})
+
+    def delete_ingress(self, partition: int) -> int:
+        """Delete what a partition of the ingress holds, as retention would; gives its end."""
+        place = TopicPartition(self.ingress, partition, OFFSET_END)
+        admin = admin_client(self.bootstrap)
+        return int(admin.delete_records([place])[place].result(WRITE_TIMEOUT_S).low_watermark)
+
+    def writer(self) -> IngressWriter:
+        """Writes records into the ingress one by one."""
+        return IngressWriter(self.bootstrap, self.ingress)
+
+    def create_dead_letters(self, config: Mapping[str, str]) -> None:
+        """Create the dead-letter topic before the proxy does, with a configuration of its own."""
+        self._create(self.dead_letters, 1, config)
+
+    def ends_so_far(self) -> int:
+        """How many ingress records have ended by now; 0 before a proxy has made its topics."""
+        return ends_so_far(self)
+
+    def await_ends(self, records: int, timeout_s: float = 180) -> None:
+        """Return when at least so many ingress records have ended, one way or the other."""
+        await_ends(self, lambda: records, timeout_s)
+
+    def judge(
+        self,
+        timeout_s: float = 180,
+        rules: Rules | None = None,
+        witness: IngressWitness | None = None,
+    ) -> Ends:
+        """Wait for the end of every ingress record, stop the proxies, and judge the topics.
+
+        `rules`: settings of the proxies that differ from the defaults. `witness`: of an ingress
+        whose retention deletes records.
+        """
+        seen = witness.count if witness else partial(ingress_records, self)
+        await_ends(self, seen, timeout_s)
+        for proxy in self.proxies.values():
+            if proxy.is_running:
+                assert proxy.stop() == 0, proxy.log_tail()
+        if witness:
+            witness.close()
+        return judge(self, rules or Rules(), witness.records if witness else {})
+
+    def close(self) -> None:
+        """Kill what runs; show every log, for pytest to print when the test has failed."""
+        for proxy in self.proxies.values():
+            proxy.kill()
+            print(proxy.log_tail())
+
+    def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        admin = admin_client(self.bootstrap)
+        wanted = NewTopic(topic, partitions, 1, config=dict(config))
+        admin.create_topics([wanted])[topic].result(WRITE_TIMEOUT_S)

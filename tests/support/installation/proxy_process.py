@@ -1,0 +1,171 @@
+"""A proxy as a child process: the real command, to be stopped, killed, frozen and started again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.installation.admin_page import admin_page
+from tests.support.waiting import wait_for
+
+REPOSITORY = Path(__file__).parents[3]
+READY_WITHIN_S = 180
+STOP_WITHIN_S = 90
+SHARDS_WITHIN_S = 180
+LOG_TAIL_LINES = 60
+
+
+class ProxyProcess:
+    """One `run` with settings of its own; each start writes a log of its own into `folder`."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self._starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self.configure(settings)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Settings of the next start; `data_dir` unless named, a free admin port, logs as JSON."""
+        given = {
+            "data_dir": str(self.data_dir),
+            "admin": {"port": 0},
+            "log": {"format": "json"},
+            **settings,
+        }
+        (self.folder / "proxy.yaml").write_text(yaml.safe_dump(given), "utf-8")
+
+    @property
+    def pid(self) -> int:
+        """Process id of the last start."""
+        assert self._process is not None, "never started"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the last start has written."""
+        return self._log_path.read_text("utf-8", "replace")
+
+    @property
+    def whole_log(self) -> str:
+        """What all starts have written."""
+        paths = [self._log_of(number) for number in range(1, self._starts + 1)]
+        return "".join(path.read_text("utf-8", "replace") for path in paths)
+
+    def start(self) -> None:
+        """Start the process and return at once."""
+        assert not self.is_running, "it runs already"
+        self._starts += 1
+        command = [sys.executable, "-m", "proxy", "run", "--config", str(self._config_path)]
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def start_ready(self) -> None:
+        """Start, and return when every shard it owns has caught up."""
+        self.start()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Return when /readyz answers 200; fail with the log when that does not come about."""
+
+        def ready_or_ended() -> bool:
+            return self.get("/readyz")[0] == 200 or not self.is_running
+
+        try:
+            wait_for(ready_or_ended, READY_WITHIN_S, "a proxy that is ready")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail()}") from None
+        assert self.is_running, f"the proxy ended by itself:\n{self.log_tail()}"
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code. A proxy that does not end in time fails the test."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, timeout_s: float = STOP_WITHIN_S) -> int:
+        """The exit code, once the process has ended."""
+        assert self._process is not None, "never started"
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"no end within {timeout_s} s:\n{self.log_tail()}") from None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; harmless when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP freezes it, SIGCONT lets it go on."""
+        assert self._process is not None, "never started"
+        self._process.send_signal(number)
+
+    def worker_pids(self) -> list[int]:
+        """Process ids of its worker processes, where it has several."""
+        columns = "pid=,ppid=,args="
+        listed = subprocess.run(
+            ["/bin/ps", "axwwo", columns], capture_output=True, text=True, check=True
+        )
+        rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+        return [int(r[0]) for r in rows if int(r[1]) == self.pid and "spawn_main" in r[2]]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of the admin port; status 0 when nobody answers."""
+        port = self._admin_port()
+        return (0, "") if port is None else admin_page(port, path)
+
+    def metric(self, name: str) -> float:
+        """Sum of one metric over its labels; 0 when there is none."""
+        _status, text = self.get("/metrics")
+        named = [line for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name]
+        return sum(float(line.rpartition(" ")[2]) for line in named)
+
+    def shards(self) -> int:
+        """How many partitions it serves, all caught up; -1 while some are not."""
+        status, text = self.get("/readyz")
+        return int(json.loads(text)["shards"]) if status == 200 else -1
+
+    def await_shards(self, count: int) -> None:
+        """Return when it serves so many partitions, all caught up."""
+        try:
+            wait_for(lambda: self.shards() == count, SHARDS_WITHIN_S, f"{count} shards")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail()}") from None
+
+    def log_tail(self) -> str:
+        """The end of the last start's log, with the name of its folder."""
+        lines = self.log.splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join([f"--- {self.folder.name}, start {self._starts}:", *lines])
+
+    def _admin_port(self) -> int | None:
+        for line in self.log.splitlines():
+            if '"proxy started"' in line:
+                return int(json.loads(line)["admin_port"])
+        return None
+
+    @property
+    def _config_path(self) -> Path:
+        return self.folder / "proxy.yaml"
+
+    @property
+    def _log_path(self) -> Path:
+        return self._log_of(self._starts)
+
+    def _log_of(self, number: int) -> Path:
+        return self.folder / f"run-{number:03}.log"

@@ -1,0 +1,44 @@
+"""The Spark audit as a judge beside the other: it shares no code with it, nor with the proxy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.audit_delivery import Order, audit
+from spark_jobs.inputs import Window
+from spark_jobs.kafka_settings import kafka_settings
+from spark_jobs.positions import OwnTopics
+from spark_jobs.results import Summary
+from spark_jobs.tables import spark_path
+from tests.support.installation.installation import Installation
+from tests.support.oracle.ends import Ends
+
+SHOWN = 10
+
+
+class Auditor:
+    """Audits installations in one session; the results go to `folder`, the last one's stay."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark, self.results = spark, folder / "audit"
+
+    def audit(self, made: Installation) -> Summary:
+        """Audit all that the installation's ingress asks for."""
+        own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
+        kafka = kafka_settings(made.bootstrap)
+        order = Order(kafka, f"{made.name}.proxy", own, (), self.results)
+        return audit(self._spark, order, Window())
+
+    def confirm(self, made: Installation, ends: Ends) -> None:
+        """Fail unless the audit finds no violation, and as many ends of each kind as `ends`."""
+        found = self.audit(made)
+        assert not found.violations, f"{found.violations_by}, the first:\n{self._violations()}"
+        counts = {name.replace("_", "-"): n for name, n in found.verdicts.items() if n}
+        assert counts == ends.counts, "the audit counts otherwise"
+
+    def _violations(self) -> str:
+        table = self._spark.read.parquet(spark_path(self.results / "violations"))
+        rows = table.orderBy("partition", "offset").drop("look").limit(SHOWN).collect()
+        return "\n".join(str(row.asDict()) for row in rows)

@@ -1,0 +1,115 @@
+"""The judge: every ingress record ended exactly once, none early, as it asked and as the log says.
+
+It looks at the topics alone (read_committed) and knows nothing of the proxy's code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+
+from tests.support.oracle.asked import Rules, is_control
+from tests.support.oracle.check_backs import wrong_check_backs
+from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.oracle.ends import DROPPED, Ends, Outcome, Topics, read_ends
+from tests.support.oracle.faithful import wrong_letters, wrong_life
+from tests.support.oracle.lives import Lives
+from tests.support.oracle.standstill import what_stands_still
+from tests.support.records import Incoming
+
+SHOWN = 10
+BURIED = ("dead-lettered", "expired")
+OF_CONTROLS = {"applied", "missed", "dead-lettered"}
+
+
+def ends_so_far(topics: Topics) -> int:
+    """How many deliveries and outcomes are committed by now."""
+    with CommittedReader(topics.bootstrap) as counter:
+        return counter.count([*topics.targets, topics.outcomes])
+
+
+def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> None:
+    """Return when so many ingress records have ended; fail when not.
+
+    `wanted` is asked again each time, since the proxy itself writes to the ingress too.
+    """
+    deadline = time.monotonic() + timeout_s
+    ended, enough = -1, wanted()
+    with CommittedReader(topics.bootstrap) as counter:
+        while ended < enough:
+            ended = counter.count([*topics.targets, topics.outcomes], enough, deadline)
+            if ended < enough:
+                held = "; ".join(what_stands_still(topics))
+                said = f"{ended} of {enough} records had ended after {timeout_s:g} s"
+                raise AssertionError(f"{said}: {held}")
+            enough = wanted()
+
+
+def ingress_records(topics: Topics) -> int:
+    """How many records the ingress holds by now."""
+    with CommittedReader(topics.bootstrap) as counter:
+        return counter.count([topics.ingress])
+
+
+def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends:
+    """Read all topics and hold them against each other; the ends, for more to be asked of them.
+
+    `deleted`: ingress records that retention has taken away meanwhile, by origin.
+    """
+    ends = read_ends(topics)
+    ends.ingress = {**deleted, **ends.ingress}
+    wrong = violations(ends, rules)
+    shown = "\n".join(wrong[:SHOWN])
+    assert not wrong, f"{len(wrong)} violations, {dict(ends.counts)}, the first:\n{shown}"
+    return ends
+
+
+def violations(ends: Ends, rules: Rules) -> list[str]:
+    """Everything that should not be, a sentence each."""
+    wrong = [*_not_conserved(ends), *wrong_letters(ends)]
+    for lives in _lives(ends):
+        wrong += lives.judge()
+        for life in lives.all():
+            wrong += wrong_life(ends, life, rules)
+    return [*wrong, *wrong_check_backs(ends, rules)]
+
+
+def _lives(ends: Ends) -> Iterator[Lives]:
+    """The model, having seen each partition's log."""
+    partitions: dict[str, list[tuple[int, Incoming]]] = defaultdict(list)
+    for place, record in ends.ingress.items():
+        partitions[place.rpartition("/")[0] + "/"].append((record.offset, record))
+    said = ends.said
+    for origin, log in partitions.items():
+        lives = Lives(origin, said)
+        for offset, record in sorted(log, key=lambda row: row[0]):
+            lives.replay(offset, record)
+        yield lives
+
+
+def _not_conserved(ends: Ends) -> Iterator[str]:
+    for origin, record in ends.ingress.items():
+        outcomes = [str(o["outcome"]) for o in ends.outcomes.get(origin, ())]
+        found = len(ends.deliveries.get(origin, ())) + len(outcomes)
+        if found != 1:
+            yield f"{origin} has {found} ends"
+        if is_control(record) and not set(outcomes) <= OF_CONTROLS:
+            yield f"{origin} is a control record and ended as {outcomes}"
+        if is_control(record) and ends.deliveries.get(origin):
+            yield f"{origin} is a control record and was delivered"
+        if not is_control(record) and {"applied", "missed"} & set(outcomes):
+            yield f"{origin} is no control record and ended as {outcomes}"
+    for origin in {*ends.deliveries, *ends.outcomes, *ends.dead_letters} - set(ends.ingress):
+        yield f"{origin} was never in the ingress"
+    for origin in {*ends.outcomes, *ends.dead_letters}:
+        found_letters = len(ends.dead_letters.get(origin, ()))
+        if found_letters != sum(map(_is_buried, ends.outcomes.get(origin, ()))):
+            outcomes = [str(o["outcome"]) for o in ends.outcomes.get(origin, ())]
+            yield f"{origin}: outcomes {outcomes}, {found_letters} dead letters"
+
+
+def _is_buried(outcome: Outcome) -> bool:
+    """Whether a dead letter goes with it: what `release.overdue` drops expires without one."""
+    is_dropped = outcome["outcome"] == "expired" and DROPPED in str(outcome["detail"])
+    return outcome["outcome"] in BURIED and not is_dropped

@@ -1,0 +1,102 @@
+"""What became of ingress records, as the topics of an installation tell it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tests.support.oracle.committed_reader import CommittedReader, Placed
+from tests.support.records import Incoming
+
+DELIVERED, DEAD = "delivered", "dead-lettered"
+DROPPED = "(release.overdue)"
+Outcome = dict[str, object]
+
+
+class Topics(Protocol):
+    """The topics of one installation of the proxy."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def ingress(self) -> str: ...
+    @property
+    def dead_letters(self) -> str: ...
+    @property
+    def outcomes(self) -> str: ...
+    @property
+    def targets(self) -> Sequence[str]: ...
+    @property
+    def check_topics(self) -> Sequence[str]: ...
+
+
+@dataclass(slots=True)
+class Ends:
+    """What became of the ingress records, by origin (`topic/partition/offset`)."""
+
+    ingress: dict[str, Incoming] = field(default_factory=dict)
+    deliveries: dict[str, list[Placed]] = field(default_factory=lambda: defaultdict(list))
+    outcomes: dict[str, list[Outcome]] = field(default_factory=lambda: defaultdict(list))
+    dead_letters: dict[str, list[Incoming]] = field(default_factory=lambda: defaultdict(list))
+    checks: list[Placed] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many ended in which way: `delivered`, or the outcome."""
+        kinds = [str(o["outcome"]) for found in self.outcomes.values() for o in found]
+        return +Counter({DELIVERED: sum(map(len, self.deliveries.values())), **Counter(kinds)})
+
+    @property
+    def lateness_ms(self) -> list[int]:
+        """Broker's append time at the target minus due, of every delivery."""
+        placed = [p for found in self.deliveries.values() for p in found]
+        return [p.record.timestamp_ms - int(p.record.header("timer-due") or b"0") for p in placed]
+
+    @property
+    def said(self) -> dict[str, tuple[str, str]]:
+        """How each record ended (`delivered` or the outcome), with its detail.
+
+        What `release.overdue` drops counts as a dead letter: it was due and did not arrive.
+        """
+        said = dict.fromkeys(self.deliveries, (DELIVERED, ""))
+        for origin, found in self.outcomes.items():
+            for outcome in found:
+                what, detail = str(outcome["outcome"]), str(outcome["detail"])
+                said[origin] = (DEAD if DROPPED in detail else what), detail
+        return said
+
+    def add_targets(self, records: Iterable[Placed]) -> None:
+        """Records of target topics."""
+        for placed in records:
+            self.deliveries[_origin(placed.record)].append(placed)
+
+    def add_outcomes(self, records: Iterable[Incoming]) -> None:
+        """Records of the outcome topic."""
+        for record in records:
+            outcome = json.loads(record.value or b"")
+            assert record.key == outcome["origin"].encode(), outcome
+            self.outcomes[outcome["origin"]].append(outcome)
+
+    def add_dead_letters(self, records: Iterable[Incoming]) -> None:
+        """Records of the dead-letter topic."""
+        for record in records:
+            self.dead_letters[_origin(record)].append(record)
+
+
+def read_ends(topics: Topics) -> Ends:
+    """Everything that is committed by now."""
+    ends = Ends()
+    with CommittedReader(topics.bootstrap) as reader:
+        ends.ingress = {p.place: p.record for p in reader.read([topics.ingress])}
+        ends.add_targets(reader.read(topics.targets))
+        ends.add_outcomes(p.record for p in reader.read([topics.outcomes]))
+        ends.add_dead_letters(p.record for p in reader.read([topics.dead_letters]))
+        ends.checks = list(reader.read(topics.check_topics))
+    return ends
+
+
+def _origin(record: Incoming) -> str:
+    return (record.header("timer-origin") or b"without an origin").decode()

@@ -1,0 +1,53 @@
+"""Why records have not ended: transactions that hold readers back, or records that are missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from tests.support.oracle.ends import Topics, read_ends
+from tests.support.quiet_clients import admin_client
+
+ASK_TIMEOUT_S = 180
+SHOWN = 5
+
+
+def what_stands_still(topics: Topics) -> Iterator[str]:
+    """Partitions whose committed end lies below their end, then origins without an end."""
+    names = [topics.ingress, topics.outcomes, topics.dead_letters, *topics.targets]
+    yield from _held_back(topics.bootstrap, names)
+    ends = read_ends(topics)
+    missing = [origin for origin in ends.ingress if origin not in ends.said]
+    counts = Counter(origin.rpartition("/")[0] for origin in missing)
+    first = ", ".join(islice(missing, SHOWN))
+    yield f"without an end: {dict(counts)}, first {first or 'none'}"
+
+
+def _held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
+    admin = admin_client(bootstrap)
+    known = admin.list_topics(timeout=ASK_TIMEOUT_S).topics
+    places = [
+        TopicPartition(topic, number)
+        for topic in (*topics, "__consumer_offsets")
+        if topic in known
+        for number in known[topic].partitions
+    ]
+    ends = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
+    stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)
+    for place in places:
+        if stable[place] < ends[place]:
+            open_from = f"a transaction is open from {stable[place]} of {ends[place]}"
+            yield f"{place.topic}/{place.partition}: {open_from}"
+
+
+def _ends(
+    admin: AdminClient, places: Sequence[TopicPartition], level: IsolationLevel
+) -> dict[TopicPartition, int]:
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = dict.fromkeys(places, latest)
+    asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=ASK_TIMEOUT_S)
+    return {place: future.result().offset for place, future in asked.items()}

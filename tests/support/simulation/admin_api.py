@@ -1,0 +1,116 @@
+"""The admin API over workers and a broker that are made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.admin import AdminApi
+from proxy.admin.calls import Calls
+from proxy.admin.control import Cancelled
+from proxy.admin.exchange import Request
+from proxy.admin.questions import Answer, FindId, FindRecord, PendingByTime, Question
+from proxy.config.settings import AdminSettings
+from proxy.logs import Level
+from proxy.records.message import Message
+from proxy.scheduling.record_lookup import Found
+from proxy.telemetry.status import ShardStatus, Status
+from tests.support.simulation.stand_in import Record
+
+INGRESS = "timer.ingress"
+TWICE = b"twice"
+KNOWN = {b"known", TWICE}
+LOCAL = {"host": "127.0.0.1:9464"}
+
+
+@dataclass
+class MadeUpWorkers:
+    """Answers at once; `refusal` is raised instead."""
+
+    level: Level = "info"
+    refusal: Exception | None = None
+    asked: list[Question] = field(default_factory=list)
+
+    def ask(self, question: Question) -> Sequence[Answer]:
+        self.asked.append(question)
+        if self.refusal is not None:
+            raise self.refusal
+        match question:
+            case PendingByTime(edges_ms):
+                return [[1] * (len(edges_ms) + 1), [2] * (len(edges_ms) + 1)]
+            case FindId(ident):
+                found = Found(f"{INGRESS}/1/7", ident, "pending", "orders", 5, 6)
+                return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
+            case FindRecord():
+                return [[Found(f"{INGRESS}/0/{question.offset()}", None, "ended")], []]
+
+    def set_level(self, level: Level) -> None:
+        self.level = level
+
+
+@dataclass
+class MadeUpControl:
+    """A broker that does everything at once; `paused` is what the workers notice."""
+
+    paused: set[str] = field(default_factory=set)
+    cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
+    is_noticed: bool = True
+    refusal: Exception | None = None
+
+    def cancel(
+        self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
+    ) -> Cancelled:
+        if self.refusal is not None:
+            raise self.refusal
+        self.cancels.append((ident, key, partition))
+        origin = f"{INGRESS}/{partition or 0}/9"
+        return Cancelled(origin, "applied", "") if wait_s else Cancelled(origin)
+
+    def pause(self, pattern: str, now_ms: int) -> None:
+        if self.is_noticed:
+            self.paused.add(pattern)
+
+    def resume(self, pattern: str) -> None:
+        if self.is_noticed:
+            self.paused.discard(pattern)
+
+    def read(self, partition: int, offset: int) -> Message | None:
+        return None if offset == 0 else Record(INGRESS, partition, offset, None, None, [], 1)
+
+
+class MadeUpApi:
+    """The real API over what is made up: two workers, three partitions, offsets below 10."""
+
+    def __init__(self, settings: AdminSettings | None = None) -> None:
+        self.workers, self.control = MadeUpWorkers(), MadeUpControl()
+        calls = Calls(INGRESS, "info", self.statuses, self.workers, self.control)
+        self.settings = settings or AdminSettings()
+        self.api = AdminApi(self.settings, calls)
+
+    def statuses(self) -> list[Status]:
+        shards = [
+            ShardStatus(INGRESS, number, "running", 10, 0, 0, 3, 0, undecided=number)
+            for number in range(3)
+        ]
+        paused = frozenset(self.control.paused)
+        return [
+            Status(tuple(shards[:1]), 0.0, True, {"orders": 3}, paused),
+            Status(tuple(shards[1:]), 0.0, True, {"orders": 1, "bills": 5}, paused),
+        ]
+
+    def ask(
+        self,
+        url: str,
+        method: str = "GET",
+        body: object = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, Any]:
+        """Status and JSON of the reply to a call under /api/v1."""
+        said = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body)
+        kind = {} if body is None else {"content-type": "application/json"}
+        raw = said.encode() if isinstance(said, str) else said
+        asked = Request(method, f"/api/v1{url}", {**LOCAL, **kind, **(headers or {})}, raw)
+        reply = self.api.answer(asked)
+        return reply.code, json.loads(reply.body)

@@ -1,0 +1,263 @@
+"""The calls of the admin API, over workers and a broker that are made up."""
+
+import json
+
+import pytest
+
+from proxy.admin import calls as calls_module
+from proxy.admin.exchange import Problem, Request
+from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime, TooMany
+from proxy.config.settings import AdminSettings
+from tests.support.simulation.admin_api import LOCAL, MadeUpApi
+
+
+def test_pending_records_are_counted_by_target_over_all_workers() -> None:
+    assert MadeUpApi().ask("/pending") == (
+        200,
+        {"pending": 9, "by_target": {"bills": 5, "orders": 4}, "others": 0},
+    )
+
+
+def test_of_very_many_targets_those_with_most_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "TARGETS_SHOWN", 1)
+    _, said = MadeUpApi().ask("/pending")
+    assert said == {"pending": 9, "by_target": {"bills": 5}, "others": 4}
+
+
+def test_pending_records_are_counted_in_the_buckets_asked_for_from_short_to_long() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/pending/by-time?within=1h,30s")
+    assert code == 200
+    assert [(b["within"], b["pending"]) for b in said["buckets"]] == [
+        ("30s", 3),
+        ("1h", 3),
+        (None, 3),
+    ]
+    (question,) = made.workers.asked
+    assert question == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
+
+
+def test_undecided_half_messages_are_counted_by_partition() -> None:
+    _, said = MadeUpApi().ask("/half-messages")
+    assert said == {"undecided": 3, "by_partition": {"0": 0, "1": 1, "2": 2}}
+
+
+def test_a_record_is_found_by_its_id() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/records?id=known")
+    assert code == 200
+    assert said["records"] == [
+        {
+            "origin": "timer.ingress/1/7",
+            "id": "known",
+            "state": "pending",
+            "target": "orders",
+            "due": 5,
+            "fires": 6,
+        }
+    ]
+    assert made.ask("/records?id=%C3%A9")[0] == 404
+    assert made.workers.asked[-1] == FindId("é".encode())
+
+
+def test_a_record_is_found_by_where_it_lies() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/records/timer.ingress/2/5")
+    assert (code, said["origin"], said["state"]) == (200, "timer.ingress/0/5", "ended")
+    (question,) = made.workers.asked
+    assert isinstance(question, FindRecord)
+    assert (question.partition(), question.offset(), question.headers()) == (2, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("timer.ingress/0/10", "not-read-yet"),
+        ("timer.ingress/3/1", "not-served-here"),
+        ("other/0/1", "not-served-here"),
+        ("timer.ingress/0/0", "not-found"),
+    ],
+)
+def test_a_record_that_cannot_be_found_says_why(place: str, error: str) -> None:
+    code, said = MadeUpApi().ask(f"/records/{place}")
+    assert (code, said["error"]) == (404, error)
+
+
+def test_a_cancel_is_written_and_says_where_it_lies() -> None:
+    made = MadeUpApi()
+    assert made.ask("/cancellations", "POST", {"id": "a", "partition": 2}) == (
+        202,
+        {"id": "a", "origin": "timer.ingress/2/9", "outcome": None, "detail": None},
+    )
+    made.ask("/cancellations", "POST", {"id": "a", "partition": 2.0})
+    assert made.control.cancels == [(b"a", None, 2)] * 2
+
+
+def test_a_cancel_that_is_waited_for_says_what_became_of_it() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/cancellations?wait=5s", "POST", {"id": "a", "key": "k"})
+    assert (code, said["outcome"]) == (200, "applied")
+    assert made.control.cancels == [(b"a", b"k", None)]
+
+
+def test_a_cancel_goes_to_where_its_id_is_known_to_wait() -> None:
+    made = MadeUpApi()
+    made.ask("/cancellations", "POST", {"id": "known"})
+    made.ask("/cancellations", "POST", {"id": "known", "key": "k"})
+    made.ask("/cancellations", "POST", {"id": "unknown"})
+    made.workers.refusal = NoAnswer()
+    made.ask("/cancellations", "POST", {"id": "known"})
+    assert made.control.cancels == [
+        (b"known", None, 1),
+        (b"known", b"k", None),
+        (b"unknown", None, None),
+        (b"known", None, None),
+    ]
+
+
+def test_a_cancel_of_an_id_that_waits_in_several_partitions_needs_to_name_one() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/cancellations", "POST", {"id": "twice"})
+    assert (code, said["error"]) == (409, "ambiguous")
+    assert made.ask("/cancellations", "POST", {"id": "twice", "partition": 1})[0] == 202
+
+
+def test_what_the_broker_refuses_is_said_as_it_is() -> None:
+    made = MadeUpApi()
+    made.control.refusal = Problem(503, "broker", "The broker is away.")
+    said = {"error": "broker", "detail": "The broker is away."}
+    assert made.ask("/cancellations", "POST", {"id": "a"}) == (503, said)
+
+
+def test_pauses_are_made_listed_and_lifted() -> None:
+    made = MadeUpApi()
+    assert made.ask("/pauses/orders-%2A", "PUT") == (
+        200,
+        {"pattern": "orders-*", "paused": True, "in_force": True},
+    )
+    assert made.ask("/pauses") == (200, {"paused": ["orders-*"]})
+    assert made.ask("/pauses/orders-*", "DELETE")[0] == 200
+    assert made.ask("/pauses") == (200, {"paused": []})
+
+
+def test_a_pause_that_a_worker_has_not_noticed_in_time_is_accepted_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls_module, "NOTICED_WITHIN_S", 0.01)
+    made = MadeUpApi()
+    made.control.is_noticed = False
+    code, said = made.ask("/pauses/orders", "PUT")
+    assert (code, said["in_force"]) == (202, False)
+
+
+def test_the_log_level_is_changed_for_all_workers() -> None:
+    made = MadeUpApi()
+    assert made.ask("/log-level") == (200, {"level": "info"})
+    assert made.ask("/log-level", "PUT", {"level": "debug"}) == (200, {"level": "debug"})
+    assert made.workers.level == "debug"
+    assert made.ask("/log-level") == (200, {"level": "debug"})
+
+
+@pytest.mark.parametrize(("refusal", "error"), [(NoAnswer(), "no-answer"), (TooMany(), "busy")])
+def test_a_worker_that_does_not_answer_is_a_503(refusal: Exception, error: str) -> None:
+    made = MadeUpApi()
+    made.workers.refusal = refusal
+    code, said = made.ask("/pending/by-time")
+    assert (code, said["error"]) == (503, error)
+
+
+def test_a_defect_is_said_to_be_one() -> None:
+    made = MadeUpApi()
+    made.workers.refusal = RuntimeError("oh")
+    code, said = made.ask("/pending/by-time")
+    assert (code, said["error"]) == (500, "defect")
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "body", "code", "word"),
+    [
+        ("GET", "/nothing", None, 404, "no-such-path"),
+        ("GET", "/pauses/a/b", None, 404, "no-such-path"),
+        ("POST", "/pending", {}, 405, "method-not-allowed"),
+        ("BREW", "/pauses/a", None, 405, "method-not-allowed"),
+        ("GET", "/pending?by=target", None, 400, "bad-request"),
+        ("GET", "/pending?", None, 200, ""),
+        ("GET", "/pending/by-time?within=soon", None, 400, "bad-request"),
+        ("GET", "/pending/by-time?within=", None, 400, "bad-request"),
+        ("GET", "/pending/by-time?within=1s&within=2s", None, 400, "bad-request"),
+        ("GET", "/pending/by-time?within=" + ",".join(["1s"] * 51), None, 400, "bad-request"),
+        ("GET", "/pending/by-time?within=9999999d", None, 400, "bad-request"),
+        ("GET", "/records", None, 400, "bad-request"),
+        ("GET", "/records?id=", None, 400, "bad-request"),
+        ("GET", "/records?id=" + "x" * 257, None, 400, "bad-request"),
+        ("GET", "/records?id=%FF", None, 400, "bad-request"),
+        ("GET", "/records?" + "&".join("abcdefghijklmnopqrstuvw"), None, 400, "bad-request"),
+        ("GET", "/records/timer.ingress/00/1", None, 400, "bad-request"),
+        ("GET", "/records/timer.ingress/0/-1", None, 400, "bad-request"),
+        ("GET", "/records/timer.ingress/0/" + "9" * 30, None, 400, "bad-request"),
+        ("POST", "/cancellations", b"{", 400, "bad-request"),
+        ("POST", "/cancellations", b"\xff", 400, "bad-request"),
+        ("POST", "/cancellations", [], 400, "bad-request"),
+        ("POST", "/cancellations", {}, 400, "bad-request"),
+        ("POST", "/cancellations", {"id": ""}, 400, "bad-request"),
+        ("POST", "/cancellations", {"id": "é" * 200}, 400, "bad-request"),
+        ("POST", "/cancellations", b'{"id": "\\ud800"}', 400, "bad-request"),
+        ("POST", "/cancellations", {"id": 7}, 400, "bad-request"),
+        ("POST", "/cancellations", {"id": "a", "partition": -1}, 400, "bad-request"),
+        ("POST", "/cancellations", {"id": "a", "partition": True}, 400, "bad-request"),
+        ("POST", "/cancellations", {"id": "a", "partition": 2**31}, 400, "bad-request"),
+        ("POST", "/cancellations", {"id": "a", "topic": "b"}, 400, "bad-request"),
+        ("POST", "/cancellations?wait=1h", {"id": "a"}, 400, "bad-request"),
+        ("POST", "/cancellations", None, 415, "unsupported-type"),
+        ("PUT", "/pauses/%2F", None, 400, "bad-request"),
+        ("PUT", "/pauses/%FF", None, 400, "bad-request"),
+        ("DELETE", "/pauses/" + "x" * 250, None, 400, "bad-request"),
+        ("PUT", "/log-level", {"level": "loud"}, 400, "bad-request"),
+        ("PUT", "/log-level", {"level": ["info"]}, 400, "bad-request"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said_cleanly(
+    method: str, url: str, body: object, code: int, word: str
+) -> None:
+    made = MadeUpApi()
+    found, said = made.ask(url, method, body)
+    assert (found, said.get("error", "")) == (code, word)
+    if code != 200:
+        assert set(said) == {"error", "detail"}
+        assert made.control.cancels == []
+
+
+def test_a_wrong_method_says_which_ones_there_are() -> None:
+    made = MadeUpApi()
+    reply = made.api.answer(Request("PATCH", "/api/v1/pauses/a", LOCAL))
+    assert dict(reply.headers) == {"Allow": "DELETE, PUT"}
+
+
+def admitted(settings: AdminSettings, **headers: str) -> int:
+    return MadeUpApi(settings).ask("/pending", headers=headers)[0]
+
+
+def test_without_a_token_the_api_is_closed_where_others_can_reach_it() -> None:
+    for host in ("0.0.0.0", "", "10.0.0.1", "example.org", "::"):  # noqa: S104
+        assert admitted(AdminSettings(host=host)) == 403
+    for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
+        assert admitted(AdminSettings(host=host)) == 200
+
+
+def test_without_a_token_a_name_that_is_not_this_machine_s_does_not_get_through() -> None:
+    local = AdminSettings()
+    for name in ("localhost:9464", "[::1]:9464", "127.0.0.1"):
+        assert admitted(local, host=name) == 200
+    for name in ("evil.example:9464", "10.0.0.1", "[", "localhost.evil.example"):
+        assert admitted(local, host=name) == 403
+
+
+def test_with_a_token_whoever_shows_it_is_let_in_from_anywhere() -> None:
+    guarded = AdminSettings(host="0.0.0.0", token="secret")  # noqa: S104
+    assert admitted(guarded, host="proxy:9464", authorization="Bearer secret") == 200
+    assert admitted(guarded, host="proxy:9464", authorization="Bearer sécret") == 401
+    made = MadeUpApi(guarded)
+    reply = made.api.answer(Request("GET", "/api/v1/pending", {}))
+    assert reply.code == 401
+    assert dict(reply.headers) == {"WWW-Authenticate": "Bearer"}
+    assert json.loads(reply.body)["error"] == "token-needed"

@@ -1,0 +1,211 @@
+"""Questions reach the worker's loop and its answers come back, over threads and pipes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import Pipe
+
+import pytest
+
+from proxy.admin import workers as workers_module
+from proxy.admin.questions import (
+    MOST_WAITING,
+    Answer,
+    Desk,
+    FindId,
+    NoAnswer,
+    PendingByTime,
+    Question,
+    TooMany,
+)
+from proxy.admin.workers import ChildWorkers, QuestionPost, ThisWorker
+from proxy.logs import Level
+from storage.errors import StoreDamaged
+from tests.support.simulation.manual_clock import START_MS
+from tests.support.simulation.world import World
+
+LIMIT_S = 180.0
+QUESTION = PendingByTime((START_MS + 5_000,))
+
+
+@contextmanager
+def a_loop(desk: Desk, world: World) -> Iterator[None]:
+    """A worker's loop that does nothing but answer."""
+    is_over = threading.Event()
+
+    def turn() -> None:
+        while not is_over.wait(0.001):
+            desk.answer_one(lambda: world.shards)
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join(LIMIT_S)
+
+
+def a_world(ident: str = "a") -> World:
+    world = World(partitions=2)
+    for partition, delay in enumerate(["1s", "9s"]):
+        ask = {"timer-topic": "orders", "timer-delay": delay, "timer-id": f"{ident}{partition}"}
+        world.send(dict(ask), partition=partition)
+    world.settle()
+    return world
+
+
+def test_a_question_is_answered_by_the_loop() -> None:
+    desk = Desk()
+    with a_loop(desk, a_world()):
+        workers = ThisWorker(desk)
+        assert workers.ask(QUESTION) == [[1, 1]]
+        (found,) = workers.ask(FindId(b"a1"))
+        (one,) = found
+        assert str(one).startswith("Found(origin='timer.ingress/1/0'")
+
+
+def test_a_loop_that_does_not_turn_gives_no_answer_and_forgets_the_question() -> None:
+    desk = Desk()
+    with pytest.raises(NoAnswer):
+        desk.ask(QUESTION, 0.01)
+    desk.answer_one(lambda: pytest.fail("nobody waits for this any more"))
+
+
+def test_more_questions_than_may_wait_are_not_taken() -> None:
+    desk = Desk()
+    threads = [
+        threading.Thread(target=_ask_quietly, args=(desk,), daemon=True)
+        for _ in range(MOST_WAITING)
+    ]
+    for thread in threads:
+        thread.start()
+    while desk._waiting.qsize() < MOST_WAITING:
+        pass
+    with pytest.raises(TooMany):
+        desk.ask(QUESTION, LIMIT_S)
+    for _ in threads:
+        desk.answer_one(dict)
+    for thread in threads:
+        thread.join(LIMIT_S)
+
+
+def _ask_quietly(desk: Desk) -> Answer | None:
+    try:
+        return desk.ask(QUESTION, LIMIT_S)
+    except NoAnswer:
+        return None
+
+
+@pytest.mark.parametrize("error", [StoreDamaged("torn"), ValueError("a defect")])
+def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_damaged(
+    error: Exception,
+) -> None:
+    desk, refusals = Desk(), []
+
+    def ask() -> None:
+        try:
+            desk.ask(QUESTION, LIMIT_S)
+        except NoAnswer as refused:
+            refusals.append(str(refused))
+
+    def fail() -> World:
+        raise error
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while desk._waiting.empty():
+        pass
+    if isinstance(error, StoreDamaged):
+        with pytest.raises(StoreDamaged):
+            desk.answer_one(fail)  # type: ignore[arg-type]
+    else:
+        desk.answer_one(fail)  # type: ignore[arg-type]
+    thread.join(LIMIT_S)
+    assert refusals == [str(error)]
+
+
+@contextmanager
+def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
+    """A worker behind a pipe, as if in a process of its own."""
+    asking, asked = Pipe()
+    desk = Desk()
+    workers.add(name, asking)
+    QuestionPost(asked, desk)
+    with a_loop(desk, world):
+        yield
+    asking.close()
+
+
+def test_every_child_answers() -> None:
+    workers = ChildWorkers()
+    with a_child(workers, "0", a_world("a")), a_child(workers, "1", a_world("b")):
+        assert workers.ask(QUESTION) == [[1, 1], [1, 1]]
+        assert [len(answer) for answer in workers.ask(FindId(b"b0"))] == [0, 1]
+
+
+def test_a_child_that_has_died_gives_no_answer_until_another_takes_its_place() -> None:
+    workers = ChildWorkers()
+    asking, asked = Pipe()
+    workers.add("0", asking)
+    asked.close()
+    with pytest.raises(NoAnswer):
+        workers.ask(QUESTION)
+    with a_child(workers, "0", a_world()):
+        assert workers.ask(QUESTION) == [[1, 1]]
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = ChildWorkers()
+    asking, asked = Pipe()
+    workers.add("0", asking)
+    monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", 0.01)
+    with pytest.raises(NoAnswer):
+        workers.ask(QUESTION)
+    monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", LIMIT_S)
+    number, _question = asked.recv()
+    asked.send((number, [7]))
+
+    def answer() -> None:
+        number, _question = asked.recv()
+        asked.send((number, [8]))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    assert workers.ask(QUESTION) == [[8]]
+    thread.join(LIMIT_S)
+
+
+def test_a_child_started_later_hears_of_the_log_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Level] = []
+    is_heard = threading.Semaphore(0)
+
+    def note(level: Level) -> None:
+        heard.append(level)
+        is_heard.release()
+
+    monkeypatch.setattr(workers_module, "change_level", note)
+    workers = ChildWorkers()
+    with a_child(workers, "0", World()):
+        workers.set_level("debug")
+        assert heard == ["debug", "debug"]
+        with a_child(workers, "1", World()):
+            for _ in range(3):
+                assert is_heard.acquire(timeout=LIMIT_S)
+    assert heard == ["debug"] * 3
+
+
+def test_a_question_that_a_child_cannot_take_is_refused_as_such() -> None:
+    class Full(Desk):
+        def ask(self, question: Question, timeout_s: float) -> Answer:
+            raise TooMany
+
+    workers = ChildWorkers()
+    asking, asked = Pipe()
+    workers.add("0", asking)
+    QuestionPost(asked, Full())
+    with pytest.raises(TooMany):
+        workers.ask(QUESTION)
+    asking.close()

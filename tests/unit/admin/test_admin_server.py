@@ -1,0 +1,133 @@
+"""The API over a real socket: whatever is sent, a clean answer comes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from proxy.admin import AdminServer
+from proxy.admin.exchange import MOST_BODY_BYTES
+from proxy.admin.questions import Question
+from proxy.admin.server import CALLS_AT_ONCE
+from proxy.config.settings import AdminSettings
+from tests.support.simulation.admin_api import MadeUpApi
+
+LIMIT_S = 180.0
+
+
+@pytest.fixture
+def made() -> MadeUpApi:
+    return MadeUpApi(AdminSettings(port=0))
+
+
+@pytest.fixture
+def port(made: MadeUpApi) -> Iterator[int]:
+    with closing(
+        AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    ) as server:
+        yield server.port
+
+
+def call(
+    port: int, method: str, url: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, object]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+    with closing(connection):
+        connection.request(method, url, body, headers)
+        reply = connection.getresponse()
+        text = reply.read()
+        return reply.status, json.loads(text) if text else {}
+
+
+def raw(port: int, *parts: bytes) -> bytes:
+    """What comes back to bytes that may be no HTTP at all."""
+    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+def test_a_call_is_answered_over_the_socket(port: int) -> None:
+    kind = {"Content-Type": "application/json"}
+    assert call(port, "GET", "/api/v1/pending")[1]["pending"] == 9
+    assert call(port, "POST", "/api/v1/cancellations?wait=1s", b'{"id": "a"}', **kind)[0] == 200
+    assert call(port, "HEAD", "/api/v1/pending") == (200, {})
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"])
+def test_the_pages_beside_the_api_can_only_be_read(port: int, method: str) -> None:
+    code, said = call(port, method, "/metrics")
+    assert (code, said["error"]) == (405, "method-not-allowed")
+
+
+def test_a_method_nobody_knows_is_refused_with_those_there_are(port: int) -> None:
+    assert call(port, "BREW", "/api/v1/pending")[0] == 405
+    assert call(port, "OPTIONS", "/api/v1/cancellations")[0] == 405
+
+
+def test_a_huge_body_is_refused_unread(port: int) -> None:
+    kind = {"Content-Type": "application/json"}
+    code, said = call(port, "POST", "/api/v1/cancellations", b"x" * 500_000, **kind)
+    assert (code, said["error"]) == (413, "too-large")
+    assert MOST_BODY_BYTES < 500_000
+
+
+def test_a_body_that_ends_too_soon_is_refused(port: int) -> None:
+    said = raw(port, b"PUT /api/v1/log-level HTTP/1.1\r\nContent-Length: 99\r\n\r\n{}")
+    assert said.split()[1] == b"400"
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        (b"Content-Length: -1", 400),
+        (b"Content-Length: many", 400),
+        (b"Content-Length: 999999999999999999999", 400),
+        (b"Transfer-Encoding: chunked", 411),
+    ],
+)
+def test_a_body_of_no_length_is_refused(port: int, head: bytes, code: int) -> None:
+    said = raw(port, b"PUT /api/v1/log-level HTTP/1.1\r\n", head, b"\r\n\r\n")
+    assert said.split()[1] == str(code).encode()
+    assert b'"error"' in said
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x00\xff\x16\x03\x01\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
+)
+def test_what_is_no_http_gets_a_refusal_and_does_no_harm(port: int, sent: bytes) -> None:
+    raw(port, sent)
+    assert call(port, "GET", "/healthz")[0] in {200, 503}
+
+
+def test_probes_are_answered_while_calls_wait(made: MadeUpApi, port: int) -> None:
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def ask(question: Question) -> list[list[int]]:
+        begun.release()
+        release.wait(LIMIT_S)
+        return [[0] * 8]
+
+    made.workers.ask = ask  # type: ignore[method-assign]
+    calls = [
+        threading.Thread(target=call, args=(port, "GET", "/api/v1/pending/by-time"))
+        for _ in range(CALLS_AT_ONCE)
+    ]
+    for thread in calls:
+        thread.start()
+    for _ in calls:
+        assert begun.acquire(timeout=LIMIT_S)
+    assert call(port, "GET", "/api/v1/pending")[1]["error"] == "busy"
+    assert call(port, "GET", "/readyz")[0] == 200
+    release.set()
+    for thread in calls:
+        thread.join(LIMIT_S)
+    assert call(port, "GET", "/api/v1/pending")[0] == 200

@@ -1,0 +1,221 @@
+"""Requests beyond plain delivery, read as DESIGN 2 and 6 say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.records.entry import opened
+from proxy.records.rejection import REASONS, Rejection
+from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
+from proxy.requests.policy import Policy, RetryGroup
+from proxy.requests.request_reader import NO_ID, RequestReader
+from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
+
+NOW_MS = 1_800_000_000_000
+OFFSET = 7
+POLICY = Policy(
+    levels_ms=(10, 20, 30, 40, 50),
+    retry_groups=(RetryGroup("own", (5, 6), 2),),
+    deny=("secret-*", "retry.secret"),
+    allow=("orders", "checks"),
+)
+HOP = {"timer-hop-from": "3", "timer-first-origin": "timer.ingress/0/1"}
+LONGEST_ID = "x" * 256
+
+
+def read(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Fate:
+    """The fate of a record that asks for this; to `orders` unless it says otherwise."""
+    given = {"timer-topic": "orders", **asked}
+    headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in given.items() if v != ""]
+    return RequestReader(policy).read(headers, b"key", b"value", NOW_MS, OFFSET)
+
+
+def known(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Known:
+    fate = read(asked, policy)
+    assert isinstance(fate, Known), fate
+    return fate
+
+
+def code(asked: Mapping[str, str | bytes | None]) -> str:
+    fate = read(asked)
+    assert isinstance(fate, Rejection), fate
+    assert fate.code in REASONS
+    return fate.code
+
+
+def retried(attempt: str, **more: str) -> dict[str, str | bytes | None]:
+    named = {f"timer-{name}": value for name, value in more.items()}
+    return {"timer-topic": "", "timer-retry-group": "g", "timer-attempt": attempt, **named}
+
+
+def test_cancel_needs_nothing_else_and_heeds_nothing_else() -> None:
+    junk = {"timer-topic": "no topic!", "timer-delay": "soon", "timer-id": "b", "timer-dely": "1"}
+    assert read({"timer-cancel": "a"}) == Cancel(b"a")
+    assert read({**junk, "timer-cancel": "a"}) == Cancel(b"a")
+
+
+@pytest.mark.parametrize("name", ["timer-id", "timer-cancel"])
+def test_ids_have_1_to_256_bytes_of_any_kind(name: str) -> None:
+    for ident in (LONGEST_ID.encode(), b"\xff\x00", b" ", bytes(bytearray(NO_ID)), b"x-"[1:]):
+        assert read({name: ident}).ident == ident  # type: ignore[union-attr]
+    for bad in (b"", None, b"x" * 257, b"x" * 10_240):
+        assert code({name: bad}) == "id-bad"
+
+
+@pytest.mark.parametrize(("attempt", "delay_ms"), [("0", 30), ("1", 40), ("2", 50), ("15", 50)])
+def test_retry_waits_at_level_three_plus_its_failures(attempt: str, delay_ms: int) -> None:
+    fate = known(retried(attempt))
+    assert (fate.due_ms, fate.entry[2]) == (NOW_MS + delay_ms, "retry.g")
+
+
+def test_group_with_rules_of_its_own_follows_them() -> None:
+    own = {"timer-topic": "", "timer-retry-group": "own"}
+    assert known({**own, "timer-attempt": "1"}).due_ms == NOW_MS + 6
+    assert known({**own, "timer-attempt": "2"}).entry[2] == "dlq.own"
+
+
+@pytest.mark.parametrize("more", [{}, {"topic": "orders"}, {"delay": "1h"}, {"delay": "junk"}])
+def test_record_that_failed_too_often_is_given_up_at_once(more: dict[str, str]) -> None:
+    """Whatever target or time it asks for."""
+    fate = known(retried("16", **more))
+    assert (fate.due_ms, fate.entry[2]) == (NOW_MS, "dlq.g")
+
+
+def test_given_up_record_that_is_tried_again_keeps_its_due() -> None:
+    fate = known({**retried("16"), **HOP, "timer-deliver-at": "5"})
+    assert fate.due_ms == 5
+
+
+def test_retry_topics_need_not_be_allowed_but_may_be_denied() -> None:
+    assert known(retried("0")).entry[2] == "retry.g"
+    denied = {"timer-topic": "", "timer-retry-group": "secret"}
+    assert code({**denied, "timer-attempt": "0"}) == "target-refused"
+
+
+@pytest.mark.parametrize("attempt", ["-1", "", "two", "1.5", "1" * 10, " 1", "٣"])
+def test_attempt_that_is_no_whole_number_is_refused(attempt: str) -> None:
+    assert code({"timer-retry-group": "g", "timer-attempt": attempt.encode()}) == "retry-bad"
+
+
+@pytest.mark.parametrize("group", [b"", None])
+def test_attempt_of_nobody_is_refused(group: bytes | None) -> None:
+    assert code({"timer-attempt": "1"}) == "retry-bad"
+    assert code({"timer-attempt": "1", "timer-retry-group": group}) == "retry-bad"
+
+
+@pytest.mark.parametrize("group", ["a group!", "g" * 246, "é", b"\xff"])
+def test_group_that_makes_no_topic_name_is_refused(group: str | bytes) -> None:
+    for attempt in ("0", "16"):
+        asked = {"timer-topic": "", "timer-retry-group": group, "timer-attempt": attempt}
+        assert code(asked) == "target-illegal"
+
+
+def test_prepare_says_when_and_how_often_it_is_asked_about() -> None:
+    fate = read({"timer-id": "t", "timer-transaction": "prepare", "timer-check-topic": "checks"})
+    assert isinstance(fate, Prepare)
+    assert (fate.check_topic, fate.first_check_ms) == ("checks", NOW_MS + 6_000)
+    assert (fate.interval_ms, fate.max_checks) == (30_000, 15)
+
+
+def test_prepare_may_ask_for_its_own_immunity_up_to_the_longest_delay() -> None:
+    prepare: dict[str, str | bytes | None] = {"timer-id": "t", "timer-transaction": "prepare"}
+    own = read({**prepare, "timer-check-immunity": "1m"})
+    longest = read({**prepare, "timer-check-immunity": "36500d"})
+    assert isinstance(own, Prepare)
+    assert isinstance(longest, Prepare)
+    assert own.first_check_ms == NOW_MS + 60_000
+    assert longest.first_check_ms == NOW_MS + POLICY.max_delay_ms
+    assert code({**prepare, "timer-check-immunity": "junk"}) == "time-unreadable"
+
+
+@pytest.mark.parametrize(
+    ("topic", "why"), [("no topic!", "target-illegal"), ("secret-1", "target-refused")]
+)
+def test_check_topic_is_judged_like_a_target(topic: str, why: str) -> None:
+    asked = {"timer-id": "t", "timer-transaction": "prepare", "timer-check-topic": topic}
+    assert code({**asked}) == why
+
+
+@pytest.mark.parametrize("what", ["commit", "rollback"])
+def test_decisions_need_an_id_and_no_target(what: str) -> None:
+    assert read({"timer-topic": "", "timer-id": "t", "timer-transaction": what}) == Decision(
+        b"t", what, None
+    )
+    assert code({"timer-transaction": what}) == "id-bad"
+
+
+@pytest.mark.parametrize("what", ["expire", "check", "Commit", b"\xff", None, b""])
+def test_other_words_for_a_transaction_are_refused(what: str | bytes | None) -> None:
+    assert code({"timer-id": "t", "timer-transaction": what}) == "transaction-bad"
+
+
+def test_successor_goes_on_from_where_it_says() -> None:
+    fate = known({**HOP, "timer-id": "a", "timer-deliver-at": "5", "timer-hop-not-before": "99"})
+    assert (fate.hop_from, fate.ident, fate.due_ms) == (3, b"a", 5)
+    assert opened(fate.entry).wanted_ms == 99
+
+
+def test_successor_that_the_policy_of_today_refuses_still_goes_on_from_there() -> None:
+    fate = read({**HOP, "timer-id": "a", "timer-topic": "secret-orders"})
+    assert isinstance(fate, Stray)
+    assert (fate.rejection.code, fate.ident, fate.hop_from) == ("target-refused", b"a", 3)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"timer-hop-from": "x"},
+        {"timer-hop-from": "-1"},
+        {"timer-hop-from": "3"},
+        {**HOP, "timer-hop-from": str(OFFSET)},
+        {**HOP, "timer-hop-from": "9999999"},
+        {**HOP, "timer-hop-from": None},
+        {"timer-hop-attempt": "1"},
+        {"timer-hop-not-before": "1"},
+        {**HOP, "timer-hop-attempt": "x"},
+        {**HOP, "timer-hop-attempt": "9" * 5_000},
+        {**HOP, "timer-hop-not-before": "soon"},
+        {"timer-hop-from": "3", "timer-id": "t", "timer-transaction": "commit"},
+    ],
+)
+def test_forged_hop_headers_are_refused(forged: dict[str, str | bytes | None]) -> None:
+    assert code(forged) == "hop-bad"
+
+
+def test_record_waits_no_longer_than_the_longest_delay_whatever_its_hop_says() -> None:
+    fate = known({**HOP, "timer-hop-not-before": "9" * 15})
+    assert opened(fate.entry).wanted_ms == NOW_MS + POLICY.max_delay_ms
+
+
+@pytest.mark.parametrize("attempt", ["x", "9" * 5_000, "-1"])
+def test_forged_attempt_stops_nobody_when_its_topic_is_missing(attempt: str) -> None:
+    world = World()
+    world.send({"timer-topic": "nowhere", "timer-hop-attempt": attempt})
+    world.send({"timer-topic": "orders"})
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/1"]
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert letter.header("timer-error") == b"hop-bad"
+    (outcome,) = world.kafka.read(OUTCOMES)
+    assert json.loads(outcome.value() or b"")["outcome"] == "dead-lettered"
+
+
+def test_forged_keeper_of_the_ingress_key_changes_no_key() -> None:
+    """Of a dead letter, and of a record that is tried again."""
+    world = World()
+    world.policy = Policy(levels_ms=(10,), retry_first_level=1)
+    forged = {"timer-ingress-key": "forged"}
+    world.send({**forged, "timer-topic": "orders", "timer-partition": "9"}, key=b"own")
+    world.send({**forged, "timer-topic": "later", "timer-key": "asked"}, key=b"own")
+    world.send({**forged, "timer-topic": "later"}, key=b"own")
+    world.settle()
+    world.kafka.topics["later"] = 1
+    for _ in range(10):
+        world.time.pass_ms(1_000)
+        world.settle()
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert (letter.key(), letter.header("timer-ingress-key")) == (b"own", b"forged")
+    assert [record.key() for record in world.delivered("later")] == [b"asked", b"own"]

@@ -1,0 +1,340 @@
+"""The journey of records through a whole proxy on the stand-in Kafka, by hand-made time."""
+
+import json
+
+import pytest
+from confluent_kafka import KafkaError
+
+from proxy.clock import CONFIRMED_AFTER_MS
+from proxy.errors import StartOverRefused
+from proxy.requests.policy import Policy
+from storage.errors import StorageError, StoreDamaged
+from tests.support.simulation.manual_clock import START_MS
+from tests.support.simulation.memory_store import MemoryStore
+from tests.support.simulation.stand_in import kafka_error
+from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
+
+AT_9 = {"timer-topic": "orders", "timer-deliver-at": str(START_MS + 9_000)}
+
+
+def after(delay: str) -> dict[str, str | bytes]:
+    return {"timer-topic": "orders", "timer-delay": delay}
+
+
+def test_a_record_fires_at_its_millisecond_and_not_before() -> None:
+    world = World()
+    world.send(after("2s"))
+    world.settle()
+    world.time.pass_ms(1_999)
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(1)
+    world.turn()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_key_value_and_headers_arrive_byte_for_byte_with_stamps() -> None:
+    world = World()
+    headers: list[tuple[str, bytes | None]] = [
+        ("trace", b"\xff\x00"),
+        ("timer-topic", b"orders"),
+        ("trace", b"second"),
+        ("none", None),
+        ("timer-delay", b"1s"),
+    ]
+    world.send(headers, b"\x00key", None)
+    world.time.pass_ms(1_000)
+    world.settle()
+    (record,) = world.delivered()
+    assert (record.key(), record.value()) == (b"\x00key", None)
+    assert record.headers() == [
+        ("trace", b"\xff\x00"),
+        ("trace", b"second"),
+        ("none", None),
+        ("timer-origin", b"timer.ingress/0/0"),
+        ("timer-due", str(START_MS + 1_000).encode()),
+    ]
+
+
+def test_pending_records_fire_in_order_of_due_then_offset() -> None:
+    world = World()
+    for delay in ("3s", "1s", "2s", "1s"):
+        world.send(after(delay))
+    world.settle()
+    world.time.pass_ms(5_000)
+    world.settle()
+    assert world.origins() == [f"timer.ingress/0/{offset}" for offset in (1, 3, 2, 0)]
+
+
+def test_more_due_than_a_transaction_holds_goes_out_in_several() -> None:
+    world = World(limit=3)
+    for _ in range(10):
+        world.send(after("1s"))
+    world.settle()
+    world.time.pass_ms(1_000)
+    world.turn()
+    assert len(world.delivered()) == 3
+    world.settle()
+    assert world.origins() == [f"timer.ingress/0/{offset}" for offset in range(10)]
+
+
+def test_newcomers_due_before_the_watermark_wait_for_room_unread() -> None:
+    world = World(limit=3)
+    world.send(after("0"))
+    world.settle()
+    for _ in range(10):
+        world.send({"timer-topic": "orders", "timer-deliver-at": "1"})
+    world.turn()
+    assert [position.next_offset for position in world.positions()] == [4]
+    world.settle()
+    assert len(world.delivered()) == 11
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_the_commit_delivers_exactly_once(when: str) -> None:
+    world = World()
+    world.send(after("1s"))
+    world.settle()
+    world.kafka.commit_faults = [(when, kafka_error(KafkaError._FENCED, fatal=True))]
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_of_unknown_outcome_is_looked_up_at_the_broker(when: str) -> None:
+    world = World()
+    world.send(after("1s"))
+    world.settle()
+    world.kafka.commit_faults = [(when, kafka_error(KafkaError._TIMED_OUT, retriable=True))]
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_an_aborted_transaction_is_made_again() -> None:
+    world = World()
+    world.send(after("1s"))
+    world.settle()
+    fault = kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True)
+    world.kafka.commit_faults = [("before", fault)]
+    world.time.pass_ms(1_000)
+    world.turn()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_nothing_pending_fires_until_the_end_at_takeover_is_reached() -> None:
+    world = World()
+    world.send(after("1s"))
+    world.settle()
+    world.crash()
+    for _ in range(10):
+        world.send(after("1h"))
+    world.time.pass_ms(2_000)
+    world.batch_records = 4
+    world.turn(2)
+    assert world.delivered() == []
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_a_machine_whose_clock_is_behind_lets_newcomers_wait_rather_than_fire_early() -> None:
+    world = World()
+    world.send(after("0"))
+    world.time.pass_ms(60_000)
+    world.settle()
+    world.crash()
+    world.time.step_ms(-30_000)
+    world.send(after("10s"))
+    world.settle()
+    assert len(world.delivered()) == 1
+    world.time.pass_ms(9_999)
+    world.settle()
+    assert len(world.delivered()) == 1
+    world.time.pass_ms(1)
+    world.settle()
+    assert len(world.delivered()) == 2
+
+
+def test_a_forward_jump_of_the_clock_fires_nothing_until_confirmed() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.time.step_ms(3_600_000)
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(CONFIRMED_AFTER_MS)
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_the_broker_s_own_timestamp_confirms_a_jump_at_once() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.time.step_ms(3_600_000)
+    world.settle()
+    world.send(after("1h"))
+    world.turn(2)
+    assert len(world.delivered()) == 1
+
+
+def test_a_changed_policy_does_not_change_the_fate_of_older_records() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.crash()
+    world.policy = Policy(max_delay_ms=1_000)
+    world.send(after("1h"))
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert [r.header("timer-origin") for r in world.kafka.read(DEAD_LETTERS)] == [
+        b"timer.ingress/0/1"
+    ]
+    world.crash()
+    world.time.pass_ms(3_600_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_a_dead_letter_carries_all_of_the_record_and_an_outcome_names_it() -> None:
+    world = World()
+    headers: list[tuple[str, bytes | None]] = [("timer-delay", b"1s"), ("mine", b"\xff")]
+    world.send(headers, b"k", b"v")
+    world.settle()
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert (letter.key(), letter.value()) == (b"k", b"v")
+    assert letter.headers_[:2] == headers
+    assert letter.header("timer-error") == b"target-missing"
+    (outcome,) = world.kafka.read(OUTCOMES)
+    said = json.loads(outcome.value() or b"")
+    assert outcome.key() == b"timer.ingress/0/0"
+    assert (said["origin"], said["outcome"]) == ("timer.ingress/0/0", "dead-lettered")
+
+
+def test_a_record_for_an_unknown_topic_dies_at_its_due_and_holds_up_nobody() -> None:
+    world = World()
+    world.policy = Policy(retry_max_attempts=1)
+    lost: list[tuple[str, bytes | None]] = [
+        ("timer-topic", b"nowhere"),
+        ("timer-delay", b"1s"),
+        ("timer-key", b"other"),
+    ]
+    world.send(lost, b"own")
+    world.send(after("1s"))
+    world.settle()
+    assert world.kafka.read(DEAD_LETTERS) == []
+    world.time.pass_ms(1_000)
+    world.turn()
+    assert world.origins() == ["timer.ingress/0/1"]
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert letter.header("timer-error") == b"target-unknown"
+    assert (letter.key(), letter.headers_[:3]) == (b"own", lost)
+
+
+def test_a_partition_that_the_target_lacks_is_a_dead_letter() -> None:
+    world = World()
+    world.send({**after("0"), "timer-partition": "4"})
+    world.send({**after("0"), "timer-partition": "3"})
+    world.settle()
+    assert world.origins(DEAD_LETTERS) == ["timer.ingress/0/0"]
+    assert [record.partition() for record in world.delivered()] == [3]
+
+
+def test_a_record_too_large_for_its_target_dies_alone() -> None:
+    world = World()
+    world.kafka.max_bytes["orders"] = 10
+    world.send(after("0"), value=b"x" * 11)
+    world.send(after("0"), value=b"x" * 10)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/1"]
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert (letter.header("timer-error"), letter.value()) == (b"too-large", b"x" * 11)
+
+
+def test_a_dead_letter_too_large_for_its_own_topic_goes_without_its_value() -> None:
+    world = World()
+    world.kafka.max_bytes[DEAD_LETTERS] = 10
+    world.send({"mine": "kept"}, value=b"x" * 11)
+    world.settle()
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert (letter.value(), letter.header("mine")) == (None, b"kept")
+
+
+@pytest.mark.parametrize("error", [StoreDamaged("two files disagree"), StorageError("no room")])
+def test_local_state_that_cannot_be_written_does_not_keep_a_shard_from_leaving(
+    error: StorageError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: MemoryStore, next_offset: int) -> None:
+        raise error
+
+    world = World()
+    world.send(after("1s"))
+    world.settle()
+    monkeypatch.setattr(MemoryStore, "flush", fail)
+    world.stop()
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_a_lost_committed_offset_is_never_passed_over() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.crash()
+    world.kafka.committed.clear()
+    with pytest.raises(StartOverRefused, match="accept_loss_below: {0: 0}"):
+        world.turn()
+
+
+def test_a_topic_created_anew_is_never_taken_for_the_old_one() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.crash()
+    world.topic_id = "id-2"
+    with pytest.raises(StartOverRefused, match="deleted and created anew"):
+        world.turn()
+    world.kafka.committed.clear()
+    with pytest.raises(StartOverRefused, match="deleted and created anew"):
+        world.turn()
+
+
+def test_records_deleted_by_retention_while_needed_are_named() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.send(after("0"))
+    world.settle()
+    world.crash()
+    world.kafka.log_starts[0] = 2
+    with pytest.raises(StartOverRefused, match="offsets 0 to 1 are still needed"):
+        world.turn()
+    world.accept_loss_below = {0: 2}
+    world.settle()
+
+
+def test_metadata_written_by_another_tool_is_refused_with_what_to_do() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.crash()
+    world.kafka.committed[0] = (1, "")
+    with pytest.raises(StartOverRefused, match="metadata that is not ours"):
+        world.turn()
+    world.accept_loss_below = {0: 0}
+    world.time.pass_ms(3_600_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+
+
+def test_partition_that_comes_back_while_its_records_wait_is_read_on() -> None:
+    world = World(limit=1)
+    world.settle()
+    for _ in range(3):
+        world.send({"timer-topic": "orders", "timer-delay": "0"})
+    world.turn()
+    assert world.shards[0].waiting
+    world.kafka.rebalances.append(("on_lost", 0))
+    world.settle()
+    assert len(world.delivered()) == 3
