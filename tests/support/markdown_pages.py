@@ -28,9 +28,14 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
+def prose(page: Path) -> str:
+    """The page without its code."""
+    return CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
+
+
 def links(page: Path) -> Iterator[str]:
-    """Where the page's links lead, code left out."""
-    for inline, reference in LINK.findall(CODE.sub("", FENCE.sub("", page.read_text("utf-8")))):
+    """Where the page's links lead."""
+    for inline, reference in LINK.findall(prose(page)):
         yield inline or reference
 
 
