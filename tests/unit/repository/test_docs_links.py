@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.markdown_pages import anchors, is_there, links
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:")
 CITED = re.compile(r"(?<![\w./-])((?:docs/|storage/)[\w/-]+\.md)(?:#([\w-]*\w))?")
 """A page by its path from the top, as comments and messages name it."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.markdown_pages import prose
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 PACKAGES = ("proxy", "storage", "spark_jobs")
 RUNBOOK = prose(REPOSITORY / "docs/operations/runbook.md")
 AUDIT = prose(REPOSITORY / "docs/audit.md").partition("\n## Messages\n")[2]

@@ -10,7 +10,7 @@ import typer
 
 from proxy.cli.app import app
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 FOLDERS = (".", "docs", "docs/operations", "examples")
 PAGES = [page for folder in FOLDERS for page in (REPOSITORY / folder).glob("*.md")]
 CODE = re.compile(r"^ *```\w*\n(.*?)^ *```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
