@@ -21,11 +21,11 @@ from proxy.checkpoint import Position
 from proxy.errors import DataDirInUse
 from storage.errors import StorageFull, StoreLocked
 from storage.ids.opening import open_register
-from storage.kinds import Kind, open_kind
-from storage.opening import Committed
+from storage.opening import Kind, open_kind
 from storage.options import Options
 from storage.register import Register
 from storage.store import Store
+from storage.wheel.opening import Committed
 
 STUBS: Final = "stubs"
 """In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""

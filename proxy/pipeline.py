@@ -25,8 +25,8 @@ from proxy.outgoing import Batch, Opened
 from proxy.publisher import GroupMoved, Publishing
 from proxy.release_control import RateCap, Unlimited
 from proxy.schedule import Plan, Shard, State
-from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull
+from storage.shard.columns import dues_of
 
 LONGEST_WAIT_MS: Final = 50
 IDLE_COMMIT_MS: Final = 10_000

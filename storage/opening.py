@@ -1,174 +1,121 @@
-"""Opening a shard's folder at the broker's truth."""
+"""The kinds of store behind the setting `store`: which one a folder holds, and opening it."""
 
-import json
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
 
-from storage.bodies import BodyFiles
-from storage.checkpoint import Checkpoint, boot_id, read_checkpoint
-from storage.errors import StorageFull, StoreDamaged, StoreMismatch
-from storage.examination import Examination
-from storage.files import Files
-from storage.folder import FolderLock
-from storage.ledger import Ledger
-from storage.log import TimerLog
+from storage.errors import StorageFull, StoreMismatch
 from storage.options import Options
-from storage.repair import attach_log, cut_log, mend_wheel
-from storage.shard_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL, ShardFiles
-from storage.wheel import TimerWheel, map_wheel
-from storage.wheel_store import OpenReport, WheelStore
+from storage.shard.files import Files
+from storage.shard.folder import FolderLock
+from storage.sorted.backed_opening import Attach, open_backed
+from storage.sorted.backed_store import BackedStore
+from storage.wheel import inspection
+from storage.wheel.inspection import Verdict
+from storage.wheel.opening import Committed, open_store
+from storage.wheel.wheel_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL
+from storage.wheel.wheel_store import OpenReport, WheelStore
+
+Kind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What the broker's committed offset says of the partition (DESIGN 5): the watermark and
-    cursor, the floor, and the next offset to ingest."""
+def kind_of(folder: Path) -> Kind | None:
+    """The kind that made the folder; None where nothing was written yet."""
+    if (folder / "rocksdb").is_dir():
+        return "rocksdb"
+    if (folder / "levels").is_dir():
+        return "levels"
+    if any((folder / name).exists() for name in (CHECKPOINT, WHEEL, LOG, BODIES)):
+        return "wheel"
+    return None
 
-    watermark_ms: int
-    cursor: int
-    floor: int
-    next_offset: int
 
-
-def open_store(
+def open_kind(
+    kind: Kind,
     folder: Path,
     committed: Committed,
     options: Options | None = None,
     *,
     rebuild: bool = False,
     files: Files | None = None,
-) -> WheelStore:
-    """Open or make the store in `folder`; its `report` says how it was found.
-
-    The caller then reads [store.covered, committed.next_offset) from the broker again and puts
-    what has not ended. A damaged folder, or one ahead of the broker, is put aside and an empty
-    store given instead; so is one made with other options when `rebuild` is set.
-    Raises StoreLocked, StoreMismatch, StorageFull."""
+) -> WheelStore | BackedStore:
+    """As `storage.wheel.opening.open_store`, for a store of any kind; another kind's folder is put
+    aside when `rebuild` is set. Raises StoreLocked, StoreMismatch, StorageFull."""
     options, files = options or Options(), files or Files()
-    lock = FolderLock(folder)
-    try:
-        return _open(lock, committed, options, rebuild, files)
-    except OSError as error:
-        lock.release()
-        raise StorageFull(folder, error) from error
-    except BaseException:
-        lock.release()
-        raise
+    report = _put_other_kind_aside(kind, folder, rebuild, files)
+    store = _open(kind, folder, committed, options, rebuild, files)
+    store.report = report or store.report
+    return store
+
+
+def verify(folder: Path) -> Verdict:
+    """Check what can be checked of the folder, whatever its kind; an empty one is sound."""
+    kind = kind_of(folder)
+    if kind == "rocksdb":
+        from storage.sorted.rocks import verify_rocks
+
+        return verify_rocks(folder)
+    if not any((folder / name).exists() for name in (CHECKPOINT, DAMAGED)):
+        return Verdict(folder)
+    if kind == "levels":
+        from storage.sorted.levels import verify_levels
+
+        return verify_levels(folder)
+    return inspection.verify(folder)
+
+
+def dump(folder: Path) -> Iterator[dict[str, Any]]:
+    """The entries on disk, as `storage.wheel.inspection.dump`, whatever the folder's kind."""
+    kind = kind_of(folder)
+    if kind == "rocksdb":
+        from storage.sorted.rocks import dump_rocks
+
+        return dump_rocks(folder)
+    if kind == "levels":
+        from storage.sorted.levels import dump_levels
+
+        return dump_levels(folder)
+    return inspection.dump(folder)
 
 
 def _open(
-    lock: FolderLock,
+    kind: Kind,
+    folder: Path,
     committed: Committed,
     options: Options,
     rebuild: bool,
     files: Files,
-) -> WheelStore:
-    folder = lock.folder
-    try:
-        checkpoint = _trusted(folder, committed)
-        if checkpoint is None:
-            return _assemble(lock, committed, options, files, None, OpenReport("new"))
-        _same_options(folder, checkpoint, options)
-        report = OpenReport("reopened")
-        return _assemble(lock, committed, options, files, checkpoint, report)
-    except StoreMismatch as mismatch:
-        if not rebuild:
-            raise
-        reason = str(mismatch)
-    except (StoreDamaged, KeyError, TypeError, json.JSONDecodeError) as damage:
-        reason = str(damage)
-    report = OpenReport("put aside", reason, lock.put_aside(files))
-    return _assemble(lock, committed, options, files, None, report)
+) -> WheelStore | BackedStore:
+    if kind == "wheel":
+        return open_store(folder, committed, options, rebuild=rebuild, files=files)
+    attach = _attach(kind)
+    return open_backed(attach, folder, committed, options, rebuild=rebuild, files=files)
 
 
-def _trusted(folder: Path, committed: Committed) -> Checkpoint | None:
-    """The checkpoint, None when there is none. Raises StoreDamaged when it must not be used."""
-    if (folder / DAMAGED).exists():
-        raise StoreDamaged((folder / DAMAGED).read_text(errors="replace"))
-    try:
-        checkpoint = read_checkpoint(folder / CHECKPOINT)
-    except FileNotFoundError:
+def _attach(kind: Kind) -> Attach:
+    """Loads only what the kind needs."""
+    if kind == "rocksdb":
+        from storage.sorted.rocks import ROCKS_DB
+
+        return ROCKS_DB
+    from storage.sorted.levels import LEVEL_FIFOS
+
+    return LEVEL_FIFOS
+
+
+def _put_other_kind_aside(
+    kind: Kind, folder: Path, rebuild: bool, files: Files
+) -> OpenReport | None:
+    if kind_of(folder) in {None, kind}:
         return None
-    refuse_ahead(folder, checkpoint, committed)
-    return checkpoint
-
-
-def refuse_ahead(folder: Path, checkpoint: Checkpoint, committed: Committed) -> None:
-    """Raise StoreDamaged when the folder knows more than the broker has committed."""
-    if checkpoint.covered > committed.next_offset:
-        raise StoreDamaged(
-            f"{folder} covers offsets up to {checkpoint.covered}, but the broker's committed "
-            f"offset is {committed.next_offset}: it was reset"
-        )
-    if (checkpoint.watermark_ms, checkpoint.cursor) > (committed.watermark_ms, committed.cursor):
-        raise StoreDamaged(
-            f"{folder} stands at watermark {checkpoint.watermark_ms}/{checkpoint.cursor}, beyond "
-            f"the broker's {committed.watermark_ms}/{committed.cursor}"
-        )
-
-
-def _same_options(folder: Path, checkpoint: Checkpoint, options: Options) -> None:
-    for name, asked in options.bound().items():
-        found = checkpoint.options[name]
-        if found != asked:
-            raise StoreMismatch(folder, name, found, asked)
-
-
-def _assemble(
-    lock: FolderLock,
-    committed: Committed,
-    options: Options,
-    files: Files,
-    checkpoint: Checkpoint | None,
-    report: OpenReport,
-) -> WheelStore:
-    folder = lock.folder
-    for name in (LOG, BODIES):
-        (folder / name).mkdir(exist_ok=True)
-    if checkpoint is None:
-        (folder / WHEEL).unlink(missing_ok=True)
-        passed = committed.watermark_ms // options.precision_ms
-        checkpoint = Checkpoint(options.bound(), closed=passed, boot_id=boot_id())
-    _check_wheel_size(folder, options, checkpoint)
-    wheel = map_wheel(folder / WHEEL, options.slots, files)
-    log = TimerLog(folder / LOG, options.segment_bytes, files)
+    lock = FolderLock(folder)
     try:
-        attach_log(log, checkpoint)
-        mend_wheel(wheel, log, checkpoint)
-        if checkpoint.boot_id != boot_id() or not checkpoint.boot_id:
-            _survived_restart(folder, wheel, log, checkpoint)
-        cut_log(log)
-        shard = ShardFiles(folder, options, files, wheel, log, checkpoint)
-        return WheelStore(shard, _ledger(checkpoint, committed), report, lock.release)
-    except BaseException:
-        log.close()
-        raise
-
-
-def _check_wheel_size(folder: Path, options: Options, checkpoint: Checkpoint) -> None:
-    path = folder / WHEEL
-    size_bytes = path.stat().st_size if path.exists() else 0
-    if checkpoint.log_end and size_bytes != options.slots * 32:
-        raise StoreDamaged(f"{path} has {size_bytes} bytes instead of {options.slots * 32}")
-
-
-def _survived_restart(
-    folder: Path, wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint
-) -> None:
-    """Look at everything: when the machine stopped, writes may have been lost in any order."""
-    findings = Examination(wheel, log, checkpoint, BodyFiles(folder / BODIES, Files())).findings()
-    if findings:
-        raise StoreDamaged(f"after a restart of the machine: {findings[0]}")
-
-
-def _ledger(checkpoint: Checkpoint, committed: Committed) -> Ledger:
-    covered = min(committed.next_offset, max(checkpoint.covered, committed.floor))
-    return Ledger(
-        watermark_ms=committed.watermark_ms,
-        cursor=committed.cursor,
-        counted=(checkpoint.watermark_ms, checkpoint.cursor),
-        floor=committed.floor,
-        covered=covered,
-        next_offset=covered,
-        counts=checkpoint.counts,
-    )
+        mismatch = StoreMismatch(folder, "store", kind_of(folder), kind)
+        if not rebuild:
+            raise mismatch
+        return OpenReport("put aside", str(mismatch), lock.put_aside(files))
+    except OSError as error:
+        raise StorageFull(folder, error) from error
+    finally:
+        lock.release()

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from storage.errors import StorageFull, StoreDamaged
-from storage.files import Files
-from storage.ids.hash_filter import marks_of
-from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashing, Words, padded
+from storage.ids.compaction import Upkeep
+from storage.ids.lsm_state import Holdings
 from storage.ids.options import IdOptions
-from storage.ids.upkeep import Upkeep
+from storage.ids.runs.hash_filter import marks_of
+from storage.ids.runs.idents import Hashing, Words, padded
 from storage.register import Key, Named
-from storage.shard_files import DAMAGED
-from storage.wheel_store import OpenReport
+from storage.shard.files import Files
+from storage.wheel.wheel_files import DAMAGED
+from storage.wheel.wheel_store import OpenReport
 
 OF_KIND_ROWS = 16_384
 NO_HASHES = np.zeros(0, np.uint64)

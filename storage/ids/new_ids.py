@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from storage.ids.hash_filter import HashFilter, marks_of
-from storage.ids.idents import Column, Idents, Words, gathered, texts
-from storage.ids.layout import NONE_BURIED, ROW, Contents
-from storage.records import Rows
+from storage.ids.runs.hash_filter import HashFilter, marks_of
+from storage.ids.runs.idents import Column, Idents, Words, gathered, texts
+from storage.ids.runs.layout import NONE_BURIED, ROW, Contents
 from storage.register import Named
+from storage.wheel.log.records import Rows
 
 FILTER_POWER: Final = 21
 """256 KiB. With 32,768 ids here, of 1,024 others one passes."""

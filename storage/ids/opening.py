@@ -3,18 +3,18 @@
 import shutil
 from pathlib import Path
 
-from storage.checkpoint import boot_id
 from storage.errors import StorageFull, StoreDamaged
-from storage.files import Files
 from storage.ids.disk_register import DiskRegister
-from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashing, hashes_of
-from storage.ids.manifest import MANIFEST, Manifest, read_manifest
+from storage.ids.lsm_state import Holdings
 from storage.ids.options import IdOptions
-from storage.ids.run import Run
-from storage.opening import Committed
-from storage.shard_files import DAMAGED
-from storage.wheel_store import OpenReport
+from storage.ids.runs.idents import Hashing, hashes_of
+from storage.ids.runs.manifest import MANIFEST, Manifest, read_manifest
+from storage.ids.runs.run import Run
+from storage.shard.checkpoint import boot_id
+from storage.shard.files import Files
+from storage.wheel.opening import Committed
+from storage.wheel.wheel_files import DAMAGED
+from storage.wheel.wheel_store import OpenReport
 
 
 def open_register(

@@ -17,10 +17,10 @@ from typing import Any
 
 from proxy.policy import DEFAULT_LEVELS
 from proxy.times import parse_levels
-from storage.kinds import KINDS, Kind, open_kind
-from storage.opening import Committed
+from storage.opening import KINDS, Kind, open_kind
 from storage.options import Options
 from storage.store import Entry, Store
+from storage.wheel.opening import Committed
 
 START_MS = 1_800_000_000_000
 LEVELS_MS = 7_200_001

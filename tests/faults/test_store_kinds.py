@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from storage.kinds import Kind, kind_of
+from storage.opening import Kind, kind_of
 from tests.support.installation import Installation
 from tests.support.records import Outgoing
 

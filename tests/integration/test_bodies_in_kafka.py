@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from proxy.body import is_stub
-from storage.kinds import Kind, dump
+from storage.opening import Kind, dump
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess
 from tests.support.quiet_clients import admin_client

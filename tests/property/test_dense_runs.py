@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from storage.kinds import Kind
+from storage.opening import Kind
 from tests.property.test_exactly_once import COMMITS, run, run_with_local_state
 from tests.support.manual_clock import START_MS
 

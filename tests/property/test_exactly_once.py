@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.checkpoint import Position
 from proxy.policy import Policy
-from storage.kinds import Kind
+from storage.opening import Kind
 from storage.register import Register
 from storage.store import Store
 from tests.support.asked import Rules

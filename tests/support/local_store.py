@@ -8,11 +8,11 @@ from pathlib import Path
 from proxy.checkpoint import Position
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
-from storage.kinds import Kind, open_kind
-from storage.opening import Committed
+from storage.opening import Kind, open_kind
 from storage.options import Options
 from storage.register import Register
 from storage.store import Store
+from storage.wheel.opening import Committed
 
 TINY = Options(
     precision_ms=4, slots=8, segment_bytes=1024, recent_entries=6, recent_offsets=12, close_slots=2

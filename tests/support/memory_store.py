@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from storage.spread import Spread
+from storage.shard.due_histogram import Spread
 from storage.store import Due, Entry
 
 

@@ -14,9 +14,9 @@ from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
 from proxy.entries import opened
 from proxy.local_state import LocalState
-from storage.opening import Committed, open_store
 from storage.options import Options
 from storage.store import Entry
+from storage.wheel.opening import Committed, open_store
 
 NOW_MS = 1_000_000
 DAY_MS = 86_400_000

@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from storage.backed_store import BackedStore
 from storage.errors import StorageFull
-from storage.files import Files
-from storage.kinds import Kind, verify
-from storage.opening import Committed
+from storage.opening import Kind, verify
+from storage.shard.files import Files
+from storage.sorted.backed_store import BackedStore
 from storage.store import Entry
-from storage.wheel_store import WheelStore
+from storage.wheel.opening import Committed
+from storage.wheel.wheel_store import WheelStore
 from tests.unit.storage.shards import START_MS, crashed, opened_kind
 
 LAP_MS = 800
@@ -268,8 +268,8 @@ class RocksAgainstModel(StoreAgainstModel):
 
 
 SMALL_FIFOS = {
-    "levels_fifo": {"FILE_BYTES": 500, "READ_BYTES": 150},
-    "levels_backing": {
+    "sorted.levels_fifo": {"FILE_BYTES": 500, "READ_BYTES": 150},
+    "sorted.levels_backing": {
         "FILE_BYTES": 500,
         "MOST_FIFOS": 6,
         "MERGE_AT": 4,

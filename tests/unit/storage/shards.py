@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from storage.backed_store import BackedStore
-from storage.backing import Backing
-from storage.files import Files
-from storage.kinds import Kind, open_kind
-from storage.opening import Committed
+from storage.opening import Kind, open_kind
 from storage.options import Options
-from storage.rocks_db import RocksBacking
+from storage.shard.files import Files
+from storage.sorted.backed_store import BackedStore
+from storage.sorted.backing import Backing
+from storage.sorted.rocks_db import RocksBacking
 from storage.store import Entry, Store
-from storage.wheel_store import WheelStore
+from storage.wheel.opening import Committed
+from storage.wheel.wheel_store import WheelStore
 
 START_MS = 1_800_000_000_000
 TINY = Options(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageFull, StoreLocked, StoreMismatch
-from storage.kinds import KINDS, Kind, dump, kind_of, verify
+from storage.opening import KINDS, Kind, dump, kind_of, verify
 from storage.store import Store
 from tests.unit.storage.shards import (
     START_MS,
@@ -109,7 +109,7 @@ def test_what_ended_elsewhere_is_counted_out_on_opening(kind: Kind, tmp_path: Pa
 def test_large_bodies_come_a_few_at_a_time(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("front", "opened"):
+    for module in ("sorted.read_ahead_buffer", "wheel.loaded_rows"):
         monkeypatch.setattr(f"storage.{module}.PEEK_BYTES", 300)
     folder = tmp_path / "shard"
     filled(kind, folder)
@@ -215,7 +215,7 @@ def refuse_writes(kind: Kind, store: object, monkeypatch: pytest.MonkeyPatch) ->
     if kind == "rocksdb":
         monkeypatch.setattr(store._backing, "_db", Refusing(store._backing._db))  # type: ignore[attr-defined]
     else:
-        monkeypatch.setattr("storage.files.Files.write", refuse)
+        monkeypatch.setattr("storage.shard.files.Files.write", refuse)
 
 
 class Refusing:

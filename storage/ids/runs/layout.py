@@ -1,0 +1,184 @@
+"""What a run holds, and where in its file (FORMAT.md, "Ids")."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.ids.runs.hash_filter import filter_power
+from storage.ids.runs.idents import Column, Words, gathered
+from storage.register import Key
+from storage.wheel.log.records import Rows
+
+MAGIC = b"KDPIDS03"
+ROW = np.dtype(
+    [
+        ("latest", "<i8"),
+        ("fires_ms", "<i8"),
+        ("offset", "<i8"),
+        ("origin", "<i8"),
+        ("due_ms", "<i8"),
+        ("word", "<i8"),
+        ("size", "<u4"),
+        ("target", "<u4"),
+        ("kind", "<u4"),
+        ("spare", "<u4"),
+    ]
+)
+ROW_BYTES = ROW.itemsize
+_OPAQUE = np.dtype((np.void, ROW_BYTES))
+FILTER_BITS = 32
+"""Bits of the filter for each id, at least: one in 1,000 unknown ids passes it, at most."""
+
+
+class Buried(NamedTuple):
+    """Keys of buried entries in their order, as columns; `targets` are places in a run's names."""
+
+    fires_ms: Column
+    offsets: Column
+    targets: npt.NDArray[np.uint32]
+
+    def upto(self, key: Key) -> int:
+        """How many are at or below `key`."""
+        fires_ms, offset = key
+        below = int(np.searchsorted(self.fires_ms, fires_ms, "left"))
+        beyond = int(np.searchsorted(self.fires_ms, fires_ms, "right"))
+        return below + int(np.searchsorted(self.offsets[below:beyond], offset, "right"))
+
+    def key(self, place: int) -> Key:
+        """The key at this place."""
+        return int(self.fires_ms[place]), int(self.offsets[place])
+
+    def part(self, start: int, end: int) -> "Buried":
+        """Those at places from `start` up to `end`."""
+        place = slice(start, end)
+        return Buried(self.fires_ms[place], self.offsets[place], self.targets[place])
+
+
+NONE_BURIED = Buried(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint32))
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Ids in the order of their hashes: `rows` (ROW) say what is known and where in `words` the
+    ids themselves are, in the same order. `names`: targets by number."""
+
+    hashes: Words
+    rows: Rows
+    words: Words
+    buried: Buried
+    names: list[str]
+
+    @property
+    def size(self) -> int:
+        """How many ids and buried keys there are."""
+        return int(self.hashes.size) + int(self.buried.offsets.size)
+
+
+def in_hash_order(hashes: Words, rows: Rows, words: Words) -> Contents:
+    """Contents without buried keys and names; `rows` say where in `words` their ids lie."""
+    order = np.argsort(hashes)
+    ordered = taken(rows, order)
+    idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
+    ordered["word"] = idents.starts
+    return Contents(hashes[order], ordered, idents.words, NONE_BURIED, [])
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The most that a run may come to hold: known before it is written, and its file's shape."""
+
+    ids: int
+    words: int
+    buried: int
+
+    @property
+    def filter_power(self) -> int:
+        """The filter has two to this many bits."""
+        return filter_power(self.ids, FILTER_BITS)
+
+    def positions(self) -> dict[str, int]:
+        """Where each section of the file begins, in bytes; the names come last."""
+        rooms = {
+            "hashes": 8 * self.ids,
+            "rows": ROW_BYTES * self.ids,
+            "filter": (1 << self.filter_power) // 8,
+            "fires_ms": 8 * self.buried,
+            "offsets": 8 * self.buried,
+            "targets": 4 * self.buried,
+            "words": 8 * self.words,
+            "names": 0,
+        }
+        found, position = {}, len(MAGIC)
+        for name, room_bytes in rooms.items():
+            found[name] = position
+            position += -(-room_bytes // 8) * 8
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the manifest keeps of a run: its file's number, its room, how much of that is used,
+    and the CRC-32 of each section's used part."""
+
+    number: int
+    room: Room
+    ids: int
+    words: int
+    buried: int
+    names_bytes: int
+    crcs: dict[str, int] = field(default_factory=dict)
+
+    def lengths(self) -> dict[str, int]:
+        """Bytes used of each section."""
+        return {
+            "hashes": 8 * self.ids,
+            "rows": ROW_BYTES * self.ids,
+            "filter": (1 << self.room.filter_power) // 8,
+            "fires_ms": 8 * self.buried,
+            "offsets": 8 * self.buried,
+            "targets": 4 * self.buried,
+            "words": 8 * self.words,
+            "names": self.names_bytes,
+        }
+
+    @property
+    def file_bytes(self) -> int:
+        """The file's size."""
+        return self.room.positions()["names"] + self.names_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        used = [self.ids, self.words, self.buried, self.names_bytes]
+        room = [self.room.ids, self.room.words, self.room.buried]
+        return {"number": self.number, "room": room, "used": used, "crcs": self.crcs}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> "Facts":
+        """The reverse of `to_json`."""
+        ids, words, buried, names_bytes = found["used"]
+        room = Room(*found["room"])
+        return cls(found["number"], room, ids, words, buried, names_bytes, found["crcs"])
+
+
+def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
+    """A copy of the rows at these places (as plain bytes: numpy copies fields one by one)."""
+    found: Rows = rows.view(_OPAQUE)[at].view(ROW)
+    return found
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """A copy of all parts as one array."""
+    found: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(ROW)
+    return found
+
+
+def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
+    """Which rows may be forgotten (see `Register`)."""
+    offsets, fires_ms = rows["offset"], rows["fires_ms"]
+    has_ended = (fires_ms < ended[0]) | ((fires_ms == ended[0]) & (offsets <= ended[1]))
+    is_old = np.maximum(rows["latest"], offsets) < floor
+    useless: npt.NDArray[np.bool_] = is_old & (has_ended | (offsets < 0))
+    return useless
