@@ -26,7 +26,7 @@ from proxy.publisher import GroupMoved, Publishing
 from proxy.release_control import RateCap, Unlimited
 from proxy.schedule import Plan, Shard, State
 from storage.errors import StorageError, StorageFull
-from storage.shard.columns import dues_of
+from storage.store import dues_of
 
 LONGEST_WAIT_MS: Final = 50
 IDLE_COMMIT_MS: Final = 10_000

@@ -1,121 +1,67 @@
-"""The kinds of store behind the setting `store`: which one a folder holds, and opening it."""
+"""Opening a shard's folder, and looking into it, by the kind that the setting `store` names."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, NamedTuple
 
-from storage.errors import StorageFull, StoreMismatch
-from storage.options import Options
+from storage.options import Options, StoreKind
+from storage.shard import inspection
+from storage.shard.checkpoint import CHECKPOINT
+from storage.shard.damage_guard import DAMAGED
 from storage.shard.files import Files
-from storage.shard.folder import FolderLock
-from storage.sorted.backed_opening import Attach, open_backed
-from storage.sorted.backed_store import BackedStore
-from storage.wheel import inspection
-from storage.wheel.inspection import Verdict
-from storage.wheel.opening import Committed, open_store
-from storage.wheel.wheel_files import BODIES, CHECKPOINT, DAMAGED, LOG, WHEEL
-from storage.wheel.wheel_store import OpenReport, WheelStore
-
-Kind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+from storage.shard.folder import kind_of
+from storage.shard.inspection import Look, Verdict
+from storage.shard.opening import Opening, OpenTier, open_folder
+from storage.shard.tiered_store import TieredStore
+from storage.store import Committed
+from storage.wheel.opening import open_wheel
+from storage.wheel.reader import look_into_wheel
 
 
-def kind_of(folder: Path) -> Kind | None:
-    """The kind that made the folder; None where nothing was written yet."""
-    if (folder / "rocksdb").is_dir():
-        return "rocksdb"
-    if (folder / "levels").is_dir():
-        return "levels"
-    if any((folder / name).exists() for name in (CHECKPOINT, WHEEL, LOG, BODIES)):
-        return "wheel"
-    return None
+class _Ways(NamedTuple):
+    open_tier: OpenTier
+    look: Look
 
 
-def open_kind(
-    kind: Kind,
+def open_store(
+    kind: StoreKind,
     folder: Path,
     committed: Committed,
     options: Options | None = None,
     *,
     rebuild: bool = False,
     files: Files | None = None,
-) -> WheelStore | BackedStore:
-    """As `storage.wheel.opening.open_store`, for a store of any kind; another kind's folder is put
-    aside when `rebuild` is set. Raises StoreLocked, StoreMismatch, StorageFull."""
-    options, files = options or Options(), files or Files()
-    report = _put_other_kind_aside(kind, folder, rebuild, files)
-    store = _open(kind, folder, committed, options, rebuild, files)
-    store.report = report or store.report
-    return store
+) -> TieredStore:
+    """Open or make the store in `folder`; its `report` says how it was found.
+
+    The caller then reads [store.covered, committed.next_offset) from the broker again and puts
+    what has not ended. A damaged folder, or one ahead of the broker, is put aside and an empty
+    store given instead; so is one of another kind, or made with other options, when `rebuild` is
+    set. Raises StoreLocked, StoreMismatch, StorageFull."""
+    opening = Opening(folder, kind, committed, options or Options(), files or Files())
+    return open_folder(_ways(kind).open_tier, opening, rebuild=rebuild)
 
 
 def verify(folder: Path) -> Verdict:
     """Check what can be checked of the folder, whatever its kind; an empty one is sound."""
     kind = kind_of(folder)
-    if kind == "rocksdb":
-        from storage.sorted.rocks import verify_rocks
-
-        return verify_rocks(folder)
-    if not any((folder / name).exists() for name in (CHECKPOINT, DAMAGED)):
+    is_written = any((folder / name).exists() for name in (CHECKPOINT, DAMAGED))
+    if kind != "rocksdb" and not is_written:
         return Verdict(folder)
-    if kind == "levels":
-        from storage.sorted.levels import verify_levels
-
-        return verify_levels(folder)
-    return inspection.verify(folder)
+    return inspection.verify_folder(folder, _ways(kind).look)
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
-    """The entries on disk, as `storage.wheel.inspection.dump`, whatever the folder's kind."""
-    kind = kind_of(folder)
+    """The entries on disk in (due, offset) order: due_ms, offset, target, body (as encoded).
+
+    Raises StoreDamaged, and FileNotFoundError when there is no checkpoint."""
+    return inspection.dump_folder(folder, _ways(kind_of(folder)).look)
+
+
+def _ways(kind: StoreKind | None) -> _Ways:
     if kind == "rocksdb":
-        from storage.sorted.rocks import dump_rocks
+        # An optional package: only those who ask for it need it.
+        from storage.sorted.opening import look_into_rocksdb, open_rocksdb
 
-        return dump_rocks(folder)
-    if kind == "levels":
-        from storage.sorted.levels import dump_levels
-
-        return dump_levels(folder)
-    return inspection.dump(folder)
-
-
-def _open(
-    kind: Kind,
-    folder: Path,
-    committed: Committed,
-    options: Options,
-    rebuild: bool,
-    files: Files,
-) -> WheelStore | BackedStore:
-    if kind == "wheel":
-        return open_store(folder, committed, options, rebuild=rebuild, files=files)
-    attach = _attach(kind)
-    return open_backed(attach, folder, committed, options, rebuild=rebuild, files=files)
-
-
-def _attach(kind: Kind) -> Attach:
-    """Loads only what the kind needs."""
-    if kind == "rocksdb":
-        from storage.sorted.rocks import ROCKS_DB
-
-        return ROCKS_DB
-    from storage.sorted.levels import LEVEL_FIFOS
-
-    return LEVEL_FIFOS
-
-
-def _put_other_kind_aside(
-    kind: Kind, folder: Path, rebuild: bool, files: Files
-) -> OpenReport | None:
-    if kind_of(folder) in {None, kind}:
-        return None
-    lock = FolderLock(folder)
-    try:
-        mismatch = StoreMismatch(folder, "store", kind_of(folder), kind)
-        if not rebuild:
-            raise mismatch
-        return OpenReport("put aside", str(mismatch), lock.put_aside(files))
-    except OSError as error:
-        raise StorageFull(folder, error) from error
-    finally:
-        lock.release()
+        return _Ways(open_rocksdb, look_into_rocksdb)
+    return _Ways(open_wheel, look_into_wheel)

@@ -10,9 +10,10 @@ from proxy.entries import opened, target_of
 from proxy.errors import ProxyError
 from proxy.extras import require_store
 from storage.errors import StorageError
-from storage.opening import dump, kind_of, verify
+from storage.opening import dump, verify
+from storage.shard.folder import kind_of
+from storage.shard.inspection import Verdict
 from storage.store import Entry
-from storage.wheel.inspection import Verdict
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
 

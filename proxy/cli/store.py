@@ -11,7 +11,7 @@ from proxy.body import Delivery, LeftInKafka
 from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.options import AsJson, Config, settings_for
 from proxy.cli.output import say, say_json, say_table, shown_bytes, shown_time
-from storage.wheel.inspection import Verdict
+from storage.shard.inspection import Verdict
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 

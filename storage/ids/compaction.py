@@ -46,7 +46,7 @@ class Upkeep:
         """Do one step of writing and one of merging; True when more waits."""
         self._begin_writing(at_once=False)
         self._step_writing()
-        if self._held.floor - self._judged_floor >= self._options.recent_offsets:
+        if self._held.floor - self._judged_floor >= self._options.replayed_offsets:
             self._is_tidy = False
         if self._merging is None and not self._is_tidy:
             self._begin_merging()
@@ -93,7 +93,7 @@ class Upkeep:
         """Freeze the table now if it is settled, else before the next offset's changes."""
         held, recent = self._held, self._held.recent
         is_unsettled = recent.first < 0 or recent.first >= held.settled
-        if is_unsettled and held.coverable - held.covered >= self._options.recent_offsets:
+        if is_unsettled and held.coverable - held.covered >= self._options.replayed_offsets:
             self._replace_manifest(held.runs, held.written_links)
         if recent.first >= 0 and recent.last < held.settled:
             held.freeze()
@@ -107,7 +107,7 @@ class Upkeep:
 
     def _is_behind(self) -> bool:
         """Whether a restart would have too much to read again."""
-        return self._held.settled - self._held.covered >= self._options.recent_offsets
+        return self._held.settled - self._held.covered >= self._options.replayed_offsets
 
     def _write_table(self, table: Table) -> Steps:
         held = self._held

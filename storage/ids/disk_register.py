@@ -2,43 +2,23 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import compress
 from pathlib import Path
 
 import numpy as np
 
-from storage.errors import StorageFull, StoreDamaged
 from storage.ids.compaction import Upkeep
 from storage.ids.lsm_state import Holdings
 from storage.ids.options import IdOptions
 from storage.ids.runs.hash_filter import marks_of
 from storage.ids.runs.idents import Hashing, Words, padded
 from storage.register import Key, Named
+from storage.shard.damage_guard import DamageGuard
 from storage.shard.files import Files
-from storage.wheel.wheel_files import DAMAGED
-from storage.wheel.wheel_store import OpenReport
+from storage.store import OpenReport
 
 OF_KIND_ROWS = 16_384
 NO_HASHES = np.zeros(0, np.uint64)
-
-
-class _Guard:
-    """Notes damage in the folder, and names what the disk refuses."""
-
-    def __init__(self, folder: Path, files: Files) -> None:
-        self._folder = folder
-        self._files = files
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, StoreDamaged):
-            with suppress(OSError):
-                self._files.replace(self._folder / DAMAGED, str(error).encode())
-        if isinstance(error, OSError):
-            raise StorageFull(self._folder, error) from error
 
 
 class DiskRegister:
@@ -59,7 +39,7 @@ class DiskRegister:
         self._hashing = hashing
         self._few_ids = options.few_ids
         self._upkeep = Upkeep(folder, held, options, files, hashing)
-        self._guard = _Guard(folder, files)
+        self._guard = DamageGuard(folder, files)
         self._at = -1
 
     @property

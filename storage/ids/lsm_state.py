@@ -8,7 +8,7 @@ from storage.ids.runs.manifest import Manifest
 from storage.ids.runs.run import Run
 from storage.ids.tombstones import AllBuried
 from storage.register import Key
-from storage.wheel.opening import Committed
+from storage.store import Committed
 
 
 class Holdings:

@@ -9,10 +9,9 @@ import numpy as np
 
 from storage.ids.new_ids import NewIds
 from storage.ids.runs.idents import Hashing, Words, padded
-from storage.ids.runs.layout import ROW, Contents, in_hash_order, joined
+from storage.ids.runs.layout import ROW, Contents, Rows, in_hash_order, joined
 from storage.ids.tombstones import RecentlyBuried, in_order
 from storage.register import Named
-from storage.wheel.log.records import Rows
 
 NO_WORDS = np.zeros(0, np.uint64)
 

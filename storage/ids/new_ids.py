@@ -9,9 +9,8 @@ import numpy as np
 
 from storage.ids.runs.hash_filter import HashFilter, marks_of
 from storage.ids.runs.idents import Column, Idents, Words, gathered, texts
-from storage.ids.runs.layout import NONE_BURIED, ROW, Contents
+from storage.ids.runs.layout import NONE_BURIED, ROW, Contents, Rows
 from storage.register import Named
-from storage.wheel.log.records import Rows
 
 FILTER_POWER: Final = 21
 """256 KiB. With 32,768 ids here, of 1,024 others one passes."""

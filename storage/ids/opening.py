@@ -11,10 +11,10 @@ from storage.ids.runs.idents import Hashing, hashes_of
 from storage.ids.runs.manifest import MANIFEST, Manifest, read_manifest
 from storage.ids.runs.run import Run
 from storage.shard.checkpoint import boot_id
+from storage.shard.damage_guard import damage_noted
 from storage.shard.files import Files
-from storage.wheel.opening import Committed
-from storage.wheel.wheel_files import DAMAGED
-from storage.wheel.wheel_store import OpenReport
+from storage.shard.opening import refuse_ahead
+from storage.store import Committed, OpenReport
 
 
 def open_register(
@@ -56,23 +56,15 @@ def open_register(
 
 def _trusted(folder: Path, committed: Committed) -> Manifest | None:
     """The manifest, None when there is none. Raises StoreDamaged when it must not be used."""
-    if (folder / DAMAGED).exists():
-        raise StoreDamaged((folder / DAMAGED).read_text(errors="replace"))
+    damage = damage_noted(folder)
+    if damage is not None:
+        raise StoreDamaged(damage)
     try:
         manifest = read_manifest(folder / MANIFEST)
     except FileNotFoundError:
         return None
-    if manifest.covered > committed.next_offset:
-        raise StoreDamaged(
-            f"{folder} covers offsets up to {manifest.covered}, but the broker's committed "
-            f"offset is {committed.next_offset}: it was reset"
-        )
-    at = (manifest.watermark_ms, manifest.cursor)
-    if at > (committed.watermark_ms, committed.cursor):
-        raise StoreDamaged(
-            f"{folder} stands at watermark {at[0]}/{at[1]}, beyond "
-            f"the broker's {committed.watermark_ms}/{committed.cursor}"
-        )
+    ended = (manifest.watermark_ms, manifest.cursor)
+    refuse_ahead(folder, manifest.covered, ended, committed)
     return manifest
 
 

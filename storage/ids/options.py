@@ -12,7 +12,7 @@ class IdOptions:
     table_entries: int = 32_768
     table_bytes: int = 2 * 1024 * 1024
     """Bytes of the ids in a table, without what Python adds: 100 to 350 bytes each."""
-    recent_offsets: int = 65_536
+    replayed_offsets: int = 65_536
     """Offsets a restart may have to read again before memory is written out."""
     few_ids: int = 32
     """New ids put together are kept as arrays; fewer than these are not worth it."""

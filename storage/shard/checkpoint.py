@@ -12,7 +12,8 @@ from zlib_ng.zlib_ng import crc32
 from storage.errors import StoreDamaged
 from storage.shard.counts import ChunkCounts, Counts
 
-MAGIC = b"KDPCKP01"
+CHECKPOINT = "checkpoint"
+MAGIC = b"KDPCKP02"
 _PREFIX = Struct("<8sIII")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -24,8 +25,7 @@ class Checkpoint:
     covered: every ingress offset below it is in the files or has ended. (watermark_ms, cursor):
     entries at or below it are not in `counts`. closed: chains of slot numbers below it are done
     with. log_end: nothing in the log beyond it counts. redo_from: runs from here on may be missing
-    in the wheel. live: records per segment that a chain still reaches. names: target by number.
-    fifos: the offset table of `store: levels` (number, head, end, last row's key)."""
+    in the wheel. live: records per segment that a chain still reaches. names: target by number."""
 
     options: dict[str, int]
     covered: int = 0
@@ -39,7 +39,6 @@ class Checkpoint:
     next_name: int = 0
     boot_id: str = ""
     counts: Counts = field(default_factory=Counts)
-    fifos: list[list[int]] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
         """The file's contents."""

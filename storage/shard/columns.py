@@ -2,23 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 from storage.shard.counts import offsets_of
-from storage.store import Entry
-from storage.wheel.log.records import Column
+from storage.store import Column, Entry, dues_of
 
-_due_of = itemgetter(0)
 _target_of = itemgetter(2)
 _body_of = itemgetter(3)
-
-
-def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
-    """The dues of `entries`, their first field, as one array."""
-    return np.fromiter(map(_due_of, entries), np.int64, len(entries))
 
 
 class Columns:

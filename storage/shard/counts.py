@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 
-from storage.store import Entry
+from storage.store import Column, Entry
 
-Offsets = npt.NDArray[np.int64]
 FIRST_SHIFT = 0
 MAX_CHUNKS = 8_192
 
@@ -17,7 +15,7 @@ _offset_of = itemgetter(1)
 _target_of = itemgetter(2)
 
 
-def offsets_of(entries: Sequence[Entry]) -> Offsets:
+def offsets_of(entries: Sequence[Entry]) -> Column:
     """The offsets of `entries` as one array."""
     return np.fromiter(map(_offset_of, entries), np.int64, len(entries))
 
@@ -29,14 +27,14 @@ class ChunkCounts:
     small however far apart the pending offsets lie, and the floor is exact where few records come:
     there a chunk too much would be older than the ingress keeps them."""
 
-    def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Offsets | None = None):
+    def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Column | None = None):
         self.shift = shift
         self.base = base
         self.counts = np.zeros(0, np.int64) if counts is None else counts
         self.total = int(self.counts.sum())
         self._lowest = 0
 
-    def add(self, offsets: Offsets) -> None:
+    def add(self, offsets: Column) -> None:
         """Count `offsets` as pending."""
         if not offsets.size:
             return
@@ -45,7 +43,7 @@ class ChunkCounts:
         self._lowest = min(self._lowest, (int(offsets.min()) >> self.shift) - self.base)
         self.total += offsets.size
 
-    def remove(self, offsets: Offsets) -> None:
+    def remove(self, offsets: Column) -> None:
         """Count `offsets`, all added before, as ended."""
         if offsets.size:
             np.subtract.at(self.counts, (offsets >> self.shift) - self.base, 1)
@@ -149,7 +147,7 @@ class Counts:
         """Count `entries` as ended."""
         self.remove_columns(offsets_of(entries), Counter(map(_target_of, entries)))
 
-    def remove_columns(self, offsets: Offsets, targets: dict[str, int]) -> None:
+    def remove_columns(self, offsets: Column, targets: dict[str, int]) -> None:
         """Count as ended what lies at `offsets`, so many for each of `targets`."""
         self.chunks.remove(offsets)
         for name, ended in targets.items():

@@ -1,17 +1,12 @@
 """About how many entries pend until when: for people to look at, and cheap to know."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from storage.store import Entry
-from storage.wheel.log.records import Column
-
-PIECES_A_TABLE = 16
-MOST_PIECES = 4096
+from storage.store import Column
 
 
 class Piece(NamedTuple):
@@ -30,32 +25,32 @@ class Piece(NamedTuple):
         return Piece(watermark_ms + 1, self.last_ms, self.entries * left_ms / span_ms)
 
 
-class Spread:
+class DueHistogram:
     """Entries counted between `edges_ms` (ascending): up to the first, ..., beyond the last."""
 
-    def __init__(self, edges_ms: Sequence[int]) -> None:
-        self._edges_ms = np.asarray(edges_ms, np.int64)
+    def __init__(self, edges_ms: Sequence[int] | Column) -> None:
+        self.edges_ms = np.asarray(edges_ms, np.int64)
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, dues_ms: Column, entries: Column | None = None) -> None:
         """Count dues, each once or as often as `entries` says. Fast where many are in order."""
         if entries is not None and bool((dues_ms[1:] >= dues_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
-            ends = upto[np.searchsorted(dues_ms, self._edges_ms, "right")]
+            ends = upto[np.searchsorted(dues_ms, self.edges_ms, "right")]
             self._counts += np.diff(ends, prepend=0, append=upto[-1])
             return
-        places = np.searchsorted(self._edges_ms, dues_ms, "left")
+        places = np.searchsorted(self.edges_ms, dues_ms, "left")
         self._counts += np.bincount(places, entries, self._counts.size)
 
     def add_evenly(self, pieces: Sequence[Piece]) -> None:
         """Count entries of which no more is known."""
         if pieces:
             firsts_ms, lasts_ms, entries = np.array(pieces, np.float64).T[:, :, None]
-            shares = (self._edges_ms - firsts_ms + 1) / (lasts_ms - firsts_ms + 1)
+            shares = (self.edges_ms - firsts_ms + 1) / (lasts_ms - firsts_ms + 1)
             upto = np.clip(shares, 0, 1) * entries
             self._counts += np.diff(upto.sum(axis=0), prepend=0, append=entries.sum())
 
-    def join(self, other: "Spread", entries: int) -> None:
+    def join(self, other: "DueHistogram", entries: int) -> None:
         """Add what another one counts, taken as the shares of so many entries."""
         counted = other._counts.sum()  # noqa: SLF001 (of the same class)
         if counted > 0:
@@ -68,38 +63,3 @@ class Spread:
         sums = np.rint(np.cumsum(self._counts)).astype(np.int64)
         counts: list[int] = np.diff(sums, prepend=0).tolist()
         return counts
-
-
-class Pieces:
-    """Remembers about when entries were due that were written in sorted tables."""
-
-    def __init__(self, pieces: Sequence[Piece] = ()) -> None:
-        self._pieces = list(pieces)
-
-    def note_written(self, entries: Sequence[Entry], watermark_ms: int) -> None:
-        """Note a table in due order; forget what has ended."""
-        if entries:
-            bounds = np.linspace(0, len(entries), PIECES_A_TABLE + 1).astype(int).tolist()
-            self._pieces += [
-                Piece(entries[start][0], entries[end - 1][0], end - start)
-                for start, end in pairwise(bounds)
-                if start < end
-            ]
-        self._pieces = [piece for piece in self._pieces if piece.last_ms > watermark_ms]
-        if len(self._pieces) > MOST_PIECES:
-            self._join_neighbours()
-
-    def spread(self, edges_ms: Sequence[int], watermark_ms: int) -> Spread:
-        """What is left beyond the watermark."""
-        spread = Spread(edges_ms)
-        spread.add_evenly(
-            [p.beyond(watermark_ms) for p in self._pieces if p.last_ms > watermark_ms]
-        )
-        return spread
-
-    def _join_neighbours(self) -> None:
-        self._pieces.sort()
-        pairs = zip(self._pieces[::2], [*self._pieces[1::2], Piece(0, 0, 0)], strict=False)
-        self._pieces = [
-            Piece(a.first_ms, max(a.last_ms, b.last_ms), a.entries + b.entries) for a, b in pairs
-        ]

@@ -6,9 +6,15 @@ import shutil
 from pathlib import Path
 
 from storage.errors import StoreLocked
+from storage.options import KINDS, StoreKind
 from storage.shard.files import Files
 
 KEPT_ASIDE = 2
+
+
+def kind_of(folder: Path) -> StoreKind | None:
+    """The kind that made the folder, by the file of its name; None where there is none."""
+    return next((kind for kind in KINDS if (folder / kind).exists()), None)
 
 
 class FolderLock:

@@ -1,4 +1,4 @@
-"""Changes to the log that no checkpoint has confirmed yet."""
+"""Runs appended to the log, and their chains, before a checkpoint confirms them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from storage.wheel.timer_wheel import TimerWheel
 FIRST_HEADS = 1024
 
 
-class Staging:
+class ChainWriter:
     """Runs written and chains changed since the last checkpoint, over an untouched wheel.
 
     Dropping the object and cutting the log undoes all of it."""

@@ -1,13 +1,13 @@
-"""Giving back log space: chains of passed slots are closed, sparse segments copied forward."""
+"""Compaction of the log: chains of passed slots are closed, sparse segments copied forward."""
 
 from collections.abc import Generator, Iterator
 
 from storage.options import RECORD_BYTES
 from storage.shard.counts import Counts
-from storage.wheel.chain_writer import Staging
+from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.records import Head, Rows, Run, in_order, joined
-from storage.wheel.slot_loader import SlotOpener
-from storage.wheel.wheel_files import ShardFiles
+from storage.wheel.slot_loader import SlotLoader
+from storage.wheel.wheel_files import WheelFiles
 
 SPARSE_SHARE = 4
 """A segment is copied forward when less than 1/SPARSE_SHARE of its records are live."""
@@ -17,37 +17,37 @@ JOINED_RECORDS = 32_768
 
 
 def close_slots(
-    shard: ShardFiles, staging: Staging, last: int, settle: "Settling"
+    files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
 ) -> Iterator[int]:
     """Close the chains of slot numbers up to `last`: what is due later begins a chain anew.
 
-    Yields the records looked at after each piece of work. Changes nothing but `staging`."""
-    for place in shard.wheel.begun_in(shard.checkpoint.closed, last):
-        later = yield from _later_runs(shard, staging.head(place), last, settle)
-        staging.restart(place)
-        yield from _rewrite(staging, later)
+    Yields the records looked at after each piece of work. Changes nothing but `chains`."""
+    for place in files.wheel.begun_in(files.checkpoint.closed, last):
+        later = yield from _later_runs(files, chains.head(place), last, elsewhere)
+        chains.restart(place)
+        yield from _rewrite(chains, later)
 
 
 def _later_runs(
-    shard: ShardFiles, head: Head, last: int, settle: "Settling"
+    files: WheelFiles, head: Head, last: int, elsewhere: "EndedElsewhere"
 ) -> Generator[int, None, list[Rows]]:
     later: list[Rows] = []
-    for run in shard.log.chain(head, checked=False):
+    for run in files.log.chain(head, checked=False):
         if run.slot > last:
-            later.append(shard.log.run(run.position).rows)
+            later.append(files.log.run(run.position).rows)
         else:
-            settle.run(shard, run)
+            elsewhere.note(files, run)
         yield run.records
     return later[::-1]
 
 
-def _rewrite(staging: Staging, runs: list[Rows]) -> Iterator[int]:
+def _rewrite(chains: ChainWriter, runs: list[Rows]) -> Iterator[int]:
     for rows in runs:
-        staging.write(rows)
+        chains.write(rows)
         yield rows.size
 
 
-class Settling:
+class EndedElsewhere:
     """Records that ended while the store was closed, met when their slots are closed."""
 
     def __init__(self, before_slot: int, after: tuple[int, int]) -> None:
@@ -55,52 +55,52 @@ class Settling:
         self.after = after
         self._found: list[Rows] = []
 
-    def run(self, shard: ShardFiles, run: Run) -> None:
-        """Note what ended in a run of a slot that this process never opened."""
+    def note(self, files: WheelFiles, run: Run) -> None:
+        """Note what ended in a run of a slot that this process never loaded."""
         if run.slot < self.before_slot:
-            rows = shard.log.run(run.position).rows[run.upto(*self.after) :]
+            rows = files.log.run(run.position).rows[run.upto(*self.after) :]
             if rows.size:
                 self._found.append(rows)
 
-    def apply(self, shard: ShardFiles, counts: Counts) -> None:
+    def count_out(self, files: WheelFiles, counts: Counts) -> None:
         """Take what was noted out of `counts`."""
         for rows in self._found:
-            shard.count_ended(counts, rows)
+            files.count_ended(counts, rows)
 
 
-def copy_sparse(shard: ShardFiles, staging: Staging, opener: SlotOpener) -> Iterator[int]:
+def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
     """Copy the chains that reach into the sparsest segment to the end of the log.
 
-    Chains of slots already begun by `opener` are left alone: they close soon."""
-    number = _sparsest(shard, staging)
+    Chains of slots already begun by `loader` are left alone: they close soon."""
+    number = _sparsest(files, chains)
     if number is None:
         return
     seen: set[int] = set()
-    for run in shard.log.scan_segment(number):
+    for run in files.log.scan_segment(number):
         yield 1
-        place = run.slot % shard.wheel.slots
+        place = run.slot % files.wheel.slots
         if place in seen:
             continue
         seen.add(place)
-        yield from _copy_chain(shard, staging, place, number, opener)
+        yield from _copy_chain(files, chains, place, number, loader)
 
 
 def _copy_chain(
-    shard: ShardFiles, staging: Staging, place: int, number: int, opener: SlotOpener
+    files: WheelFiles, chains: ChainWriter, place: int, number: int, loader: SlotLoader
 ) -> Iterator[int]:
-    head = staging.head(place)
-    if not head.records or head.time < opener.begun_below:
+    head = chains.head(place)
+    if not head.records or head.time < loader.begun_below:
         return
-    runs = list(shard.log.chain(head, checked=False))
-    if all(shard.log.number(run.position) != number for run in runs):
+    runs = list(files.log.chain(head, checked=False))
+    if all(files.log.number(run.position) != number for run in runs):
         return
-    runs = [shard.log.run(run.position) for run in runs]
-    staging.restart(place)
+    runs = [files.log.run(run.position) for run in runs]
+    chains.restart(place)
     yield head.records
     if head.records > JOINED_RECORDS:
-        yield from _rewrite(staging, [run.rows for run in reversed(runs)])
+        yield from _rewrite(chains, [run.rows for run in reversed(runs)])
     else:
-        yield from _rewrite(staging, _merged(runs[::-1], shard.options.run_records))
+        yield from _rewrite(chains, _merged(runs[::-1], files.options.run_records))
 
 
 def _merged(runs: list[Run], most_records: int) -> list[Rows]:
@@ -112,14 +112,14 @@ def _merged(runs: list[Run], most_records: int) -> list[Rows]:
     return merged
 
 
-def _sparsest(shard: ShardFiles, staging: Staging) -> int | None:
-    live = shard.checkpoint.live
-    full = shard.options.segment_bytes // RECORD_BYTES
-    current = shard.log.number(shard.log.end)
-    old = [number for number in shard.log.segments if number < current - KEPT_SEGMENTS]
+def _sparsest(files: WheelFiles, chains: ChainWriter) -> int | None:
+    live = files.checkpoint.live
+    full = files.options.segment_bytes // RECORD_BYTES
+    current = files.log.number(files.log.end)
+    old = [number for number in files.log.segments if number < current - KEPT_SEGMENTS]
     sparse = [
-        (live.get(number, 0) + staging.live[number], number)
+        (live.get(number, 0) + chains.live[number], number)
         for number in old
-        if 0 < live.get(number, 0) + staging.live[number] < full // SPARSE_SHARE
+        if 0 < live.get(number, 0) + chains.live[number] < full // SPARSE_SHARE
     ]
     return min(sparse)[1] if sparse else None

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.counts import Counts
+from storage.shard.inspection import count_findings
 from storage.wheel.log.body_files import BodyFiles, file_keys
 from storage.wheel.log.records import RECORD, Column, Rows, Run, in_order, joined, stretches
 from storage.wheel.log.timer_log import TimerLog
@@ -17,7 +18,7 @@ MOST_FINDINGS = 100
 RUNS_AT_ONCE = 4096
 
 
-class Examination:
+class ConsistencyCheck:
     """Reads only. The wheel must have been mended first; `pending` has the rows that pend."""
 
     def __init__(
@@ -71,35 +72,31 @@ class Examination:
         owners = np.repeat(np.arange(len(runs)), [run.records for _, run in runs])
         precision_ms = self._checkpoint.options["precision_ms"]
         misplaced[owners[rows["due_ms"] // precision_ms != slots[owners]]] = True
-        self._tell(runs, np.flatnonzero(misplaced), "belongs elsewhere")
-        self._tell(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
+        self._report(runs, np.flatnonzero(misplaced), "belongs elsewhere")
+        self._report(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
         pending: Rows = rows[_beyond(rows, self._checkpoint.watermark_ms, self._checkpoint.cursor)]
         return pending
 
-    def _tell(self, runs: list[tuple[int, Run]], which: Column, what: str) -> None:
+    def _report(self, runs: list[tuple[int, Run]], which: Column, what: str) -> None:
         for place, run in [runs[at] for at in which.tolist()]:
             self._found.append(f"wheel slot {place}: the run at {run.position} {what}")
 
     def _compare_segments(self) -> None:
-        said = Counter(self._checkpoint.live)
-        for number in sorted(said.keys() | self._live.keys()):
-            if said[number] != self._live[number]:
+        counted = Counter(self._checkpoint.live)
+        for number in sorted(counted.keys() | self._live.keys()):
+            if counted[number] != self._live[number]:
                 self._found.append(
                     f"{self._log.path(number)}: {self._live[number]} records are reached, "
-                    f"{said[number]} are counted"
+                    f"{counted[number]} are counted"
                 )
 
     def _compare_counts(self) -> None:
-        said = self._checkpoint.counts
         seen = Counts()
         seen.chunks.add(self.pending["offset"])
         numbers, counts = np.unique(self.pending["target"], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             seen.targets[self._checkpoint.names.get(number, f"unknown target {number}")] += count
-        if seen.targets != said.targets:
-            self._found.append(f"{dict(seen.targets)} pend, {dict(said.targets)} are counted")
-        if not said.chunks.counts_same(seen.chunks):
-            self._found.append("the pending offsets are not the ones the checkpoint counts")
+        self._found += count_findings(seen, self._checkpoint)
 
     def _look_for_bodies(self) -> None:
         rows = self.pending

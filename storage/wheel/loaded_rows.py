@@ -1,4 +1,4 @@
-"""Index rows of the slots that are due or nearly so; bodies are decoded only when asked for."""
+"""Index rows of the slots that are due or nearly so; bodies are read only when asked for."""
 
 from bisect import bisect_right
 from collections import deque
@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.store import Due, Entry
+from storage.store import Due, Entry, Key
 from storage.wheel.log.records import RECORD, Rows, in_order, joined, rows_upto
 
 MERGE_ROWS = 32_768
@@ -15,7 +15,6 @@ PEEK_BYTES = 32 * 1024 * 1024
 """Bodies decoded and kept at a time; one that is larger comes alone."""
 LEAST_ROWS = 16
 
-Key = tuple[int, int]
 _key_of = itemgetter(0, 1)
 
 
@@ -24,7 +23,7 @@ def key_at(rows: Rows, index: int) -> Key:
     return int(rows["due_ms"][index]), int(rows["offset"][index])
 
 
-class Batch:
+class SortedRows:
     """Sorted rows not looked at yet, as pieces that may be views of the mapped log."""
 
     def __init__(self, rows: Rows) -> None:
@@ -58,12 +57,12 @@ class Batch:
         return bool(self._pieces)
 
 
-class Opened:
+class LoadedRows:
     """Merges batches in (due, offset) order and caches what was peeked, decoded."""
 
     def __init__(self, decode: Callable[[Rows], list[Entry]]) -> None:
         self._decode = decode
-        self._batches: list[Batch] = []
+        self._batches: list[SortedRows] = []
         self._entries: list[Entry] = []
         self._rows: Rows = np.zeros(0, RECORD)
         self._peeked_bytes = 0
@@ -78,12 +77,12 @@ class Opened:
         self._left += total
         if total <= MERGE_ROWS and len(runs) > 1:
             runs = [in_order(joined(runs))]
-        fresh: list[Batch] = []
+        fresh: list[SortedRows] = []
         for rows in runs:
             if fresh and fresh[-1].last < key_at(rows, 0):
                 fresh[-1].extend(rows)
             else:
-                fresh.append(Batch(rows))
+                fresh.append(SortedRows(rows))
         self._batches += fresh
         if self._entries and any(batch.head < key_at(self._rows, -1) for batch in fresh):
             self._undo_peeks()
@@ -128,7 +127,7 @@ class Opened:
         for batch in self._batches:
             while batch and batch.head <= key:
                 skipped.append(batch.take(rows_upto(batch.piece, *key)))
-        self._tidy(sum(map(len, skipped)))
+        self._drop_empty(sum(map(len, skipped)))
         return skipped
 
     def _take(self, until_ms: int, wanted: int) -> Rows | None:
@@ -146,7 +145,7 @@ class Opened:
         parts = [
             batch.take(rows_upto(batch.piece, *pivot)) for batch in rivals if batch.head <= pivot
         ]
-        self._tidy(sum(map(len, parts)))
+        self._drop_empty(sum(map(len, parts)))
         return parts[0] if len(parts) == 1 else in_order(joined(parts))
 
     def _fitting(self, rows: Rows) -> tuple[Rows, bool]:
@@ -156,24 +155,24 @@ class Opened:
         fit = max(fit, 0 if self._entries else 1)
         if fit < len(rows):
             self._left += len(rows) - fit
-            self._batches.append(Batch(rows[fit:]))
+            self._batches.append(SortedRows(rows[fit:]))
         self._peeked_bytes += int(sizes[fit - 1]) if fit else 0
         return rows[:fit], fit < len(rows)
 
-    def _tidy(self, taken: int) -> None:
+    def _drop_empty(self, taken: int) -> None:
         if taken:
             self._left -= taken
             self._batches = [batch for batch in self._batches if batch]
 
     def _undo_peeks(self) -> None:
         self._left += len(self._entries)
-        self._batches.append(Batch(self._rows))
+        self._batches.append(SortedRows(self._rows))
         self._entries = []
         self._peeked_bytes = 0
         self._rows = self._rows[:0]
 
 
-def _frontier(rivals: list[Batch], pivot: Key, share: int) -> Key:
+def _frontier(rivals: list[SortedRows], pivot: Key, share: int) -> Key:
     """How far the rivals can be merged when each gives at most `share` rows."""
     for batch in rivals:
         piece = batch.piece

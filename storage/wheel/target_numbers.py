@@ -3,7 +3,7 @@
 from collections.abc import Container
 
 
-class Names(dict[str, int]):
+class TargetNumbers(dict[str, int]):
     """name -> number; asking for an unknown name gives it the next number."""
 
     def __init__(self, names: dict[int, str], next_number: int) -> None:

@@ -1,4 +1,4 @@
-"""The files of one shard, opened together, and entries on their way in and out of them."""
+"""The files of one wheel, opened together, and entries on their way in and out of them."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from storage.shard.columns import Columns
 from storage.shard.counts import Counts
 from storage.shard.files import Files
 from storage.store import Entry
-from storage.wheel.chain_writer import Staging
+from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
 from storage.wheel.log.records import RECORD, Rows, stretches
 from storage.wheel.log.timer_log import TimerLog
-from storage.wheel.target_numbers import Names
+from storage.wheel.target_numbers import TargetNumbers
 from storage.wheel.timer_wheel import TimerWheel
 
-CHECKPOINT, WHEEL, LOG, BODIES, DAMAGED = "checkpoint", "wheel", "log", "bodies", "damaged"
+LOG, BODIES = "log", "bodies"
 
 
-class ShardFiles:
+class WheelFiles:
     """Wheel, log, bodies and target names of one folder."""
 
     def __init__(
@@ -38,16 +38,16 @@ class ShardFiles:
         self.wheel = wheel
         self.log = log
         self.bodies = BodyFiles(folder / BODIES, files)
-        self.names = Names(checkpoint.names, checkpoint.next_name)
+        self.targets = TargetNumbers(checkpoint.names, checkpoint.next_name)
         self.checkpoint = checkpoint
 
-    def staging(self) -> Staging:
-        """A fresh set of changes to come."""
-        return Staging(self.wheel, self.log, self.options.precision_ms)
+    def chain_writer(self) -> ChainWriter:
+        """For the changes of one flush."""
+        return ChainWriter(self.wheel, self.log, self.options.precision_ms)
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
         """Write the bodies of entries given in (due, offset) order; their index rows."""
-        numbers = np.array([self.names[name] for name in entries.names], np.int64)
+        numbers = np.array([self.targets[name] for name in entries.names], np.int64)
         rows = np.zeros(len(entries.bodies), RECORD)
         rows["due_ms"] = entries.dues_ms
         rows["offset"] = entries.offsets
@@ -60,7 +60,7 @@ class ShardFiles:
 
     def entries_of(self, rows: Rows) -> list[Entry]:
         """Read the bodies of index rows and give the entries, in the same order."""
-        by_number = self.names.by_number
+        by_number = self.targets.by_number
         targets = [by_number[number] for number in rows["target"].tolist()]
         dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
         return list(zip(dues_ms, offsets, targets, self.bodies.read(rows), strict=True))
@@ -68,7 +68,7 @@ class ShardFiles:
     def count_ended(self, counts: Counts, rows: Rows) -> None:
         """Take index rows out of `counts`."""
         numbers, ended = np.unique(rows["target"], return_counts=True)
-        names = [self.names.by_number[number] for number in numbers.tolist()]
+        names = [self.targets.by_number[number] for number in numbers.tolist()]
         counts.remove_columns(rows["offset"], dict(zip(names, ended.tolist(), strict=True)))
 
     def close(self) -> None:

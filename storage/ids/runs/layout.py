@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +10,8 @@ import numpy.typing as npt
 from storage.ids.runs.hash_filter import filter_power
 from storage.ids.runs.idents import Column, Words, gathered
 from storage.register import Key
-from storage.wheel.log.records import Rows
 
+Rows: TypeAlias = npt.NDArray[np.void]
 MAGIC = b"KDPIDS03"
 ROW = np.dtype(
     [

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.ids.runs.idents import WORD_BYTES, Column, Idents, Words, gathered, same, words_of
-from storage.ids.runs.layout import Buried, Contents, Facts, Room, is_useless, joined, taken
+from storage.ids.runs.layout import Buried, Contents, Facts, Room, Rows, is_useless, joined, taken
 from storage.ids.runs.run import Run
 from storage.ids.runs.run_writer import RunWriter
 from storage.register import Key
 from storage.shard.files import Files
-from storage.wheel.log.records import Rows
 
 STEP_BYTES = 2 * 1024 * 1024
 """Bytes of ids copied in one step, unless one id alone is larger."""

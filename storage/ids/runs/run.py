@@ -15,9 +15,8 @@ from zlib_ng.zlib_ng import crc32
 from storage.errors import StoreDamaged
 from storage.ids.runs.hash_filter import HashFilter, marks_of
 from storage.ids.runs.idents import Column, Words, gathered, texts, words_of
-from storage.ids.runs.layout import MAGIC, ROW, Buried, Contents, Facts, is_useless, taken
+from storage.ids.runs.layout import MAGIC, ROW, Buried, Contents, Facts, Rows, is_useless, taken
 from storage.register import Key, Named
-from storage.wheel.log.records import Rows
 
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024

@@ -12,10 +12,9 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.ids.runs.hash_filter import HashFilter
 from storage.ids.runs.idents import Idents, Words
-from storage.ids.runs.layout import MAGIC, Buried, Facts, Room
+from storage.ids.runs.layout import MAGIC, Buried, Facts, Room, Rows
 from storage.ids.runs.run import path_of
 from storage.shard.files import Files
-from storage.wheel.log.records import Rows
 
 FILTER_WRITTEN_WORDS = 128 * 1024
 

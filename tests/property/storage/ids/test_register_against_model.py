@@ -22,7 +22,7 @@ from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.ids.runs.idents import Hashing, Words, hashes_of, padded
 from storage.register import Key, Named, Register
-from storage.wheel.opening import Committed
+from storage.store import Committed
 from tests.property.storage.test_store_against_model import DyingFiles, Killed
 from tests.support.memory_register import MemoryRegister, lowered_by
 
@@ -67,7 +67,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         table_entries=st.integers(1, 12),
         step_entries=st.integers(1, 9),
         few_ids=st.integers(1, 6),
-        recent_offsets=st.integers(1, 40),
+        replayed_offsets=st.integers(1, 40),
         merged_runs=st.sampled_from([2, 3, 8]),
         most_runs=st.sampled_from([8, 64]),
     )
@@ -77,14 +77,14 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         table_entries: int,
         step_entries: int,
         few_ids: int,
-        recent_offsets: int,
+        replayed_offsets: int,
         merged_runs: int,
         most_runs: int,
     ) -> None:
         self.hashing = hashing
         self.options = IdOptions(
             table_entries=table_entries,
-            recent_offsets=recent_offsets,
+            replayed_offsets=replayed_offsets,
             few_ids=few_ids,
             write_entries=step_entries,
             merge_entries=step_entries,

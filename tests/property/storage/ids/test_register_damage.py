@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.register import Key, Named
-from storage.wheel.opening import Committed
+from storage.store import Committed
 
 FAR_MS = 10**12
 UNTIL: Key = (2 * FAR_MS, 0)

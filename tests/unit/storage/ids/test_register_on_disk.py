@@ -17,10 +17,10 @@ from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.ids.runs.idents import Hashing, Words, hashes_of, padded
 from storage.register import Key, Named
-from storage.wheel.opening import Committed
+from storage.store import Committed
 
 FAR_MS = 10**12
-SMALL = IdOptions(table_entries=20, recent_offsets=50, write_entries=7, merge_entries=9)
+SMALL = IdOptions(table_entries=20, replayed_offsets=50, write_entries=7, merge_entries=9)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_an_ingress_without_ids_is_covered_all_the_same(folder: Path) -> None:
     register = opened(folder)
     for settled in range(0, 10_000, 10):
         register.maintain(settled, 0)
-        assert settled - register.covered <= SMALL.recent_offsets
+        assert settled - register.covered <= SMALL.replayed_offsets
     assert files_of(folder) == ["manifest"]
 
 
@@ -126,7 +126,7 @@ def test_a_lone_id_does_not_hold_back_what_is_covered(folder: Path) -> None:
     register.put(3, b"lone", pending(3))
     for settled in range(0, 10_000, 10):
         register.maintain(settled, 0)
-        assert settled - register.covered <= 2 * SMALL.recent_offsets
+        assert settled - register.covered <= 2 * SMALL.replayed_offsets
     assert register.find([b"lone"])
 
 

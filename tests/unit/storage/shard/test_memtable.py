@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from storage.shard.arrivals import NEAR_MS, Arrivals
-from storage.shard.columns import Columns, dues_of
-from storage.store import Entry
+from storage.shard.columns import Columns
+from storage.shard.memtable import NEAR_MS, Memtable
+from storage.store import Entry, dues_of
 from tests.unit.storage.shards import START_MS, entries
 
 FAR_MS = 2 * NEAR_MS
 
 
-def _table(taken: list[Entry]) -> Arrivals:
-    table = Arrivals(START_MS)
-    table.take(taken, dues_of(taken))
+def _table(taken: list[Entry]) -> Memtable:
+    table = Memtable(START_MS)
+    table.put(taken, dues_of(taken))
     return table
 
 
@@ -56,5 +56,5 @@ def test_what_comes_near_while_the_table_is_being_written_is_written_once() -> N
 def test_table_weighs_what_it_holds_and_nothing_when_all_has_ended() -> None:
     table = _table(entries([1, 4 * FAR_MS]))
     assert table.weight_bytes > 100
-    table.forget(START_MS + 4 * FAR_MS, 1)
+    table.forget((START_MS + 4 * FAR_MS, 1))
     assert (len(table), table.weight_bytes, table.first_offset) == (0, 0, None)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from proxy.checkpoint import Position
-from storage.opening import KINDS, Kind
-from storage.options import Options
-from storage.shard.due_histogram import MOST_PIECES, PIECES_A_TABLE, Piece, Pieces, Spread
+from storage.options import KINDS, Options, StoreKind
+from storage.shard.due_histogram import DueHistogram, Piece
+from storage.sorted.written_pieces import MOST_PIECES, PIECES_A_MEMTABLE, WrittenPieces
 from storage.store import Entry, Store
 from tests.support.local_store import store_in
 
@@ -27,12 +27,12 @@ def entries(first_offset: int = 0, count: int = COUNT) -> list[Entry]:
 
 
 def expected(watermark_ms: int = 0) -> list[int]:
-    exact = Spread(EDGES_MS)
+    exact = DueHistogram(EDGES_MS)
     exact.add_evenly([Piece(0, 10 * HOUR_MS, COUNT).beyond(watermark_ms)])
     return exact.whole()
 
 
-def open_store(kind: Kind, folder: Path, next_offset: int = 0) -> Store:
+def open_store(kind: StoreKind, folder: Path, next_offset: int = 0) -> Store:
     at = Position.start(0, "digest", "id")
     return store_in(kind, folder, Options())(0, replace(at, next_offset=next_offset))
 
@@ -46,7 +46,7 @@ def check(store: Store, watermark_ms: int = 0) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_pends_is_spread_over_time_in_memory_on_disk_and_after_a_restart(
-    kind: Kind, tmp_path: Path
+    kind: StoreKind, tmp_path: Path
 ) -> None:
     store = open_store(kind, tmp_path)
     assert store.pending_by_time(EDGES_MS) == [0] * 5
@@ -63,17 +63,17 @@ def test_what_pends_is_spread_over_time_in_memory_on_disk_and_after_a_restart(
 
 
 def test_pieces_are_joined_before_they_become_too_many() -> None:
-    pieces = Pieces()
-    for number in range(MOST_PIECES // PIECES_A_TABLE + 10):
+    pieces = WrittenPieces()
+    for number in range(MOST_PIECES // PIECES_A_MEMTABLE + 10):
         table = [(number * 1_000 + due_ms, 0, "orders", b"") for due_ms in range(1, 100)]
-        pieces.note_written(table, 0)
+        pieces.note(table, 0)
     assert len(pieces._pieces) <= MOST_PIECES
-    total = sum(pieces.spread([50_000], 0).whole())
-    assert total == (MOST_PIECES // PIECES_A_TABLE + 10) * 99
+    total = sum(pieces.histogram([50_000], 0).whole())
+    assert total == (MOST_PIECES // PIECES_A_MEMTABLE + 10) * 99
 
 
 def test_pieces_that_have_ended_are_forgotten() -> None:
-    pieces = Pieces([Piece(0, 10, 5), Piece(0, 19, 20)])
-    assert pieces.spread([14], 9).whole() == [5, 5]
-    pieces.note_written([], 10)
+    pieces = WrittenPieces([Piece(0, 10, 5), Piece(0, 19, 20)])
+    assert pieces.histogram([14], 9).whole() == [5, 5]
+    pieces.note([], 10)
     assert pieces._pieces == [Piece(0, 19, 20)]

@@ -1,4 +1,4 @@
-"""The index of open slots: merging, peeking and forgetting."""
+"""The index rows of loaded slots: merging, peeking and forgetting."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.store import Entry
+from storage.store import Entry, Key
 from storage.wheel import loaded_rows
-from storage.wheel.loaded_rows import Key, Opened
+from storage.wheel.loaded_rows import LoadedRows
 from storage.wheel.log.records import RECORD, Rows, in_order
 
 KEYS = st.tuples(st.integers(0, 40), st.integers(0, 1000))
@@ -49,7 +49,7 @@ def hold_against_a_sorted_list(
     batches: list[list[Key]], run_rows: int, looks: list[tuple[int, int, bool]]
 ) -> None:
     """Whatever was added when, a peek shows the first keys of a sorted list of all of them."""
-    index = Opened(decoded)
+    index = LoadedRows(decoded)
     model: list[Key] = []
     ended = (-1, -1)
     for until_ms, limit, forget in looks:
@@ -76,7 +76,7 @@ def test_large_bodies_are_peeked_a_bounded_number_of_bytes_at_a_time(
     monkeypatch.setattr(loaded_rows, "PEEK_BYTES", 100)
     rows = rows_of([(1, offset) for offset in range(7)])
     rows["length"] = [40, 40, 40, 500, 10, 10, 10]
-    index = Opened(decoded)
+    index = LoadedRows(decoded)
     index.add([rows])
     seen: list[list[int]] = []
     is_all = False

@@ -11,7 +11,8 @@ import pytest
 from storage.errors import StorageFull, StoreLocked, StoreMismatch
 from storage.options import Options
 from storage.shard.files import Files
-from storage.wheel.wheel_store import WheelStore
+from storage.shard.tiered_store import TieredStore
+from storage.wheel.wheel_tier import WheelTier
 from tests.unit.storage.shards import (
     START_MS,
     TINY,
@@ -24,6 +25,11 @@ from tests.unit.storage.shards import (
 
 LAP_MS = TINY.precision_ms * TINY.slots
 YEAR_MS = 366 * 86_400_000
+
+
+def tier_of(store: TieredStore) -> WheelTier:
+    assert isinstance(store._tier, WheelTier)
+    return store._tier
 
 
 @pytest.fixture
@@ -84,9 +90,9 @@ def test_a_slot_opened_while_it_is_being_written_shows_each_entry_once(folder: P
     store = opened(folder)
     made = entries([10 * at for at in range(1, 61)])
     store.put(made)
-    while not store._shard.wheel.cells["count"].any():
+    while not tier_of(store).files.wheel.cells["count"].any():
         store.maintain(60, 1)
-    assert store._frozen is not None
+    assert store._immutable is not None
     assert store.due(START_MS + 600, 100).entries == made
     store.flush(60)
     assert taken(store, 600) == made
@@ -102,7 +108,7 @@ def test_memory_is_not_covered_by_a_checkpoint_that_only_closes_slots(folder: Pa
     store.advance(START_MS + 1000, 2)
     while store.maintain(3, 10):
         pass
-    assert store._shard.checkpoint.closed == (START_MS + 1000) // TINY.precision_ms
+    assert tier_of(store).files.checkpoint.closed == (START_MS + 1000) // TINY.precision_ms
     assert store.covered == 2
 
 
@@ -249,7 +255,7 @@ class FullDisk(Files):
         super().write(fd, data, position)
 
 
-def work_through(store: WheelStore, next_offset: int) -> None:
+def work_through(store: TieredStore, next_offset: int) -> None:
     while store.maintain(next_offset, 10):
         pass
     store.flush(next_offset)

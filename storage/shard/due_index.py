@@ -1,4 +1,4 @@
-"""Entries not yet on disk, as the tuples given, ready in (due, offset) order."""
+"""Entries in memory as the tuples given, found by their due millisecond."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -6,48 +6,23 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.shard.counts import Counts
-from storage.shard.due_histogram import Spread
-from storage.store import Entry
-
-ENTRY_BYTES = 300
-"""About what an entry takes in memory beside its body: tuple, numbers, its place in the table."""
+from storage.shard.due_histogram import DueHistogram
+from storage.store import Entry, Key
 
 _offset_of = itemgetter(1)
-_body_of = itemgetter(3)
 
 
-class Recent:
-    """One table of entries by due millisecond.
-
-    Milliseconds up to `scanned_ms` with entries are listed in order in `_ready`; later ones are
-    found when the scan reaches them, so that `put` costs one dict look-up an entry."""
+class DueIndex:
+    """Milliseconds up to `scanned_ms` with entries are listed in order in `_ready`; later ones are
+    found when the scan reaches them, so that `add` costs one dict look-up an entry."""
 
     def __init__(self, scanned_ms: int) -> None:
         self.scanned_ms = scanned_ms
-        self.first_offset: int | None = None
-        self.last_offset = -1
-        self.weight_bytes = 0
-        self.counts = Counts()
         self._by_due: dict[int, list[Entry]] = {}
         self._ready: list[int] = []
 
-    def __len__(self) -> int:
-        return self.counts.total
-
-    def put(self, entries: list[Entry]) -> None:
-        """Take `entries`, in ingress offset order."""
-        self._note(entries)
-        self._index(entries)
-
-    def _note(self, entries: list[Entry]) -> None:
-        if self.first_offset is None:
-            self.first_offset = entries[0][1]
-        self.last_offset = entries[-1][1]
-        self.weight_bytes += ENTRY_BYTES * len(entries) + sum(map(len, map(_body_of, entries)))
-        self.counts.add(entries)
-
-    def _index(self, entries: list[Entry]) -> None:
+    def add(self, entries: list[Entry]) -> None:
+        """Take `entries`; those of one due in ingress offset order."""
         by_due = self._by_due
         get = by_due.get
         scanned_ms = self.scanned_ms
@@ -78,44 +53,36 @@ class Recent:
             return self._ready[0]
         return None
 
-    def forget(self, watermark_ms: int, cursor: int) -> None:
-        """Drop every entry at or below (watermark_ms, cursor)."""
+    def pop_ended(self, ended: Key) -> list[Entry]:
+        """Remove and give every entry at or below `ended`."""
+        watermark_ms, cursor = ended
         self._scan(watermark_ms)
         ready = self._ready
+        found: list[Entry] = []
         if not ready or ready[0] > watermark_ms:
-            return
+            return found
         passed = bisect_left(ready, watermark_ms)
-        ended: list[Entry] = []
         for due_ms in ready[:passed]:
-            ended += self._by_due.pop(due_ms)
+            found += self._by_due.pop(due_ms)
         del ready[:passed]
         if ready and ready[0] == watermark_ms:
-            ended += self._forget_at(watermark_ms, cursor)
-        if ended:
-            self.weight_bytes -= self.weight_bytes * len(ended) // len(self)
-            self.counts.remove(ended)
-        if not len(self):
-            self.first_offset = None
+            found += self._pop_at(watermark_ms, cursor)
+        return found
 
-    def spread_into(self, spread: Spread) -> None:
-        """Count when the entries are due."""
+    def count_dues(self, histogram: DueHistogram) -> None:
+        """Add when the entries are due to `histogram`."""
         by_due = self._by_due
         dues_ms = np.fromiter(by_due, np.int64, len(by_due))
-        spread.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
+        histogram.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
 
-    def dues_in_order(self) -> list[int]:
-        """Every due millisecond with entries, ascending."""
+    def batches(self, most_entries: int) -> Iterator[list[Entry]]:
+        """The entries in due order, `most_entries` at a time.
+
+        Entries may end between two batches; those are left out or harmlessly included."""
         dues_ms = np.fromiter(self._by_due, np.int64, len(self._by_due))
         dues_ms.sort()
-        ordered: list[int] = dues_ms.tolist()
-        return ordered
-
-    def slices(self, dues_ms: list[int], most_entries: int) -> Iterator[list[Entry]]:
-        """What is left of the table at `dues_ms`, in that order, `most_entries` at a time.
-
-        Entries may end between two slices; those are left out or harmlessly included."""
         waiting: list[Entry] = []
-        for due_ms in dues_ms:
+        for due_ms in dues_ms.tolist():
             waiting += self._by_due.get(due_ms, ())
             while len(waiting) >= most_entries:
                 yield waiting[:most_entries]
@@ -123,7 +90,7 @@ class Recent:
         if waiting:
             yield waiting
 
-    def _forget_at(self, due_ms: int, cursor: int) -> list[Entry]:
+    def _pop_at(self, due_ms: int, cursor: int) -> list[Entry]:
         same = self._by_due[due_ms]
         ended = same[: bisect_right(same, cursor, key=_offset_of)]
         if len(ended) == len(same):

@@ -1,11 +1,11 @@
-"""RocksDB as a `Backing`: one column family, no write-ahead log (FORMAT.md, "RocksDB")."""
+"""A RocksDB that holds entries: one column family, no write-ahead log (FORMAT.md, "RocksDB")."""
 
 import errno
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from struct import Struct
-from typing import NoReturn, cast
+from typing import NamedTuple, NoReturn, cast
 
 import numpy as np
 from rocksdict import (
@@ -23,8 +23,7 @@ from rocksdict import (
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint, parse_checkpoint
 from storage.shard.due_histogram import Piece
-from storage.sorted.backing import Key, Rows
-from storage.store import Entry
+from storage.store import Entry, Key
 
 ROCKS = "rocksdb"
 FORMAT = {"rocksdb": 1}
@@ -43,7 +42,14 @@ MANIFEST_RECORDS = range(5)
 """Padding, and records in one piece or its first, middle or last."""
 
 
-class RocksBacking:
+class EntriesRead(NamedTuple):
+    """Entries in order, and the due of the first one beyond them (None: there is none)."""
+
+    entries: list[Entry]
+    next_due_ms: int | None
+
+
+class RocksDatabase:
     """A database below `folder`. What a batch holds becomes durable with the memtable it lies in,
     wholly and in order, so that no write-ahead log is needed to keep rows and checkpoint in step.
     """
@@ -75,8 +81,9 @@ class RocksBacking:
         """How many table files there are."""
         return len(self._db.live_files())
 
-    def read(self, after: Key, until_ms: int, most_rows: int, most_bytes: int) -> Rows:
-        """See `Backing.read`."""
+    def read(self, after: Key, until_ms: int, most_entries: int, most_bytes: int) -> EntriesRead:
+        """Entries beyond `after` and due by `until_ms`: at least one where there is one, and
+        about as many as the limits allow. Raises StoreDamaged."""
         start = _beyond(*after)
         end = _KEY.pack(min(until_ms, LAST_MS) + 1, 0)
         found: list[tuple[bytes, bytes]] = []
@@ -84,14 +91,14 @@ class RocksBacking:
         for key, value in self._rows_from(start):
             found.append((key, value))
             size_bytes += len(value)
-            is_enough = len(found) > most_rows or size_bytes > most_bytes
+            is_enough = len(found) > most_entries or size_bytes > most_bytes
             if key >= end or (is_enough and len(found) > 1):
                 break
-        return _cut(found, end, most_rows, most_bytes)
+        return _cut(found, end, most_entries, most_bytes)
 
     def pieces(self) -> list[Piece]:
-        """See `Backing.pieces`: by the first and last key of each file. The last may be the
-        checkpoint's; then the file is taken to reach to the last row of all."""
+        """About when the entries are due, by the first and last key of each file. The last may be
+        the checkpoint's; then the file is taken to reach to the last entry of all."""
         last_ms = self._last_due_ms()
         try:
             files = self._db.live_files()
@@ -112,7 +119,8 @@ class RocksBacking:
         return int(_KEY.unpack(cast(bytes, last))[0])
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
-        """See `Backing.write`."""
+        """Add entries given in (due, offset) order, drop those at or below the checkpoint's
+        watermark, replace the checkpoint: all of it or, when an OSError is raised, none."""
         batch = WriteBatch(raw_mode=True)
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))
@@ -128,16 +136,12 @@ class RocksBacking:
         if checkpoint.covered - self._persisted >= self._persist_offsets:
             self._persist(wait=False)
 
-    def tidy(self, budget_entries: int) -> bool:  # noqa: ARG002 - RocksDB does it in the background
-        """See `Backing.tidy`."""
-        return False
-
     def persist(self) -> None:
-        """See `Backing.persist`."""
+        """Let what was written survive the end of the process. Raises OSError."""
         self._persist(wait=True)
 
     def close(self) -> None:
-        """See `Backing.close`. RocksDB may still persist what was written before."""
+        """Give the files back. RocksDB may still persist what was written before."""
         self._db.close()
 
     def _persist(self, *, wait: bool) -> None:
@@ -176,11 +180,13 @@ class _Prefixes(dict[str, bytes]):
         return prefix
 
 
-def _cut(found: list[tuple[bytes, bytes]], end: bytes, most_rows: int, most_bytes: int) -> Rows:
-    """As many of the rows found as are wanted, as columns."""
+def _cut(
+    found: list[tuple[bytes, bytes]], end: bytes, most_entries: int, most_bytes: int
+) -> EntriesRead:
+    """As many of the rows found as are wanted, as entries."""
     numbers = np.frombuffer(b"".join(key for key, _ in found), ">i8").reshape(-1, 2)
     sizes = np.cumsum([len(value) for _, value in found], dtype=np.int64)
-    count = min(len(found), most_rows, max(1, int(np.searchsorted(sizes, most_bytes, "right"))))
+    count = min(len(found), most_entries, max(1, int(np.searchsorted(sizes, most_bytes, "right"))))
     until_ms = _KEY.unpack(end)[0]
     count = min(count, int(np.searchsorted(numbers[:, 0], until_ms)))
     next_due_ms = int(numbers[count, 0]) if count < len(found) else None
@@ -194,7 +200,7 @@ def _cut(found: list[tuple[bytes, bytes]], end: bytes, most_rows: int, most_byte
         targets.append(names[name])
         bodies.append(value[split:])
     dues_ms, offsets = numbers[:count, 0].tolist(), numbers[:count, 1].tolist()
-    return Rows(dues_ms, offsets, targets, bodies, next_due_ms)
+    return EntriesRead(list(zip(dues_ms, offsets, targets, bodies, strict=True)), next_due_ms)
 
 
 @cache
