@@ -15,7 +15,7 @@ from storage.shard.opening import Opening, OpenTier, open_folder
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed
 from storage.wheel.opening import open_wheel
-from storage.wheel.reader import look_into_wheel
+from storage.wheel.wheel_reader import look_into_wheel
 
 
 class _Ways(NamedTuple):

@@ -8,7 +8,7 @@ def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
 
     At least `least`, and as many as possible of which the oldest is no larger than all newer
     ones together: rows that newer ones hide then take no more room than the others. With
-    `least` 8, of 30 tables a row is copied once, of 1,000 four times, and there are 5 or 7 runs.
+    `least` 8, of 30 memtables a row is copied once, of 1,000 four times, and there are 5 or 7 runs.
     `most` runs are too many whatever their sizes. 0: leave them."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from storage.errors import StorageFull, StoreDamaged
 from storage.ids.disk_register import DiskRegister
-from storage.ids.lsm_state import Holdings
+from storage.ids.lsm_state import LsmState
 from storage.ids.options import IdOptions
 from storage.ids.runs.idents import Hashing, hashes_of
 from storage.ids.runs.manifest import MANIFEST, Manifest, read_manifest
@@ -41,15 +41,15 @@ def open_register(
             if found is not None and found.covered < committed.floor:
                 files.remove(folder / MANIFEST)  # nothing below the floor is needed any more
             elif found is not None:
-                manifest, runs = found, [Run(folder, facts) for facts in found.runs]
+                manifest, runs = found, [Run(folder, summary) for summary in found.runs]
                 _survived_restart(manifest, runs)
                 report = OpenReport("reopened")
         except (StoreDamaged, ValueError, KeyError, TypeError) as damage:
             manifest, runs = Manifest(), []
             report = OpenReport("put aside", str(damage), _put_aside(folder, files))
         _remove_unknown(folder, runs, files)
-        held = Holdings(manifest, runs, committed)
-        return DiskRegister(folder, held, options or IdOptions(), files, hashing, report)
+        state = LsmState(manifest, runs, committed)
+        return DiskRegister(folder, state, options or IdOptions(), files, hashing, report)
     except OSError as error:
         raise StorageFull(folder, error) from error
 

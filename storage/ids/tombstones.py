@@ -1,4 +1,4 @@
-"""Keys of entries that were taken back: in memory until written, then read from the runs."""
+"""Keys of entries that were deleted: in memory until written, then read from the runs."""
 
 import heapq
 from bisect import bisect_right, insort
@@ -8,16 +8,16 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.ids.runs.layout import Buried
+from storage.ids.runs.layout import TombstoneColumns
 from storage.ids.runs.run import Run
 from storage.register import Key
 
 NEVER: Key = (2**63 - 1, 2**63 - 1)
 
 
-class RecentlyBuried:
-    """Buried keys of one memory table. Those asked about lie sorted in `_near`, all beyond them in
-    a heap, so that neither burying nor asking looks at all of them."""
+class MemtableTombstones:
+    """Tombstones of one memtable. Those asked about lie sorted in `_near`, all beyond them in
+    a heap, so that neither adding nor asking looks at all of them."""
 
     def __init__(self) -> None:
         self.targets: dict[Key, str] = {}
@@ -59,31 +59,31 @@ class RecentlyBuried:
         return Counter(map(self.targets.pop, gone))
 
 
-class AllBuried:
-    """The buried keys beyond what has ended, of all tables and runs, and how many for a target."""
+class Tombstones:
+    """Those beyond what has ended, of all memtables and runs, and how many for a target."""
 
     def __init__(self, ended: Key) -> None:
         self.by_target: Counter[str] = Counter()
         self.next: Key = NEVER
         self._ended = ended
-        self._tables: list[RecentlyBuried] = []
+        self._memtables: list[MemtableTombstones] = []
         self._runs: list[tuple[Run, int]] = []
 
-    def attach(self, tables: Iterable[RecentlyBuried], runs: Iterable[Run]) -> None:
+    def attach(self, memtables: Iterable[MemtableTombstones], runs: Iterable[Run]) -> None:
         """From now on the keys are in these: the same ones as before, in other places."""
-        self._tables = list(tables)
-        holding = [run for run in runs if run.contents.buried.offsets.size]
-        self._runs = [(run, run.contents.buried.upto(self._ended)) for run in holding]
+        self._memtables = list(memtables)
+        holding = [run for run in runs if run.contents.tombstones.offsets.size]
+        self._runs = [(run, run.contents.tombstones.upto(self._ended)) for run in holding]
         self._find_next()
 
     def count(self) -> None:
         """Count what the attached runs hold."""
         for run, place in self._runs:
-            self._count(run, place, run.contents.buried.offsets.size, 1)
+            self._count(run, place, run.contents.tombstones.offsets.size, 1)
 
-    def add(self, table: RecentlyBuried, key: Key, target: str) -> None:
-        """Let `table`, which is attached, take a key."""
-        if key > self._ended and table.add(key, target):
+    def add(self, memtable: MemtableTombstones, key: Key, target: str) -> None:
+        """Let `memtable`, which is attached, take a key."""
+        if key > self._ended and memtable.add(key, target):
             self.by_target[target] += 1
             self.next = min(self.next, key)
 
@@ -93,11 +93,11 @@ class AllBuried:
             return set()
         after = max(after, self._ended)
         found: set[Key] = set()
-        for table in self._tables:
-            found.update(table.between(after, upto))
+        for memtable in self._memtables:
+            found.update(memtable.between(after, upto))
         for run, _ in self._runs:
-            buried = run.contents.buried
-            part = buried.part(buried.upto(after), buried.upto(upto))
+            tombstones = run.contents.tombstones
+            part = tombstones.part(tombstones.upto(after), tombstones.upto(upto))
             found.update(zip(part.fires_ms.tolist(), part.offsets.tolist(), strict=True))
         return found
 
@@ -106,35 +106,35 @@ class AllBuried:
         self._ended = ended
         if ended < self.next:
             return
-        for table in self._tables:
-            self.by_target.subtract(table.end(ended))
+        for memtable in self._memtables:
+            self.by_target.subtract(memtable.end(ended))
         for at, (run, place) in enumerate(self._runs):
-            beyond = run.contents.buried.upto(ended)
+            beyond = run.contents.tombstones.upto(ended)
             self._count(run, place, beyond, -1)
             self._runs[at] = run, beyond
         self.by_target = +self.by_target
         self._find_next()
 
     def _count(self, run: Run, start: int, end: int, sign: int) -> None:
-        numbers = run.contents.buried.targets[start:end]
+        numbers = run.contents.tombstones.targets[start:end]
         if numbers.size:
             found, counts = np.unique(numbers, return_counts=True)
             for number, count in zip(found.tolist(), counts.tolist(), strict=True):
                 self.by_target[run.contents.names[number]] += sign * count
 
     def _find_next(self) -> None:
-        heads = [table.next for table in self._tables]
+        heads = [memtable.next for memtable in self._memtables]
         for run, place in self._runs:
-            if place < run.contents.buried.offsets.size:
-                heads.append(run.contents.buried.key(place))
+            if place < run.contents.tombstones.offsets.size:
+                heads.append(run.contents.tombstones.key(place))
         self.next = min(heads, default=NEVER)
 
 
-def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> Buried:
-    """Buried keys as columns, their targets by number."""
+def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:
+    """tombstones as columns, their targets by number."""
     count = len(targets)
     fires_ms = np.fromiter(map(itemgetter(0), targets), np.int64, count)
     offsets = np.fromiter(map(itemgetter(1), targets), np.int64, count)
     found = np.fromiter(map(numbers.__getitem__, targets.values()), np.uint32, count)
     order = np.lexsort((offsets, fires_ms))
-    return Buried(fires_ms[order], offsets[order], found[order])
+    return TombstoneColumns(fires_ms[order], offsets[order], found[order])

@@ -24,7 +24,7 @@ TINY = Options(
 
 
 TINY_IDS = IdOptions(
-    table_entries=4,
+    memtable_entries=4,
     replayed_offsets=6,
     write_entries=2,
     merge_entries=3,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from storage.ids.runs.hash_filter import filter_power
+from storage.ids.runs.bloom_filter import filter_power
 from storage.ids.runs.idents import Column, Words, gathered
 from storage.register import Key
 
@@ -33,8 +33,8 @@ FILTER_BITS = 32
 """Bits of the filter for each id, at least: one in 1,000 unknown ids passes it, at most."""
 
 
-class Buried(NamedTuple):
-    """Keys of buried entries in their order, as columns; `targets` are places in a run's names."""
+class TombstoneColumns(NamedTuple):
+    """Keys of deleted entries in their order, as columns; `targets` are places in a run's names."""
 
     fires_ms: Column
     offsets: Column
@@ -51,48 +51,50 @@ class Buried(NamedTuple):
         """The key at this place."""
         return int(self.fires_ms[place]), int(self.offsets[place])
 
-    def part(self, start: int, end: int) -> "Buried":
+    def part(self, start: int, end: int) -> "TombstoneColumns":
         """Those at places from `start` up to `end`."""
         place = slice(start, end)
-        return Buried(self.fires_ms[place], self.offsets[place], self.targets[place])
+        return TombstoneColumns(self.fires_ms[place], self.offsets[place], self.targets[place])
 
 
-NONE_BURIED = Buried(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint32))
+NO_TOMBSTONES = TombstoneColumns(
+    np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint32)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class RunContents:
     """Ids in the order of their hashes: `rows` (ROW) say what is known and where in `words` the
     ids themselves are, in the same order. `names`: targets by number."""
 
     hashes: Words
     rows: Rows
     words: Words
-    buried: Buried
+    tombstones: TombstoneColumns
     names: list[str]
 
     @property
     def size(self) -> int:
-        """How many ids and buried keys there are."""
-        return int(self.hashes.size) + int(self.buried.offsets.size)
+        """How many ids and tombstones there are."""
+        return int(self.hashes.size) + int(self.tombstones.offsets.size)
 
 
-def in_hash_order(hashes: Words, rows: Rows, words: Words) -> Contents:
-    """Contents without buried keys and names; `rows` say where in `words` their ids lie."""
+def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
+    """RunContents without tombstones and names; `rows` say where in `words` their ids lie."""
     order = np.argsort(hashes)
     ordered = taken(rows, order)
     idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
     ordered["word"] = idents.starts
-    return Contents(hashes[order], ordered, idents.words, NONE_BURIED, [])
+    return RunContents(hashes[order], ordered, idents.words, NO_TOMBSTONES, [])
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RunBounds:
     """The most that a run may come to hold: known before it is written, and its file's shape."""
 
     ids: int
     words: int
-    buried: int
+    tombstones: int
 
     @property
     def filter_power(self) -> int:
@@ -105,9 +107,9 @@ class Room:
             "hashes": 8 * self.ids,
             "rows": ROW_BYTES * self.ids,
             "filter": (1 << self.filter_power) // 8,
-            "fires_ms": 8 * self.buried,
-            "offsets": 8 * self.buried,
-            "targets": 4 * self.buried,
+            "fires_ms": 8 * self.tombstones,
+            "offsets": 8 * self.tombstones,
+            "targets": 4 * self.tombstones,
             "words": 8 * self.words,
             "names": 0,
         }
@@ -119,15 +121,15 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the manifest keeps of a run: its file's number, its room, how much of that is used,
+class RunSummary:
+    """What the manifest keeps of a run: its file's number, its bounds, how much of that is used,
     and the CRC-32 of each section's used part."""
 
     number: int
-    room: Room
+    bounds: RunBounds
     ids: int
     words: int
-    buried: int
+    tombstones: int
     names_bytes: int
     crcs: dict[str, int] = field(default_factory=dict)
 
@@ -136,10 +138,10 @@ class Facts:
         return {
             "hashes": 8 * self.ids,
             "rows": ROW_BYTES * self.ids,
-            "filter": (1 << self.room.filter_power) // 8,
-            "fires_ms": 8 * self.buried,
-            "offsets": 8 * self.buried,
-            "targets": 4 * self.buried,
+            "filter": (1 << self.bounds.filter_power) // 8,
+            "fires_ms": 8 * self.tombstones,
+            "offsets": 8 * self.tombstones,
+            "targets": 4 * self.tombstones,
             "words": 8 * self.words,
             "names": self.names_bytes,
         }
@@ -147,20 +149,20 @@ class Facts:
     @property
     def file_bytes(self) -> int:
         """The file's size."""
-        return self.room.positions()["names"] + self.names_bytes
+        return self.bounds.positions()["names"] + self.names_bytes
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
-        used = [self.ids, self.words, self.buried, self.names_bytes]
-        room = [self.room.ids, self.room.words, self.room.buried]
-        return {"number": self.number, "room": room, "used": used, "crcs": self.crcs}
+        used = [self.ids, self.words, self.tombstones, self.names_bytes]
+        bounds = [self.bounds.ids, self.bounds.words, self.bounds.tombstones]
+        return {"number": self.number, "bounds": bounds, "used": used, "crcs": self.crcs}
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> "Facts":
+    def from_json(cls, found: dict[str, Any]) -> "RunSummary":
         """The reverse of `to_json`."""
-        ids, words, buried, names_bytes = found["used"]
-        room = Room(*found["room"])
-        return cls(found["number"], room, ids, words, buried, names_bytes, found["crcs"])
+        ids, words, tombstones, names_bytes = found["used"]
+        bounds = RunBounds(*found["bounds"])
+        return cls(found["number"], bounds, ids, words, tombstones, names_bytes, found["crcs"])
 
 
 def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:

@@ -11,10 +11,10 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.ids.runs.idents import HASH_NAME
-from storage.ids.runs.layout import Facts
+from storage.ids.runs.layout import RunSummary
 
 MANIFEST = "manifest"
-MAGIC = b"KDPIDM01"
+MAGIC = b"KDPIDM02"
 _PREFIX = Struct("<8sI")
 
 
@@ -29,13 +29,13 @@ class Manifest:
     watermark_ms: int = -1
     cursor: int = -1
     links: Sequence[tuple[int, int]] = ()
-    runs: Sequence[Facts] = ()
+    runs: Sequence[RunSummary] = ()
     boot_id: str = ""
 
     def to_bytes(self) -> bytes:
         """The file's contents."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        fields |= {"runs": [facts.to_json() for facts in self.runs], "hashing": HASH_NAME}
+        fields |= {"runs": [summary.to_json() for summary in self.runs], "hashing": HASH_NAME}
         body = json.dumps(fields, separators=(",", ":")).encode()
         return _PREFIX.pack(MAGIC, crc32(body)) + body
 
@@ -54,6 +54,6 @@ def read_manifest(path: Path) -> Manifest:
     hashing = fields.pop("hashing")
     if hashing != HASH_NAME:
         raise StoreDamaged(f"{path} is sorted by the hash {hashing!r}, not {HASH_NAME!r}")
-    fields["runs"] = [Facts.from_json(facts) for facts in fields["runs"]]
+    fields["runs"] = [RunSummary.from_json(summary) for summary in fields["runs"]]
     fields["links"] = [(low, high) for low, high in fields["links"]]
     return Manifest(**fields)

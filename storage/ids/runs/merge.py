@@ -8,7 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.ids.runs.idents import WORD_BYTES, Column, Idents, Words, gathered, same, words_of
-from storage.ids.runs.layout import Buried, Contents, Facts, Room, Rows, is_useless, joined, taken
+from storage.ids.runs.layout import (
+    Rows,
+    RunBounds,
+    RunContents,
+    RunSummary,
+    TombstoneColumns,
+    is_useless,
+    joined,
+    taken,
+)
 from storage.ids.runs.run import Run
 from storage.ids.runs.run_writer import RunWriter
 from storage.register import Key
@@ -19,7 +28,7 @@ STEP_BYTES = 2 * 1024 * 1024
 
 
 class Ended(NamedTuple):
-    """What has ended: see `Register.maintain` and `Register.advance`."""
+    """What has ended: offsets below the floor, and keys at or below the watermark."""
 
     floor: int
     key: Key
@@ -28,44 +37,44 @@ class Ended(NamedTuple):
 class Merge:
     """Copies `sources`, oldest first, into a new run; of an id in several the newest is kept.
 
-    Left out are buried keys that have ended and ids that may be forgotten. The latter only when no
+    Left out are tombstones that have ended and ids that may be forgotten. The latter only when no
     run of `older` has their hash: an older row of the id would come to light again there."""
 
     def __init__(
         self,
-        sources: Sequence[Contents],
+        sources: Sequence[RunContents],
         older: Sequence[Run],
         ended: Callable[[], Ended],
         most_rows: int,
     ) -> None:
-        self.facts: Facts | None = None
+        self.summary: RunSummary | None = None
         self._sources = sources
         self._older = older
         self._ended = ended
-        self._room = Room(
+        self._bounds = RunBounds(
             ids=sum(source.hashes.size for source in sources),
             words=sum(source.words.size for source in sources),
-            buried=sum(source.buried.offsets.size for source in sources),
+            tombstones=sum(source.tombstones.offsets.size for source in sources),
         )
-        mean_bytes = 1 + self._room.words * WORD_BYTES // max(1, self._room.ids)
+        mean_bytes = 1 + self._bounds.words * WORD_BYTES // max(1, self._bounds.ids)
         self._most_rows = max(1, min(most_rows, STEP_BYTES // mean_bytes))
         self._names = _Names(sources)
         self._writer: RunWriter | None = None
 
     def steps(self, folder: Path, number: int, files: Files) -> Iterator[None]:
-        """Do it. `facts` then says what was written, None if nothing is left to write."""
-        writer = self._writer = RunWriter(folder, number, self._room, files)
+        """Do it. `summary` then says what was written, None if nothing is left to write."""
+        writer = self._writer = RunWriter(folder, number, self._bounds, files)
         for starts, ends in self._id_slices():
             self._write_ids(writer, starts, ends)
             yield
-        for starts, ends in self._buried_slices():
-            self._write_buried(writer, starts, ends)
+        for starts, ends in self._tombstone_slices():
+            self._write_tombstones(writer, starts, ends)
             yield
         if not writer.size:
             writer.undo()
             return
         yield from writer.finish(self._names.found)
-        self.facts = writer.facts()
+        self.summary = writer.summary()
 
     def undo(self) -> None:
         """Give up: as if nothing had been written."""
@@ -92,8 +101,8 @@ class Merge:
             yield starts, ends
             starts = ends
 
-    def _buried_slices(self) -> Iterator[tuple[list[int], list[int]]]:
-        columns = [source.buried for source in self._sources]
+    def _tombstone_slices(self) -> Iterator[tuple[list[int], list[int]]]:
+        columns = [source.tombstones for source in self._sources]
         starts = [column.upto(self._ended().key) for column in columns]
         while True:
             probes = _probes(starts, [column.offsets.size for column in columns], self._most_rows)
@@ -152,9 +161,9 @@ class Merge:
         useless[asked] = True
         return useless
 
-    def _write_buried(self, writer: RunWriter, starts: list[int], ends: list[int]) -> None:
+    def _write_tombstones(self, writer: RunWriter, starts: list[int], ends: list[int]) -> None:
         parts = [
-            source.buried.part(start, end)
+            source.tombstones.part(start, end)
             for source, start, end in zip(self._sources, starts, ends, strict=True)
         ]
         fires_ms = np.concatenate([part.fires_ms for part in parts])
@@ -164,13 +173,13 @@ class Merge:
             [part.targets + self._names.base(number) for number, part in enumerate(parts)]
         )
         numbers = self._names.numbered(targets[order])
-        writer.add_buried(Buried(fires_ms[order], offsets[order], numbers))
+        writer.add_tombstones(TombstoneColumns(fires_ms[order], offsets[order], numbers))
 
 
 class _Names:
     """Gives the targets of the sources new numbers, those that are still met."""
 
-    def __init__(self, sources: Sequence[Contents]) -> None:
+    def __init__(self, sources: Sequence[RunContents]) -> None:
         self.found: list[str] = []
         self._all = [name for source in sources for name in source.names]
         counts = [len(source.names) for source in sources]

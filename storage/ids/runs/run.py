@@ -13,9 +13,18 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
-from storage.ids.runs.hash_filter import HashFilter, marks_of
+from storage.ids.runs.bloom_filter import BloomFilter, bits_of
 from storage.ids.runs.idents import Column, Words, gathered, texts, words_of
-from storage.ids.runs.layout import MAGIC, ROW, Buried, Contents, Facts, Rows, is_useless, taken
+from storage.ids.runs.layout import (
+    MAGIC,
+    ROW,
+    Rows,
+    RunContents,
+    RunSummary,
+    TombstoneColumns,
+    is_useless,
+    taken,
+)
 from storage.register import Key, Named
 
 SUFFIX = ".run"
@@ -34,29 +43,29 @@ class Run:
     """What a run's file says. Pages are read when they are touched, so the file must stay whole;
     it may be removed meanwhile."""
 
-    def __init__(self, folder: Path, facts: Facts) -> None:
-        self.facts = facts
-        self.path = path_of(folder, facts.number)
-        self._data = _mapped(self.path, facts.file_bytes)
-        self._positions = facts.room.positions()
-        self._lengths = facts.lengths()
+    def __init__(self, folder: Path, summary: RunSummary) -> None:
+        self.summary = summary
+        self.path = path_of(folder, summary.number)
+        self._data = _mapped(self.path, summary.file_bytes)
+        self._positions = summary.bounds.positions()
+        self._lengths = summary.lengths()
         if bytes(self._data[: len(MAGIC)]) != MAGIC:
             raise StoreDamaged(f"{self.path} is of another version")
         self._check_at_once("filter", "names")
         self.contents = self._contents()
         words = np.frombuffer(self._bytes("filter"), np.dtype("<u8"))
-        self._filter = HashFilter(words, facts.room.filter_power)
+        self._filter = BloomFilter(words, summary.bounds.filter_power)
         self._sample: Rows | None = None
 
     @property
     def size(self) -> int:
-        """How many ids and buried keys it holds."""
+        """How many ids and tombstones it holds."""
         return self.contents.size
 
     def find(self, hashes: Words, ids: Sequence[bytes]) -> tuple[Column, list[Named]]:
         """Indices of those of `ids`, whose hashes are given, that are in this run, and what is
         known of them. Raises StoreDamaged."""
-        asked, places = self._candidates(hashes, marks_of(hashes))
+        asked, places = self._candidates(hashes, bits_of(hashes))
         indices, found = [NOWHERE], list[Named]()
         while asked.size:
             rows = taken(self.contents.rows, places)
@@ -70,12 +79,12 @@ class Run:
     def has_hash(self, hashes: Words) -> npt.NDArray[np.bool_]:
         """For each of `hashes` whether some id in this run has it."""
         has = np.zeros(hashes.size, np.bool_)
-        has[self._candidates(hashes, marks_of(hashes))[0]] = True
+        has[self._candidates(hashes, bits_of(hashes))[0]] = True
         return has
 
-    def has_any(self, hashes: Words, marks: Words) -> bool:
-        """Whether some id in this run has one of `hashes`, whose marks are given."""
-        return bool(self._candidates(hashes, marks)[0].size)
+    def has_any(self, hashes: Words, bits: Words) -> bool:
+        """Whether some id in this run has one of `hashes`, whose bits are given."""
+        return bool(self._candidates(hashes, bits)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
         """Ids with this bit of `kind` and a key beyond `ended`, found in so many rows at a time."""
@@ -95,13 +104,13 @@ class Run:
         return texts(gathered(self.contents.words, starts, sizes))
 
     def useless_rows(self, floor: int, ended: Key) -> int:
-        """About how many of its ids (judged by a sample) and buried keys may be forgotten."""
+        """About how many of its ids (judged by a sample) and tombstones may be forgotten."""
         if self._sample is None:
             step = max(1, self.contents.rows.size // SAMPLE_ROWS)
             self._sample = self.contents.rows[::step].copy()
         useless = int(np.count_nonzero(is_useless(self._sample, floor, ended)))
         ids = useless * int(self.contents.rows.size) // max(1, self._sample.size)
-        return ids + self.contents.buried.upto(ended)
+        return ids + self.contents.tombstones.upto(ended)
 
     def check(self) -> Iterator[int]:
         """Hold the whole file against its CRCs; yields bytes read. Raises StoreDamaged."""
@@ -124,9 +133,9 @@ class Run:
         columns[_TARGET] = map(names.__getitem__, columns[_TARGET])
         return list(map(Named._make, zip(*columns, strict=True)))
 
-    def _candidates(self, hashes: Words, marks: Words) -> tuple[Column, Column]:
+    def _candidates(self, hashes: Words, bits: Words) -> tuple[Column, Column]:
         """Indices of the hashes that some id here has, and the place of the first such id."""
-        asked = self._filter.passing(hashes, marks)
+        asked = self._filter.passing(hashes, bits)
         if not asked.size:
             return NOWHERE, NOWHERE
         places = np.searchsorted(self.contents.hashes, hashes[asked])
@@ -143,21 +152,23 @@ class Run:
             self._compare(name, crc32(self._bytes(name)))
 
     def _compare(self, name: str, crc: int) -> None:
-        if crc != self.facts.crcs[name]:
+        if crc != self.summary.crcs[name]:
             raise StoreDamaged(f"{self.path} fails the CRC of its {name}")
 
     def _bytes(self, name: str) -> memoryview:
         start = self._positions[name]
         return self._data[start : start + self._lengths[name]]
 
-    def _contents(self) -> Contents:
+    def _contents(self) -> RunContents:
         fires_ms = np.frombuffer(self._bytes("fires_ms"), np.dtype("<i8"))
         offsets = np.frombuffer(self._bytes("offsets"), np.dtype("<i8"))
-        return Contents(
+        return RunContents(
             hashes=np.frombuffer(self._bytes("hashes"), np.dtype("<u8")),
             rows=np.frombuffer(self._bytes("rows"), ROW),
             words=np.frombuffer(self._bytes("words"), np.dtype("<u8")),
-            buried=Buried(fires_ms, offsets, np.frombuffer(self._bytes("targets"), "<u4")),
+            tombstones=TombstoneColumns(
+                fires_ms, offsets, np.frombuffer(self._bytes("targets"), "<u4")
+            ),
             names=json.loads(bytes(self._bytes("names"))),
         )
 

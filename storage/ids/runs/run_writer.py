@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from storage.ids.runs.hash_filter import HashFilter
+from storage.ids.runs.bloom_filter import BloomFilter
 from storage.ids.runs.idents import Idents, Words
-from storage.ids.runs.layout import MAGIC, Buried, Facts, Room, Rows
+from storage.ids.runs.layout import MAGIC, Rows, RunBounds, RunSummary, TombstoneColumns
 from storage.ids.runs.run import path_of
 from storage.shard.files import Files
 
@@ -22,17 +22,17 @@ FILTER_WRITTEN_WORDS = 128 * 1024
 class RunWriter:
     """Fills the sections of a run's file, each from its front."""
 
-    def __init__(self, folder: Path, number: int, room: Room, files: Files) -> None:
+    def __init__(self, folder: Path, number: int, bounds: RunBounds, files: Files) -> None:
         self.path = path_of(folder, number)
         self.size = 0
         self._number = number
-        self._room = room
+        self._bounds = bounds
         self._files = files
-        self._positions = room.positions()
+        self._positions = bounds.positions()
         self._used = dict.fromkeys(self._positions, 0)
         self._crcs = dict.fromkeys(self._positions, 0)
         self._words = 0
-        self._filter = HashFilter.empty(room.filter_power)
+        self._filter = BloomFilter.empty(bounds.filter_power)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def add_ids(self, hashes: Words, rows: Rows, idents: Idents) -> None:
@@ -46,32 +46,32 @@ class RunWriter:
         self.size += int(hashes.size)
         self._filter.add(hashes)
 
-    def add_buried(self, buried: Buried) -> None:
-        """Append buried keys, all beyond the last ones."""
-        self.size += int(buried.offsets.size)
-        for name, column in buried._asdict().items():
+    def add_tombstones(self, tombstones: TombstoneColumns) -> None:
+        """Append tombstones, all beyond the last ones."""
+        self.size += int(tombstones.offsets.size)
+        for name, column in tombstones._asdict().items():
             self._append(name, column)
 
     def finish(self, names: list[str]) -> Iterator[None]:
-        """Write the filter and the names, in steps; `facts` then says what the file holds."""
+        """Write the filter and the names, in steps; `summary` then says what the file holds."""
         words = self._filter.words
         for start in range(0, words.size, FILTER_WRITTEN_WORDS):
             self._append("filter", words[start : start + FILTER_WRITTEN_WORDS])
             yield
         self._append("names", np.frombuffer(json.dumps(names).encode(), np.uint8))
         self._files.write(self._fd, MAGIC, 0)
-        self._files.resize(self._fd, self.facts().file_bytes)
+        self._files.resize(self._fd, self.summary().file_bytes)
         self.close()
 
-    def facts(self) -> Facts:
+    def summary(self) -> RunSummary:
         """What the manifest has to say of this run."""
         used = self._used
-        return Facts(
+        return RunSummary(
             number=self._number,
-            room=self._room,
+            bounds=self._bounds,
             ids=used["hashes"] // 8,
             words=used["words"] // 8,
-            buried=used["offsets"] // 8,
+            tombstones=used["offsets"] // 8,
             names_bytes=used["names"],
             crcs=dict(self._crcs),
         )

@@ -1,4 +1,4 @@
-"""The register on disk held against dicts, through tables, merges, restarts and crashes."""
+"""The register on disk held against dicts, through memtables, merges, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         self.next_at = 0
         self.log: list[Change] = []
         self.seen: set[bytes] = {NEVER_SEEN}
-        self.buried: set[Key] = set()
+        self.tombstones: set[Key] = set()
         self.committed = 0
         self.ended: Key = (0, -1)
         self.floor = 0
@@ -64,7 +64,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
 
     @initialize(
         hashing=st.sampled_from(HASHINGS),
-        table_entries=st.integers(1, 12),
+        memtable_entries=st.integers(1, 12),
         step_entries=st.integers(1, 9),
         few_ids=st.integers(1, 6),
         replayed_offsets=st.integers(1, 40),
@@ -74,7 +74,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
     def begin(
         self,
         hashing: Hashing,
-        table_entries: int,
+        memtable_entries: int,
         step_entries: int,
         few_ids: int,
         replayed_offsets: int,
@@ -83,7 +83,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
     ) -> None:
         self.hashing = hashing
         self.options = IdOptions(
-            table_entries=table_entries,
+            memtable_entries=memtable_entries,
             replayed_offsets=replayed_offsets,
             few_ids=few_ids,
             write_entries=step_entries,
@@ -179,14 +179,14 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         known = self.model.find([ident]).get(ident)
         from_offset = max(self.floor, at - low)
         key = (self.ended[0] + fires_ms, at) if known is None or known.offset < 0 else known.key
-        if key in self.buried:
+        if key in self.tombstones:
             return
-        self.buried.add(key)
+        self.tombstones.add(key)
         self.seen.add(ident)
         self.change(
             0,
             lambda register: register.put(at, ident, named),
-            lambda register: register.bury(at, key, topic),
+            lambda register: register.add_tombstone(at, key, topic),
             lambda register: register.link(at, from_offset, at),
         )
 
@@ -257,10 +257,10 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         self.register = self.open()
 
     @rule(after_ms=st.integers(0, 300), width_ms=st.integers(0, 300), cursor=st.integers(0, 200))
-    def ask_what_is_buried(self, after_ms: int, width_ms: int, cursor: int) -> None:
+    def ask_what_is_deleted(self, after_ms: int, width_ms: int, cursor: int) -> None:
         after = max(self.ended, (self.ended[0] + after_ms - 100, cursor))
         upto = (after[0] + width_ms, cursor)
-        assert self.register.buried(after, upto) == self.model.buried(after, upto)
+        assert self.register.tombstones(after, upto) == self.model.tombstones(after, upto)
 
     @invariant()
     def ids_are_known_unless_they_may_be_forgotten(self) -> None:
@@ -275,9 +275,9 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         return has_ended and max(named.latest, named.offset) < self.floor
 
     @invariant()
-    def all_that_is_buried_is_known(self) -> None:
-        assert self.register.buried(self.ended, END) == self.model.buried(self.ended, END)
-        assert self.register.buried_by_target() == self.model.buried_by_target()
+    def all_that_is_deleted_is_known(self) -> None:
+        assert self.register.tombstones(self.ended, END) == self.model.tombstones(self.ended, END)
+        assert self.register.tombstones_by_target() == self.model.tombstones_by_target()
 
     @invariant()
     def kinds_are_found(self) -> None:

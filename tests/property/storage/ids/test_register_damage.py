@@ -22,18 +22,18 @@ IDS = [b"order-%d" % number for number in range(60)]
 
 
 def filled(folder: Path, seed: int) -> tuple[dict[bytes, Named], set[Key]]:
-    """A closed register of several runs, merged and not; what it knows, what is buried."""
+    """A closed register of several runs, merged and not; what it knows, what is tombstones."""
     draw = random.Random(seed)
-    options = IdOptions(table_entries=20, write_entries=7, merge_entries=9, merged_runs=3)
+    options = IdOptions(memtable_entries=20, write_entries=7, merge_entries=9, merged_runs=3)
     register = open_register(folder, Committed(0, -1, 0, 0), options)
     for offset in range(150):
         named = Named(offset, FAR_MS, offset, offset, FAR_MS, f"t{offset % 3}", offset % 4)
         register.put(offset, draw.choice(IDS), named)
         if offset % 5 == 0:
-            register.bury(offset, (FAR_MS, offset), "orders")
+            register.add_tombstone(offset, (FAR_MS, offset), "orders")
         register.maintain(offset, 0)
     register.flush(150, 0)
-    state = register.find(IDS), register.buried((0, 0), UNTIL)
+    state = register.find(IDS), register.tombstones((0, 0), UNTIL)
     register.close()
     return state
 
@@ -42,7 +42,7 @@ def is_found_out_or_harmless(folder: Path, state: tuple[dict[bytes, Named], set[
     """Whether the register, opened on a machine that was restarted, is empty or as it was."""
     with patch("storage.ids.opening.boot_id", lambda: "another"):
         register = open_register(folder, AT)
-    found = register.find(IDS), register.buried((0, 0), UNTIL)
+    found = register.find(IDS), register.tombstones((0, 0), UNTIL)
     return found == (state if register.covered else ({}, set()))
 
 

@@ -40,13 +40,13 @@ def test_a_full_disk_loses_nothing_and_is_tried_again(folder: Path, room: int) -
     register = opened(folder, files=files)
     for offset in range(60):
         register.put(offset, ident(offset), pending(offset))
-        register.bury(offset, (FAR_MS, offset), "orders")
+        register.add_tombstone(offset, (FAR_MS, offset), "orders")
     for _ in range(3):
         with pytest.raises(StorageFull, match="No space left"):
             flush_for_ever(register, 60)
         files.room = 0
         assert len(known(register, 60)) == 60
-        assert len(register.buried((0, 0), (FAR_MS, 60))) == 60
+        assert len(register.tombstones((0, 0), (FAR_MS, 60))) == 60
     files.room = 10**9
     register.flush(60, 0)
     assert len(files_of(folder)) == 2
@@ -60,7 +60,7 @@ def test_a_full_disk_loses_nothing_and_is_tried_again(folder: Path, room: int) -
 def filled(folder: Path) -> None:
     register = opened(folder)
     put_pending(register, range(100))
-    register.bury(100, (FAR_MS, 100), "orders")
+    register.add_tombstone(100, (FAR_MS, 100), "orders")
     register.flush(101, 0)
     register.close()
 
@@ -122,7 +122,7 @@ def test_damage_met_while_merging_is_remembered(folder: Path) -> None:
     filled(folder)
     path = newest_run(folder)
     register = opened(folder, next_offset=101, options=IdOptions(merged_runs=2))
-    hashes = register._held.runs[-1]._positions["hashes"]
+    hashes = register._state.runs[-1]._positions["hashes"]
     data = bytearray(path.read_bytes())
     data[hashes] ^= 1
     path.write_bytes(data)
@@ -138,7 +138,7 @@ def test_damage_met_while_merging_is_remembered(folder: Path) -> None:
 def test_damage_met_while_looking_up_is_remembered(folder: Path, field: str, said: str) -> None:
     filled(folder)
     path = newest_run(folder)
-    run = opened(folder, next_offset=101)._held.runs[-1]
+    run = opened(folder, next_offset=101)._state.runs[-1]
     data = np.frombuffer(path.read_bytes(), np.uint8).copy()
     rows = run.contents.rows.copy()
     rows[field] = 10**6

@@ -20,7 +20,7 @@ from storage.register import Key, Named
 from storage.store import Committed
 
 FAR_MS = 10**12
-SMALL = IdOptions(table_entries=20, replayed_offsets=50, write_entries=7, merge_entries=9)
+SMALL = IdOptions(memtable_entries=20, replayed_offsets=50, write_entries=7, merge_entries=9)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_flush_writes_what_came_while_memory_was_given_back(folder: Path) -> N
     register = opened(folder)
     for offset in range(25):
         register.put(offset, ident(offset), pending(offset))
-    while not register._held.runs:
+    while not register._state.runs:
         register.maintain(25, 0)
     register.put(30, b"late", pending(30))
     register.flush(31, 0)
@@ -106,11 +106,11 @@ def test_changes_of_one_offset_are_written_together_or_not_at_all(folder: Path) 
     for offset in range(60):
         register.put(offset, ident(offset), pending(offset))
         register.maintain(offset, 0)
-        register.bury(offset, (FAR_MS, offset), "orders")
+        register.add_tombstone(offset, (FAR_MS, offset), "orders")
     register.close()
     register = opened(folder, next_offset=60)
     assert len(known(register, 60)) == register.covered
-    assert len(register.buried((0, 0), (FAR_MS, 99))) == register.covered > 0
+    assert len(register.tombstones((0, 0), (FAR_MS, 99))) == register.covered > 0
 
 
 def test_an_ingress_without_ids_is_covered_all_the_same(folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_change_said_to_be_settled_cannot_come_later(folder: Path) -> None:
         register.put(4, b"c", pending(4))
     register.maintain(9, 0)
     with pytest.raises(ValueError, match="9 was said to be settled"):
-        register.bury(8, (FAR_MS, 8), "orders")
+        register.add_tombstone(8, (FAR_MS, 8), "orders")
 
 
 ONE_HASH: Hashing = lambda idents: np.full(idents.sizes.size, 7, np.uint64)  # noqa: E731
@@ -147,7 +147,7 @@ TWO_BITS: Hashing = lambda idents: hashes_of(idents) & np.uint64(3 << 62)  # noq
 
 @pytest.mark.parametrize("hashing", [ONE_HASH, TWO_BITS])
 def test_ids_of_one_hash_are_never_mixed_up(folder: Path, hashing: Hashing) -> None:
-    options = IdOptions(table_entries=20, write_entries=7, merge_entries=9, merged_runs=2)
+    options = IdOptions(memtable_entries=20, write_entries=7, merge_entries=9, merged_runs=2)
     register = opened(folder, options=options, hashing=hashing)
     for offset in range(200):
         register.put(offset, ident(offset % 50), pending(offset))
@@ -156,7 +156,7 @@ def test_ids_of_one_hash_are_never_mixed_up(folder: Path, hashing: Hashing) -> N
     asked = [ident(number) for number in range(80)]
     assert register.find(asked) == {ident(at % 50): pending(at) for at in range(150, 200)}
     work_through(register, 200)
-    assert sum(run.size for run in register._held.runs) <= 50 + 2 * options.table_entries
+    assert sum(run.size for run in register._state.runs) <= 50 + 2 * options.memtable_entries
 
 
 def test_ids_of_any_size_and_their_neighbours_are_told_apart(folder: Path) -> None:
@@ -165,7 +165,7 @@ def test_ids_of_any_size_and_their_neighbours_are_told_apart(folder: Path) -> No
     for offset, each in enumerate(ids):
         register.put(offset, each, pending(offset))
     register.flush(len(ids), 0)
-    assert not register._held.recent.ids
+    assert not register._state.active.ids
     assert register.find([*ids, b"12345678\0\0", b"x" * 63]) == {
         each: pending(offset) for offset, each in enumerate(ids)
     }
@@ -193,7 +193,7 @@ def test_runs_that_hold_a_newer_row_hide_the_older(folder: Path) -> None:
         register.put(offset, ident(offset % 30), pending(offset))
         work_through(register, offset)
     assert known(register, 30) == {ident(at % 30): pending(at) for at in range(270, 300)}
-    assert sum(run.size for run in register._held.runs) <= 8 * 30
+    assert sum(run.size for run in register._state.runs) <= 8 * 30
 
 
 def test_ids_that_nobody_asks_for_again_leave_the_disk(folder: Path) -> None:
@@ -213,14 +213,14 @@ def test_what_ends_while_nothing_comes_in_leaves_the_disk(folder: Path) -> None:
     register = opened(folder)
     put_pending(register, range(1000))
     for offset in range(1000, 1100):
-        register.bury(offset, (FAR_MS, offset), "orders")
+        register.add_tombstone(offset, (FAR_MS, offset), "orders")
     register.flush(1100, 0)
     work_through(register, 1100)
     register.advance(2 * FAR_MS, 0)
     assert len(known(register, 1000)) == 1000
     for floor in range(0, 1100, 10):
         work_through(register, 1100, floor)
-    assert sum(run.size for run in register._held.runs) <= SMALL.table_entries
+    assert sum(run.size for run in register._state.runs) <= SMALL.memtable_entries
 
 
 def test_forgetting_what_an_id_was_last_does_not_bring_back_what_it_was_before(
@@ -235,33 +235,33 @@ def test_forgetting_what_an_id_was_last_does_not_bring_back_what_it_was_before(
     assert register.find([b"taken back"]) in ({}, {b"taken back": Named(2)})
 
 
-def test_buried_keys_wait_on_disk_until_they_pass(folder: Path) -> None:
+def test_tombstones_wait_on_disk_until_they_pass(folder: Path) -> None:
     register = opened(folder)
     for offset in range(500):
-        register.bury(offset, (FAR_MS + 7 * offset % 500, offset), f"t{offset % 3}")
+        register.add_tombstone(offset, (FAR_MS + 7 * offset % 500, offset), f"t{offset % 3}")
         register.maintain(offset, 0)
     register.flush(500, 0)
     register.close()
     register = opened(folder, next_offset=500)
-    assert register.buried_by_target() == Counter({"t0": 167, "t1": 167, "t2": 166})
-    assert register.buried((0, 0), (FAR_MS - 1, 0)) == set()
+    assert register.tombstones_by_target() == Counter({"t0": 167, "t1": 167, "t2": 166})
+    assert register.tombstones((0, 0), (FAR_MS - 1, 0)) == set()
     for ms in range(500):
         key = (FAR_MS + ms, 10**6)
-        assert len(register.buried((FAR_MS + ms - 1, 10**6), key)) == 1
+        assert len(register.tombstones((FAR_MS + ms - 1, 10**6), key)) == 1
         register.advance(*key)
-        assert register.buried_by_target().total() == 499 - ms
+        assert register.tombstones_by_target().total() == 499 - ms
     work_through(register, 600, floor=600)
     assert files_of(folder) == ["manifest"]
 
 
-def test_burying_what_was_asked_about_before_is_seen(folder: Path) -> None:
+def test_tombstone_of_what_was_asked_about_before_is_seen(folder: Path) -> None:
     register = opened(folder)
-    register.bury(0, (FAR_MS + 2, 0), "orders")
-    assert register.buried((0, 0), (FAR_MS + 5, 0)) == {(FAR_MS + 2, 0)}
-    register.bury(1, (FAR_MS + 1, 1), "orders")
-    assert register.buried((0, 0), (FAR_MS + 1, 5)) == {(FAR_MS + 1, 1)}
+    register.add_tombstone(0, (FAR_MS + 2, 0), "orders")
+    assert register.tombstones((0, 0), (FAR_MS + 5, 0)) == {(FAR_MS + 2, 0)}
+    register.add_tombstone(1, (FAR_MS + 1, 1), "orders")
+    assert register.tombstones((0, 0), (FAR_MS + 1, 5)) == {(FAR_MS + 1, 1)}
     register.advance(FAR_MS + 1, 1)
-    assert register.buried((0, 0), (FAR_MS + 5, 0)) == {(FAR_MS + 2, 0)}
+    assert register.tombstones((0, 0), (FAR_MS + 5, 0)) == {(FAR_MS + 2, 0)}
 
 
 def test_links_are_known_after_a_restart(folder: Path) -> None:

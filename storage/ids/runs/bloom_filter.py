@@ -20,15 +20,15 @@ def filter_power(ids: int, bits_per_id: int) -> int:
     return max(WORD_POWER + 1, (max(1, ids) * bits_per_id - 1).bit_length())
 
 
-def marks_of(hashes: Words) -> Words:
+def bits_of(hashes: Words) -> Words:
     """The bits that each hash sets in its word: those that its lowest bits name."""
-    marks = _ONE << (hashes & _PLACE)
+    bits = _ONE << (hashes & _PLACE)
     for shift in _LATER:
-        marks |= _ONE << ((hashes >> shift) & _PLACE)
-    return marks
+        bits |= _ONE << ((hashes >> shift) & _PLACE)
+    return bits
 
 
-class HashFilter:
+class BloomFilter:
     """`words` of two to `power` bits in all. The highest bits of a hash name its word."""
 
     def __init__(self, words: Words, power: int) -> None:
@@ -36,7 +36,7 @@ class HashFilter:
         self._shift = np.uint64(64 + WORD_POWER - power)
 
     @classmethod
-    def empty(cls, power: int) -> HashFilter:
+    def empty(cls, power: int) -> BloomFilter:
         """One that no hash passes."""
         return cls(np.zeros((1 << power) // WORD_BITS, np.uint64), power)
 
@@ -49,11 +49,11 @@ class HashFilter:
             is_first[0] = True
             np.not_equal(places[1:], places[:-1], out=is_first[1:])
             firsts = np.flatnonzero(is_first)
-            self.words[places[firsts]] |= np.bitwise_or.reduceat(marks_of(ordered), firsts)
+            self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
 
-    def passing(self, hashes: Words, marks: Words) -> Column:
-        """Indices of the hashes, whose marks are given, that may have been added."""
-        return np.flatnonzero((self.words.take(self._places(hashes)) & marks) == marks)
+    def passing(self, hashes: Words, bits: Words) -> Column:
+        """Indices of the hashes, whose bits are given, that may have been added."""
+        return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
 
     def _places(self, hashes: Words) -> Column:
         return (hashes >> self._shift).view(np.int64)
