@@ -1,5 +1,4 @@
-"""Writes what is settled and merges what is written, in steps short enough to be done between
-two transactions."""
+"""Writes memtables as runs and merges runs, in steps that fall between two transactions."""
 
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the changes of a register are at this moment."""
+"""Where the changes of a register are: in which memtable or run."""
 
 from collections.abc import Sequence
 
@@ -40,11 +40,11 @@ class LsmState:
 
     @property
     def coverable(self) -> int:
-        """What a manifest may say is covered when all but the memtables is named by it."""
+        """What a manifest covers that names the runs and links of now."""
         return self.coverable_without(None)
 
     def coverable_without(self, written: IdMemtable | None) -> int:
-        """The same when `written` is named by it, too."""
+        """The same for one that names a run made of the memtable `written`, too."""
         memtables = [
             memtable
             for memtable in self.memtables
@@ -53,7 +53,7 @@ class LsmState:
         return max(self.covered, min([self.settled, *(memtable.first for memtable in memtables)]))
 
     def settle(self, settled_offset: int, floor: int) -> None:
-        """Note what `Register.maintain` was told."""
+        """Raise what is settled, and the floor, below which links are of no use."""
         self.settled = max(self.settled, settled_offset)
         if floor > self.floor:
             self.floor = floor

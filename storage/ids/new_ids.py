@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from storage.ids.runs.bloom_filter import BloomFilter, bits_of
-from storage.ids.runs.idents import Column, Idents, Words, gathered, texts
+from storage.ids.runs.idents import Idents, Words, gathered, texts
 from storage.ids.runs.layout import NO_TOMBSTONES, ROW, Rows, RunContents
 from storage.register import Named
+from storage.store import Column
 
 FILTER_POWER: Final = 21
 """256 KiB. With 32,768 ids here, of 1,024 others one passes."""

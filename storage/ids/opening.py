@@ -1,4 +1,4 @@
-"""Opening a shard's register at the broker's truth."""
+"""Opening a shard's register at the broker's committed offset."""
 
 import shutil
 from pathlib import Path

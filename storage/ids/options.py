@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class IdOptions:
     """Bounds on memory and on the work of one step.
 
-    A register keeps up to twice the `table_*` bounds in memory, and what waits to be settled."""
+    A register keeps up to twice the `memtable_*` bounds in memory, and what waits to be settled."""
 
     memtable_entries: int = 32_768
     memtable_bytes: int = 2 * 1024 * 1024

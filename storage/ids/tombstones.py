@@ -131,7 +131,7 @@ class Tombstones:
 
 
 def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:
-    """tombstones as columns, their targets by number."""
+    """Tombstones as columns, their targets by number."""
     count = len(targets)
     fires_ms = np.fromiter(map(itemgetter(0), targets), np.int64, count)
     offsets = np.fromiter(map(itemgetter(1), targets), np.int64, count)

@@ -20,7 +20,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """State of a shard at one instant (FORMAT.md, "Checkpoint").
+    """State of a shard at one instant (storage/FORMAT.md, "Checkpoint").
 
     covered: every ingress offset below it is in the files or has ended. (watermark_ms, cursor):
     entries at or below it are not in `counts`. closed: chains of slot numbers below it are done

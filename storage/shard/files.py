@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 class Files:
-    """Plain writes. Nothing is synced: see FORMAT.md, "What a power loss does"."""
+    """Plain writes. Nothing is synced: see storage/FORMAT.md, "What a power loss does"."""
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> None:
         """Write all of `data` at `position`."""

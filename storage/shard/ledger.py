@@ -1,4 +1,4 @@
-"""What a shard knows about itself in memory, beside its files and tables."""
+"""The numbers of an open shard: its watermark, floor, what is covered, what pends on disk."""
 
 from dataclasses import dataclass
 

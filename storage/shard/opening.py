@@ -1,4 +1,4 @@
-"""Opening a shard's folder at the broker's truth, whatever its kind."""
+"""Opening a shard's folder at the broker's committed offset, whatever its kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A RocksDB that holds entries: one column family, no write-ahead log (FORMAT.md, "RocksDB")."""
+"""A RocksDB that holds entries, without a write-ahead log (storage/FORMAT.md, "RocksDB")."""
 
 import errno
 from collections.abc import Iterator, Sequence

@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.options import RECORD_BYTES
+from storage.store import Column
 from storage.wheel.log.records import (
     EMPTY,
     HEADER,
     RECORD,
     RUN_MAGIC,
-    Column,
     Head,
     Rows,
     boundaries,

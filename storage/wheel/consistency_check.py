@@ -9,8 +9,16 @@ from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.counts import Counts
 from storage.shard.inspection import count_findings
+from storage.store import Column
 from storage.wheel.log.body_files import BodyFiles, file_keys
-from storage.wheel.log.records import RECORD, Column, Rows, Run, in_order, joined, stretches
+from storage.wheel.log.records import (
+    RECORD,
+    Rows,
+    Run,
+    in_order,
+    joined,
+    stretches,
+)
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 

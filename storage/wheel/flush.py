@@ -117,7 +117,7 @@ class Flush:
         files.files.replace(files.folder / CHECKPOINT, checkpoint.to_bytes())
         files.checkpoint = checkpoint
         files.targets.keep(checkpoint.names)
-        files.bodies.keep()
+        files.bodies.confirm()
         ledger.counts = without_memtable
         ledger.covered = checkpoint.covered
 

@@ -24,7 +24,7 @@ def key_at(rows: Rows, index: int) -> Key:
 
 
 class SortedRows:
-    """Sorted rows not looked at yet, as pieces that may be views of the mapped log."""
+    """Sorted rows not yet peeked at, as pieces that may be views of the mapped log."""
 
     def __init__(self, rows: Rows) -> None:
         self._pieces = deque([rows])
@@ -58,7 +58,7 @@ class SortedRows:
 
 
 class LoadedRows:
-    """Merges batches in (due, offset) order and caches what was peeked, decoded."""
+    """Merges sorted rows in (due, offset) order and keeps what was peeked at as entries."""
 
     def __init__(self, decode: Callable[[Rows], list[Entry]]) -> None:
         self._decode = decode

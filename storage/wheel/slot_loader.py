@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from storage.shard.ledger import Ledger
+from storage.store import Column
 from storage.wheel.loaded_rows import LoadedRows
-from storage.wheel.log.records import Column, Rows, Run
+from storage.wheel.log.records import Rows, Run
 from storage.wheel.wheel_files import WheelFiles
 
 NOWHERE = 2**63 - 1

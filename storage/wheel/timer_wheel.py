@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.shard.files import Files
-from storage.wheel.log.records import EMPTY, Column, Head, Rows
+from storage.store import Column
+from storage.wheel.log.records import EMPTY, Head, Rows
 
 SLOT = np.dtype(
     [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from storage.ids.runs.idents import Column, Words
+from storage.ids.runs.idents import Words
+from storage.store import Column
 
 WORD_BITS: Final = 64
 WORD_POWER: Final = 6

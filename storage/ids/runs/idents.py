@@ -6,7 +6,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Column: TypeAlias = npt.NDArray[np.int64]
+from storage.store import Column
+
 Words: TypeAlias = npt.NDArray[np.uint64]
 WORD_BYTES = 8
 HASH_NAME = "words-1"

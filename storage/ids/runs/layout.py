@@ -1,4 +1,4 @@
-"""What a run holds, and where in its file (FORMAT.md, "Ids")."""
+"""What a run holds, and where in its file (storage/FORMAT.md, "Ids")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.ids.runs.bloom_filter import filter_power
-from storage.ids.runs.idents import Column, Words, gathered
+from storage.ids.runs.idents import Words, gathered
 from storage.register import Key
+from storage.store import Column
 
 Rows: TypeAlias = npt.NDArray[np.void]
 MAGIC = b"KDPIDS03"
@@ -80,7 +81,7 @@ class RunContents:
 
 
 def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
-    """RunContents without tombstones and names; `rows` say where in `words` their ids lie."""
+    """Contents without tombstones and names; `rows` say where in `words` their ids lie."""
     order = np.argsort(hashes)
     ordered = taken(rows, order)
     idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
@@ -178,7 +179,8 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
-    """Which rows may be forgotten (see `Register`)."""
+    """Which rows may be forgotten: ids whose last record and entry lie below the floor, the entry
+    at or below the watermark."""
     offsets, fires_ms = rows["offset"], rows["fires_ms"]
     has_ended = (fires_ms < ended[0]) | ((fires_ms == ended[0]) & (offsets <= ended[1]))
     is_old = np.maximum(rows["latest"], offsets) < floor

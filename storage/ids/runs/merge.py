@@ -7,7 +7,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from storage.ids.runs.idents import WORD_BYTES, Column, Idents, Words, gathered, same, words_of
+from storage.ids.runs.idents import (
+    WORD_BYTES,
+    Idents,
+    Words,
+    gathered,
+    same,
+    words_of,
+)
 from storage.ids.runs.layout import (
     Rows,
     RunBounds,
@@ -22,6 +29,7 @@ from storage.ids.runs.run import Run
 from storage.ids.runs.run_writer import RunWriter
 from storage.register import Key
 from storage.shard.files import Files
+from storage.store import Column
 
 STEP_BYTES = 2 * 1024 * 1024
 """Bytes of ids copied in one step, unless one id alone is larger."""

@@ -14,7 +14,7 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.ids.runs.bloom_filter import BloomFilter, bits_of
-from storage.ids.runs.idents import Column, Words, gathered, texts, words_of
+from storage.ids.runs.idents import Words, gathered, texts, words_of
 from storage.ids.runs.layout import (
     MAGIC,
     ROW,
@@ -26,6 +26,7 @@ from storage.ids.runs.layout import (
     taken,
 )
 from storage.register import Key, Named
+from storage.store import Column
 
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024

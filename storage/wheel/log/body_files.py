@@ -1,4 +1,4 @@
-"""Record bodies in files grouped by due time, dropped whole once their time has passed."""
+"""Bodies in files grouped by due time, dropped whole once their time has passed."""
 
 import mmap
 import os
@@ -10,7 +10,8 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.shard.files import Files
-from storage.wheel.log.records import Column, Rows, stretches
+from storage.store import Column
+from storage.wheel.log.records import Rows, stretches
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
@@ -68,12 +69,12 @@ class BodyFiles:
             found += self._read(int(keys[start]), rows[start : start + count])
         return found
 
-    def keep(self) -> None:
-        """Confirm what was appended: a checkpoint knows it."""
+    def confirm(self) -> None:
+        """What was appended is known to a checkpoint now: it stays."""
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off what was appended since the last `keep`."""
+        """Cut off what was appended since the last `confirm`."""
         for key, size_bytes in self._unconfirmed.items():
             self._files.resize(self._writable(key), size_bytes)
             self._sizes[key] = size_bytes

@@ -1,4 +1,4 @@
-"""The timer log's records and runs, as bytes and as numpy rows (FORMAT.md, "Runs")."""
+"""The timer log's records and runs, as bytes and as numpy rows (storage/FORMAT.md, "Runs")."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,9 +8,9 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.options import RECORD_BYTES
+from storage.store import Column
 
 Rows = npt.NDArray[np.void]
-Column = npt.NDArray[np.int64]
 
 RECORD = np.dtype(
     [
