@@ -4,13 +4,30 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 import numpy as np
+import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.shard.counts import offsets_of
-from storage.store import Column, Entry, dues_of
+from storage.store import Column, Entry, Key, dues_of
 
 _target_of = itemgetter(2)
 _body_of = itemgetter(3)
+
+
+def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
+    """How many of the rows, which are in (due, offset) order, are at or below `key`."""
+    if not dues_ms.size or dues_ms[0] > key[0]:
+        return 0
+    below = int(np.searchsorted(dues_ms, key[0], "left"))
+    same = int(np.searchsorted(dues_ms, key[0], "right"))
+    return below + int(np.searchsorted(offsets[below:same], key[1], "right"))
+
+
+def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
+    """Which of the rows lie beyond `key`."""
+    beyond: npt.NDArray[np.bool_] = dues_ms > key[0]
+    beyond |= (dues_ms == key[0]) & (offsets > key[1])
+    return beyond
 
 
 class Columns:

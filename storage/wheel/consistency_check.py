@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
+from storage.shard.columns import are_beyond
 from storage.shard.counts import Counts
 from storage.shard.inspection import count_findings
 from storage.store import Column
@@ -82,7 +83,8 @@ class ConsistencyCheck:
         misplaced[owners[rows["due_ms"] // precision_ms != slots[owners]]] = True
         self._report(runs, np.flatnonzero(misplaced), "belongs elsewhere")
         self._report(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
-        pending: Rows = rows[_beyond(rows, self._checkpoint.watermark_ms, self._checkpoint.cursor)]
+        ended = (self._checkpoint.watermark_ms, self._checkpoint.cursor)
+        pending: Rows = rows[are_beyond(rows["due_ms"], rows["offset"], ended)]
         return pending
 
     def _report(self, runs: list[tuple[int, Run]], which: Column, what: str) -> None:
@@ -127,10 +129,3 @@ def _steps_back(rows: Rows, owners: Column) -> npt.NDArray[np.bool_]:
     onward = (due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))
     back: npt.NDArray[np.bool_] = ~onward & (owners[1:] == owners[:-1])
     return back
-
-
-def _beyond(rows: Rows, watermark_ms: int, cursor: int) -> npt.NDArray[np.bool_]:
-    """Which rows have not ended at (watermark_ms, cursor)."""
-    same = (rows["due_ms"] == watermark_ms) & (rows["offset"] > cursor)
-    beyond: npt.NDArray[np.bool_] = (rows["due_ms"] > watermark_ms) | same
-    return beyond

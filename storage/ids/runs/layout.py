@@ -10,6 +10,7 @@ import numpy.typing as npt
 from storage.ids.runs.bloom_filter import filter_power
 from storage.ids.runs.idents import Words, gathered
 from storage.register import Key
+from storage.shard.columns import are_beyond, count_upto
 from storage.store import Column
 
 Rows: TypeAlias = npt.NDArray[np.void]
@@ -43,10 +44,7 @@ class TombstoneColumns(NamedTuple):
 
     def upto(self, key: Key) -> int:
         """How many are at or below `key`."""
-        fires_ms, offset = key
-        below = int(np.searchsorted(self.fires_ms, fires_ms, "left"))
-        beyond = int(np.searchsorted(self.fires_ms, fires_ms, "right"))
-        return below + int(np.searchsorted(self.offsets[below:beyond], offset, "right"))
+        return count_upto(self.fires_ms, self.offsets, key)
 
     def key(self, place: int) -> Key:
         """The key at this place."""
@@ -181,8 +179,8 @@ def joined(parts: Sequence[Rows]) -> Rows:
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
     """Which rows may be forgotten: ids whose last record and entry lie below the floor, the entry
     at or below the watermark."""
-    offsets, fires_ms = rows["offset"], rows["fires_ms"]
-    has_ended = (fires_ms < ended[0]) | ((fires_ms == ended[0]) & (offsets <= ended[1]))
+    offsets = rows["offset"]
     is_old = np.maximum(rows["latest"], offsets) < floor
-    useless: npt.NDArray[np.bool_] = is_old & (has_ended | (offsets < 0))
+    waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
+    useless: npt.NDArray[np.bool_] = is_old & ~waits
     return useless

@@ -26,6 +26,7 @@ from storage.ids.runs.layout import (
     taken,
 )
 from storage.register import Key, Named
+from storage.shard.columns import are_beyond
 from storage.store import Column
 
 SUFFIX = ".run"
@@ -91,8 +92,7 @@ class Run:
         """Ids with this bit of `kind` and a key beyond `ended`, found in so many rows at a time."""
         for start in range(0, self.contents.hashes.size, most_rows):
             rows = self.contents.rows[start : start + most_rows]
-            fires_ms, offsets = rows["fires_ms"], rows["offset"]
-            beyond = (fires_ms > ended[0]) | ((fires_ms == ended[0]) & (offsets > ended[1]))
+            beyond = are_beyond(rows["fires_ms"], rows["offset"], ended)
             wanted = rows[beyond & ((rows["kind"] & np.uint32(bit)) != 0)]
             if wanted.size:
                 yield self.idents(wanted)

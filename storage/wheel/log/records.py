@@ -8,6 +8,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.options import RECORD_BYTES
+from storage.shard.columns import count_upto
 from storage.store import Column
 
 Rows = npt.NDArray[np.void]
@@ -76,12 +77,7 @@ class Run(NamedTuple):
 
 def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
     """How many of the sorted `rows` are at or below (due_ms, offset)."""
-    if not rows.size or rows["due_ms"][0] > due_ms:
-        return 0
-    dues = rows["due_ms"]
-    below = int(np.searchsorted(dues, due_ms, "left"))
-    same = int(np.searchsorted(dues, due_ms, "right"))
-    return below + int(np.searchsorted(rows["offset"][below:same], offset, "right"))
+    return count_upto(rows["due_ms"], rows["offset"], (due_ms, offset))
 
 
 def in_order(rows: Rows) -> Rows:
@@ -102,9 +98,8 @@ def stretches(column: Column) -> list[tuple[int, int]]:
     """Start and length of each stretch of equal values."""
     if not column.size:
         return []
-    starts = [0, *(np.flatnonzero(column[1:] != column[:-1]) + 1).tolist()]
-    ends = [*starts[1:], column.size]
-    return [(start, end - start) for start, end in zip(starts, ends, strict=True)]
+    starts, lengths = boundaries(column)
+    return list(zip(starts.tolist(), lengths.tolist(), strict=True))
 
 
 def boundaries(column: Column) -> tuple[Column, Column]:
