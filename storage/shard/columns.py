@@ -16,8 +16,6 @@ _body_of = itemgetter(3)
 
 def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
     """How many of the rows, which are in (due, offset) order, are at or below `key`."""
-    if not dues_ms.size or dues_ms[0] > key[0]:
-        return 0
     below = int(np.searchsorted(dues_ms, key[0], "left"))
     same = int(np.searchsorted(dues_ms, key[0], "right"))
     return below + int(np.searchsorted(offsets[below:same], key[1], "right"))

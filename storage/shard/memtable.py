@@ -63,17 +63,20 @@ class Memtable:
 
     def peek(self, until_ms: int, limit: int) -> list[Entry]:
         """The first `limit` entries due at or before `until_ms`."""
-        self._move_horizon(until_ms)
+        if until_ms >= self._horizon_ms:
+            self._move_horizon(until_ms)
         return self._near.peek(until_ms, limit)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due at or before `until_ms`."""
-        self._move_horizon(until_ms)
+        if until_ms >= self._horizon_ms:
+            self._move_horizon(until_ms)
         return self._near.next_due_ms(until_ms)
 
     def forget(self, ended: Key) -> None:
         """Drop every entry at or below `ended`."""
-        self._move_horizon(ended[0])
+        if ended[0] >= self._horizon_ms:
+            self._move_horizon(ended[0])
         gone = self._near.pop_ended(ended)
         if gone:
             self.weight_bytes -= self.weight_bytes * len(gone) // len(self)
@@ -110,9 +113,8 @@ class Memtable:
         self._fresh_from_ms = min(self._fresh_from_ms, int(columns.dues_ms.min()))
 
     def _move_horizon(self, until_ms: int) -> None:
-        if until_ms >= self._horizon_ms:
-            self._horizon_ms = self._horizon_beyond(until_ms)
-            self._bring_near(self._horizon_ms - 1)
+        self._horizon_ms = self._horizon_beyond(until_ms)
+        self._bring_near(self._horizon_ms - 1)
 
     def _horizon_beyond(self, until_ms: int) -> int:
         return ((until_ms - self._phase_ms) // NEAR_MS + 2) * NEAR_MS + self._phase_ms

@@ -24,26 +24,27 @@ class WheelTier:
         """Raises StoreDamaged."""
         self.files = files
         self._ledger = ledger
-        self._now_ms = ledger.watermark_ms
+        self._precision_ms = files.options.precision_ms
         self._rows = LoadedRows(files.entries_of)
         self._loader = SlotLoader(files, ledger, self._rows)
         self.loaded_from = self._loader.next_slot
-        self._loader.load_through(self._slot(ledger.watermark_ms), WHATEVER_IT_TAKES)
+        self._ahead_slot = self.loaded_from + files.options.load_ahead_slots
+        self._load_until(ledger.watermark_ms, WHATEVER_IT_TAKES)
 
     def peek(self, until_ms: int, limit: int) -> Due:
         """The first entries due; loads slots up to `until_ms` until there are enough."""
-        self._now_ms = max(self._now_ms, until_ms)
-        self._loader.load_through(self._slot(until_ms), limit)
+        slot = self._load_until(until_ms, limit)
+        self._ahead_slot = max(self._ahead_slot, slot + self.files.options.load_ahead_slots)
         return self._rows.peek(until_ms, limit)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due; loads slots up to `until_ms` until there is an entry."""
-        self._loader.load_through(self._slot(until_ms), 1)
+        self._load_until(until_ms, 1)
         return self._rows.next_due_ms()
 
     def forget(self, ended: Key) -> None:
         """Count out what has ended; slots passed over are loaded for that."""
-        self._loader.load_through(self._slot(ended[0]), WHATEVER_IT_TAKES)
+        self._load_until(ended[0], WHATEVER_IT_TAKES)
         entries, skipped = self._rows.forget(*ended)
         if entries:
             self._ledger.counts.remove(entries)
@@ -52,7 +53,7 @@ class WheelTier:
 
     def count_dues(self, histogram: DueHistogram) -> None:
         """Known to the slot; records laps ahead count with their chain."""
-        precision_ms = self.files.options.precision_ms
+        precision_ms = self._precision_ms
         loaded, begun_below = len(self._rows), self._loader.begun_below
         first_ms = self._rows.next_due_ms()
         if first_ms is not None:
@@ -65,20 +66,21 @@ class WheelTier:
 
     def load(self, budget_entries: int) -> int:
         """Go on loading the next slots; how many records were read."""
-        return self._loader.load_some(self._last_ahead, budget_entries)
+        return self._loader.load_some(self._ahead_slot, budget_entries)
 
     @property
     def is_loading(self) -> bool:
         """Whether a slot that comes soon is not loaded yet."""
-        return self._loader.is_behind(self._last_ahead)
+        return self._loader.is_behind(self._ahead_slot)
 
     @property
     def wants_compaction(self) -> bool:
         """Whether enough slots have passed that their chains should be closed."""
         checkpoint = self.files.checkpoint
-        passed = self._slot(self._ledger.watermark_ms) - checkpoint.closed
-        is_holding = bool(checkpoint.live) or bool(self.files.bodies)
-        return is_holding and passed >= self.files.options.close_slots
+        passed = self._ledger.watermark_ms // self._precision_ms - checkpoint.closed
+        if passed < self.files.options.close_slots:
+            return False
+        return bool(checkpoint.live) or bool(self.files.bodies)
 
     def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
         """The steps of a `Flush`."""
@@ -93,9 +95,9 @@ class WheelTier:
         """Give the files back."""
         self.files.close()
 
-    @property
-    def _last_ahead(self) -> int:
-        return self._slot(self._now_ms) + self.files.options.load_ahead_slots
-
-    def _slot(self, due_ms: int) -> int:
-        return due_ms // self.files.options.precision_ms
+    def _load_until(self, until_ms: int, enough: int) -> int:
+        """Load up to the slot of `until_ms`, stopping once `enough` rows wait; that slot."""
+        slot = until_ms // self._precision_ms
+        if slot >= self._loader.next_slot:
+            self._loader.load_through(slot, enough)
+        return slot

@@ -77,7 +77,10 @@ class Run(NamedTuple):
 
 def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
     """How many of the sorted `rows` are at or below (due_ms, offset)."""
-    return count_upto(rows["due_ms"], rows["offset"], (due_ms, offset))
+    dues_ms = rows["due_ms"]
+    if not rows.size or dues_ms[0] > due_ms:
+        return 0
+    return count_upto(dues_ms, rows["offset"], (due_ms, offset))
 
 
 def in_order(rows: Rows) -> Rows:
