@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from proxy.records.body import GONE, body_bytes, is_stub, packer, stub
-from proxy.records.entry import MARK, Purpose, opened
+from proxy.records.delivery import delivery_of
+from proxy.records.entry import MARK, Purpose
 from proxy.records.message import Message
 from proxy.requests.parsed import Fate, entry_of
 from storage.store import Due, Entry, Store
@@ -163,7 +164,7 @@ class FetchedBodies:
 
 def _stubbed(entry: Entry) -> Entry:
     """The entry without its body, unless that is another record's than the one at its offset."""
-    if entry[2][0] == MARK and opened(entry).offset != entry[1]:
+    if entry[2][0] == MARK and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
 

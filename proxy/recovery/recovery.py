@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition
 
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
+from proxy.records.ingress_partition import IngressPartition
 from proxy.records.message import Message
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.requests.parsed import Fate, Prepare
@@ -119,14 +120,14 @@ class Recovery:
         )
         judges = Judges([(first, self._reader(digest)) for first, digest in position.policies])
         store = self._with_bodies(partition, store, judges.judge)
-        origin = f"{self._topic}/{partition}/"
+        ingress = IngressPartition(self._topic, partition)
 
         def read_halves(offsets: Sequence[int]) -> dict[int, Prepare]:
             fates = ((o, judges.judge(m)) for o, m in self._read_back(partition, offsets).items())
             return {offset: fate for offset, fate in fates if isinstance(fate, Prepare)}
 
         return Shard(
-            origin, position, store, judges, read_from, log_range.end, register, read_halves
+            ingress, position, store, judges, read_from, log_range.end, register, read_halves
         )
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:

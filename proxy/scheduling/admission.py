@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple, cast
 
-from proxy.records.entry import opened
-from proxy.records.message import DeadLetter, Message, dead_entry
+from proxy.records.dead_letter import DeadLetter, dead_letter_of
+from proxy.records.delivery import delivery_of
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import Message
+from proxy.records.outcome import Outcome
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import (
     Cancel,
@@ -22,9 +25,9 @@ from proxy.requests.parsed import (
     unfolded,
 )
 from proxy.requests.policy_timeline import Judges
-from proxy.scheduling.half_message_records import gone_half, note_of
+from proxy.scheduling.half_message_records import gone_half, record_of
 from proxy.scheduling.identities import Identities
-from proxy.scheduling.transaction_buffer import Ends, Outcome
+from proxy.scheduling.transaction_buffer import TransactionBuffer
 from proxy.scheduling.undecided import Undecided
 from storage.register import Key, Named
 from storage.store import Entry
@@ -65,10 +68,14 @@ class Admission:
     """
 
     def __init__(
-        self, origin: str, judges: Judges, identities: Identities, undecided: Undecided
+        self,
+        ingress: IngressPartition,
+        judges: Judges,
+        identities: Identities,
+        undecided: Undecided,
     ) -> None:
-        self.ends = Ends()
-        self._origin = origin
+        self.ends = TransactionBuffer()
+        self._ingress = ingress
         self._judges, self._identities, self._undecided = judges, identities, undecided
         self._entries: list[Entry] = []
         self._waits_for_clock = False
@@ -92,7 +99,7 @@ class Admission:
             elif type(fate) is Known and fate.entry[:2] > turn.mark and name_anew(fate):
                 self._entries.append(fate.entry)
             elif is_replay:
-                self._take(messages[number], fate, Ends(), turn)
+                self._take(messages[number], fate, TransactionBuffer(), turn)
             elif len(self.ends) >= turn.room or not self._take(
                 messages[number], fate, self.ends, turn
             ):
@@ -129,7 +136,7 @@ class Admission:
         idents = map(_ident, others)
         self._identities.look_up([ident for ident in idents if ident is not None])
 
-    def _take(self, message: Message, fate: Fate, ends: Ends, turn: Turn) -> bool:
+    def _take(self, message: Message, fate: Fate, ends: TransactionBuffer, turn: Turn) -> bool:
         """A record that does not simply pend; False when it must wait."""
         offset = message.offset()
         match fate:
@@ -159,7 +166,7 @@ class Admission:
         self._waits_for_clock |= must_wait
         return not must_wait
 
-    def _schedule(self, entry: Entry, ends: Ends, turn: Turn) -> bool:
+    def _schedule(self, entry: Entry, ends: TransactionBuffer, turn: Turn) -> bool:
         """The entry pends, or is delivered at once; False when it must wait."""
         if entry[:2] > turn.mark:
             self._entries.append(entry)
@@ -169,24 +176,27 @@ class Admission:
             return False
         return True
 
-    def _take_known(self, offset: int, known: Known, ends: Ends, turn: Turn) -> bool:
+    def _take_known(self, offset: int, known: Known, ends: TransactionBuffer, turn: Turn) -> bool:
         if ends is self.ends and not self._may_fire(known.entry, turn):
             return False
         outcomes, stays = self._identities.admit(offset, known)
         ends.outcomes += outcomes
         return self._schedule(known.entry, ends, turn) if stays else True
 
-    def _take_half(self, offset: int, prepare: Prepare, ends: Ends, turn: Turn) -> bool:
+    def _take_half(
+        self, offset: int, prepare: Prepare, ends: TransactionBuffer, turn: Turn
+    ) -> bool:
         """What was to happen to it by the watermark, had it been read in time, happens now."""
         events = self._undecided.passed(offset, prepare)
         if ends is self.ends and events and events[-1].fires_ms > turn.now_ms:
             self._waits_for_clock = True
             return False
         ends.outcomes += self._identities.prepare(offset, prepare)
-        ends.notes += [note for event in events if (note := note_of(self._origin, event))]
+        written = (record_of(self._ingress, event) for event in events)
+        ends.auxiliary += [record for record in written if record is not None]
         return True
 
-    def _decide(self, offset: int, decision: Decision, ends: Ends, turn: Turn) -> bool:
+    def _decide(self, offset: int, decision: Decision, ends: TransactionBuffer, turn: Turn) -> bool:
         half = self._identities.half_of(decision.ident)
         if half is None or decision.hop_from not in (None, half.offset):
             detail = "no half message with this id is undecided"
@@ -211,12 +221,12 @@ class Admission:
         fires_ms, _offset, target, body = prepare.entry
         return (fires_ms, offset, target, body), prepare.rolls
 
-    def _undo(self, decision: Decision, half: Named, ends: Ends) -> None:
+    def _undo(self, decision: Decision, half: Named, ends: TransactionBuffer) -> None:
         if decision.what == "rollback":
             ends.outcomes.append(Outcome(half.origin, "rolled-back", half.due_ms, decision.ident))
         else:
             entry, _rolls = self._committed(half.offset, half)
-            letter = dead_entry(opened(entry), EXPIRED)
+            letter = dead_letter_of(delivery_of(entry), EXPIRED)
             ends.dead_letters.append(letter._replace(outcome="expired", ident=decision.ident))
 
 

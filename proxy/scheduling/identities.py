@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from proxy.records.outcome import Outcome
 from proxy.requests.parsed import Known, Prepare, Stray
-from proxy.scheduling.transaction_buffer import Outcome
 from proxy.scheduling.undecided import Undecided
 from storage.register import NOTHING, Key, Named, Register
 from storage.store import Entry

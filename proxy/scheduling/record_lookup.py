@@ -35,14 +35,14 @@ def find_id(shard: Shard, ident: bytes) -> Found | None:
     if row is None or state is None:
         return None
     fires_ms = None if state == "half-message" else row.fires_ms
-    origin, target = f"{shard.origin}{row.origin}", target_of(row.target)
+    origin, target = shard.ingress.origin(row.origin), target_of(row.target)
     return Found(origin, ident, state, target, row.due_ms, fires_ms)
 
 
 def find_record(shard: Shard, message: Message) -> Found:
     """What has become of this ingress record of the shard's partition, which it has ingested."""
     offset = message.offset()
-    origin = f"{shard.origin}{offset}"
+    origin = shard.ingress.origin(offset)
     fate = shard.judged(message)
     ident = _ident(fate)
     entry = fate.entry if isinstance(fate, Prepare) else entry_of(fate)

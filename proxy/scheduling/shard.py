@@ -12,15 +12,19 @@ from enum import Enum
 from operator import itemgetter
 from typing import Final
 
+from proxy.records.dead_letter import DeadLetter
 from proxy.records.entry import target_of
-from proxy.records.message import DeadLetter, Message
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import Message
+from proxy.records.outcome import Outcome
 from proxy.records.position import LAST_OFFSET, Position
 from proxy.requests.parsed import Fate, Prepare
 from proxy.requests.policy_timeline import Judges
 from proxy.scheduling.admission import Admission, Turn
-from proxy.scheduling.half_message_records import note_of
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.half_message_records import record_of
 from proxy.scheduling.identities import HALF, Identities
-from proxy.scheduling.transaction_buffer import Ends, Note, Outcome
+from proxy.scheduling.transaction_buffer import TransactionBuffer
 from proxy.scheduling.undecided import Event, Undecided
 from storage.register import Key, Named, Register
 from storage.store import Entry, Store
@@ -49,14 +53,14 @@ class Plan:
     deliveries: Sequence[Entry]
     dead_letters: Sequence[DeadLetter]
     outcomes: Sequence[Outcome]
-    notes: Sequence[Note]
+    auxiliary: Sequence[AuxiliaryRecord]
     position: Position
     passed: int = 0
 
     @property
     def records(self) -> int:
-        said = len(self.outcomes) + len(self.notes)
-        return len(self.deliveries) + len(self.dead_letters) + said + self.passed
+        ended = len(self.deliveries) + len(self.dead_letters) + len(self.outcomes)
+        return ended + len(self.auxiliary) + self.passed
 
 
 class Shard:
@@ -69,7 +73,7 @@ class Shard:
 
     def __init__(
         self,
-        origin: str,
+        ingress: IngressPartition,
         position: Position,
         store: Store,
         judges: Judges,
@@ -79,7 +83,7 @@ class Shard:
         read_halves: Callable[[Sequence[int]], dict[int, Prepare]],
     ) -> None:
         assert read_from <= position.next_offset, (read_from, position)
-        self.origin = origin
+        self.ingress = ingress
         self.position = position
         self.store = store
         self.next_offset = read_from
@@ -92,7 +96,7 @@ class Shard:
         self._undecided = Undecided(read_halves, position.mark)
         self._undecided.load((n.offset, ident) for ident, n in register.of_kind(HALF))
         self._identities = Identities(register, self._undecided, position.mark)
-        self._admission = Admission(origin, judges, self._identities, self._undecided)
+        self._admission = Admission(ingress, judges, self._identities, self._undecided)
 
     @property
     def state(self) -> State:
@@ -177,12 +181,12 @@ class Shard:
         room = limit - len(ends)
         mark = self.position.mark
         pending: list[Entry] = []
-        notes: list[Note] = []
+        auxiliary: list[AuxiliaryRecord] = []
         passed = 0
         if self.state is State.READY and room > 0 and now_ms >= mark[0]:
             pending, events, passed, upto = self._due(now_ms, room)
             mark = max(mark, upto)
-            notes = [note for event in events if (note := note_of(self.origin, event))]
+            auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         deliveries = [*ends.deliveries, *pending] if ends.deliveries else pending
         position = replace(
             self.position,
@@ -195,7 +199,7 @@ class Shard:
             deliveries,
             tuple(ends.dead_letters),
             tuple(ends.outcomes),
-            (*ends.notes, *notes),
+            (*ends.auxiliary, *auxiliary),
             position,
             passed,
         )
@@ -213,7 +217,7 @@ class Shard:
         self._undecided.advance(mark)
         self._identities.mark = mark
         self._identities.hopped(hops)
-        self._admission.ends = Ends()
+        self._admission.ends = TransactionBuffer()
 
     def maintain(self, budget_entries: int) -> bool:
         """A bounded piece of the engine's own work; True when more waits."""

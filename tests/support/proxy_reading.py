@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
 from storage.store import Entry
@@ -44,7 +44,7 @@ def _told(fate: Fate) -> dict[str, Any]:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    delivery = opened(entry)
+    delivery = delivery_of(entry)
     return {
         "target": delivery.target,
         "target_partition": None if delivery.partition < 0 else delivery.partition,

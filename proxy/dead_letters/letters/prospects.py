@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from proxy.dead_letters.letters.edits import Edits, is_stamp, requests_of
 from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.records.body import Headers
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.headers import UNREADABLE
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import Cancel, Decision, Prepare, Stray, entry_of
@@ -99,7 +99,7 @@ class Prospector:
             return Goes(letter, A_CONTROL, now_ms, partition, value, headers)
         entry = fate.entry if isinstance(fate, Prepare) else entry_of(fate)
         assert entry is not None, fate
-        asked = opened(entry)
+        asked = delivery_of(entry)
         if refusal := self.refusal(asked.target, asked.partition):
             return Stays(letter, refusal.code, refusal.detail)
         return Goes(letter, asked.target, asked.due_ms, partition, value, headers)

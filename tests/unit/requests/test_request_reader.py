@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.rejection import REASONS, Rejection
 from proxy.requests.parsed import Cancel, entry_of
 from proxy.requests.policy import Policy
@@ -181,7 +181,7 @@ def test_an_unreadable_partition_is_refused(text: bytes | None) -> None:
 def test_key_and_partition_of_the_target_can_be_asked_for() -> None:
     fate = read(("timer-key", b"other"), ("timer-partition", b"3"))
     assert not isinstance(fate, Rejection)
-    assert opened(fate)[3:5] == (3, b"other")
+    assert delivery_of(fate)[3:5] == (3, b"other")
 
 
 def test_a_misspelt_request_is_refused_with_the_nearest_name_and_never_fires_early() -> None:

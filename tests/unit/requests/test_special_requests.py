@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.rejection import REASONS, Rejection
 from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
 from proxy.requests.policy import Policy, RetryGroup
@@ -155,7 +155,7 @@ def test_other_words_for_a_transaction_are_refused(what: str | bytes | None) -> 
 def test_successor_goes_on_from_where_it_says() -> None:
     fate = known({**HOP, "timer-id": "a", "timer-deliver-at": "5", "timer-hop-not-before": "99"})
     assert (fate.hop_from, fate.ident, fate.due_ms) == (3, b"a", 5)
-    assert opened(fate.entry).wanted_ms == 99
+    assert delivery_of(fate.entry).wanted_ms == 99
 
 
 def test_successor_that_the_policy_of_today_refuses_still_goes_on_from_there() -> None:
@@ -187,7 +187,7 @@ def test_forged_hop_headers_are_refused(forged: dict[str, str | bytes | None]) -
 
 def test_record_waits_no_longer_than_the_longest_delay_whatever_its_hop_says() -> None:
     fate = known({**HOP, "timer-hop-not-before": "9" * 15})
-    assert opened(fate.entry).wanted_ms == NOW_MS + POLICY.max_delay_ms
+    assert delivery_of(fate.entry).wanted_ms == NOW_MS + POLICY.max_delay_ms
 
 
 @pytest.mark.parametrize("attempt", ["x", "9" * 5_000, "-1"])

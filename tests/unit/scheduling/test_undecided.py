@@ -7,6 +7,7 @@ import json
 import pytest
 
 from proxy.records.body import packer
+from proxy.records.ingress_partition import IngressPartition
 from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
 from proxy.scheduling.half_message_records import check_back, expiry_request
@@ -138,7 +139,7 @@ def test_check_back_is_the_message_as_it_would_arrive_with_three_headers() -> No
 
 
 def test_expiry_goes_through_the_log_of_its_own_partition() -> None:
-    note = expiry_request("timer.ingress/3/", Event(130, 7, b"t", 4, a_half()))
+    note = expiry_request(IngressPartition("timer.ingress", 3), Event(130, 7, b"t", 4, a_half()))
     assert (note.topic, note.partition, note.key, note.value) == ("timer.ingress", 3, b"t", None)
     assert dict(note.headers) == {
         "timer-transaction": b"expire",
