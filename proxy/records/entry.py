@@ -35,6 +35,11 @@ def marked(target: str) -> str:
     return MARK + target
 
 
+def is_marked(entry_target: str) -> bool:
+    """Whether an entry for this target has a purpose of its own."""
+    return entry_target[0] == MARK
+
+
 def target_of(entry_target: str) -> str:
     """The topic that an entry is meant for, marked or not."""
     return entry_target.removeprefix(MARK)

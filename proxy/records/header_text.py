@@ -21,9 +21,9 @@ def shown(raw: bytes | None) -> str:
     return "null" if raw is None else repr(text if len(text) <= 60 else text[:57] + "...")
 
 
-def remember(cache: dict[bytes | None, T], raw: bytes | None, verdict: T) -> None:
+def remember(cache: dict[bytes | None, T], raw: bytes | None, answer: T) -> None:
     """A bounded cache: full, it starts anew, and the next records fill it with what is in use."""
     if len(cache) >= CACHE_ENTRIES:
         cache.clear()
     if raw is None or len(raw) <= CACHED_BYTES:
-        cache[raw] = verdict
+        cache[raw] = answer

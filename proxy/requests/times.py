@@ -1,4 +1,4 @@
-"""Reads the texts in which people write times: delays, instants, level tables (DESIGN 2).
+"""Reads the texts in which people write times: delays, instants, level tables (docs/guide.md#when).
 
 Every reader takes text and gives milliseconds, or raises ValueError with a sentence that
 says what was found and what would be right. Nothing is guessed from magnitude.

@@ -23,7 +23,8 @@ from proxy.publishing.release_control import RateCap, Unlimited
 from proxy.records.headers import ID
 from proxy.records.position import PolicyFrom
 from proxy.scheduling.batch import Batch, ResolvedBatch
-from proxy.scheduling.shard import Plan, Shard, State
+from proxy.scheduling.plan import Plan
+from proxy.scheduling.shard import Shard, State
 from proxy.telemetry.metrics import Metrics
 from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull

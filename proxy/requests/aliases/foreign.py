@@ -23,8 +23,8 @@ from proxy.records.headers import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.requests.policy import is_legal_topic
 from proxy.requests.times import MAX_DIGITS
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 TIMES: Final = frozenset({DELIVER_AT, DELAY, LEVEL})
 SETTLES_TIME: Final = TIMES | {RETRY_GROUP}
@@ -83,8 +83,7 @@ class ForeignRecord:
         if not is_legal_topic(raw.decode("utf-8", "replace")):
             raise Refused(
                 "target-illegal",
-                f"{name} is {shown(raw)}: a Kafka topic name has 1 to 249 of the characters "
-                "a-z A-Z 0-9 . _ -",
+                f"{name} is {shown(raw)}: {TOPIC_NAME_RULE}",
             )
         return {TOPIC: (raw, name)}
 
