@@ -51,7 +51,7 @@ def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
         DELIVER_AT: delivery.due_ms,
         HOP_FROM: delivery.entry_offset,
         HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
-        HOP_ATTEMPT: hop.attempt or _number(delivery.header(HOP_ATTEMPT)),
+        HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
     }
     numbers = [(name, str(n).encode()) for name, n in said.items() if n is not None]
     return AuxiliaryRecord(

@@ -1,4 +1,4 @@
-"""Reads single header values beyond targets and times: partitions, ids, attempts, hops."""
+"""Reads single header values beyond targets and times: partitions, ids, failures, hops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Asked: TypeAlias = Mapping[str, bytes | None]
 BY_KEY: Final = -1
 """Partition of an entry that leaves the choice to the key."""
 LONGEST_ID_BYTES: Final = 256
-LONGEST_ATTEMPT_DIGITS: Final = 9
+LONGEST_FAILURES_DIGITS: Final = 9
 DECISIONS: Final = {COMMIT, ROLLBACK, EXPIRE}
 
 T = TypeVar("T")
@@ -58,10 +58,10 @@ def accepted(answer: T | Rejection) -> T:
     return answer
 
 
-def read_attempt(asked: Asked) -> int:
+def read_failures(asked: Asked) -> int:
     """How often the consumer has failed before (`timer-attempt`); raises Rejected."""
     raw = asked.get(ATTEMPT, b"0")
-    if raw is not None and raw.isdigit() and len(raw) <= LONGEST_ATTEMPT_DIGITS:
+    if raw is not None and raw.isdigit() and len(raw) <= LONGEST_FAILURES_DIGITS:
         return int(raw)
     why = f"{ATTEMPT} is {shown(raw)}: it must be how often it failed before, from 0"
     raise Rejected(Rejection("retry-bad", why))

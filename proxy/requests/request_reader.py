@@ -34,7 +34,7 @@ from proxy.requests.header_values import BY_KEY, LONGEST_ID_BYTES, read_partitio
 from proxy.requests.parsed import ParsedRecord, Scheduled
 from proxy.requests.parsed_batch import Compact, ParsedBatch, full
 from proxy.requests.policy import Policy
-from proxy.requests.special_requests import Asking, SpecialRequests
+from proxy.requests.special_requests import SpecialRequests, UnparsedRecord
 from proxy.requests.target_names import TargetNames
 
 FOREVER_MS: Final = 2**62
@@ -99,7 +99,7 @@ class RequestReader:
             or (not asked.keys() <= self._usual and self._is_special(asked))
         ):
             return _unknown_header(asked) or self._special.read(
-                Asking(asked, headers, key, value, timestamp_ms, offset)
+                UnparsedRecord(asked, headers, key, value, timestamp_ms, offset)
             )
         target = self._targets.get(asked.get(TOPIC)) or self._names.target(asked)
         if isinstance(target, Rejection):

@@ -36,8 +36,8 @@ from proxy.requests.header_values import (
     Rejected,
     accepted,
     needed,
-    read_attempt,
     read_decision,
+    read_failures,
     read_hop_from,
     read_ident,
     read_number,
@@ -56,8 +56,8 @@ from proxy.requests.target_names import TargetNames
 LONGEST_HOP_MS: Final = 7 * 86_400_000
 
 
-class Asking(NamedTuple):
-    """A record that asks for something; `asked` are its headers, the last of each name."""
+class UnparsedRecord(NamedTuple):
+    """A record as it came; `asked` are its headers by name, the last of each."""
 
     asked: Asked
     headers: Headers
@@ -79,32 +79,36 @@ class SpecialRequests:
     ) -> None:
         self._policy, self._names, self._times, self._pack = policy, names, times, pack
 
-    def read(self, asking: Asking) -> ParsedRecord:
+    def read(self, record: UnparsedRecord) -> ParsedRecord:
         """What one record asks for."""
-        asked = asking.asked
+        asked = record.asked
         try:
             if CANCEL in asked:
                 return Cancel(read_ident(CANCEL, asked[CANCEL]))
             ident = read_ident(ID, asked[ID]) if ID in asked else None
-            hop_from = read_hop_from(asked, asking.offset)
+            hop_from = read_hop_from(asked, record.offset)
         except Rejected as refused:
             return refused.rejection
         try:
-            return self._request(asking, ident, hop_from)
+            return self._request(record, ident, hop_from)
         except Rejected as refused:
             rejection = refused.rejection
             return rejection if hop_from is None else RejectedHop(rejection, ident, hop_from)
 
-    def _request(self, asking: Asking, ident: bytes | None, hop_from: int | None) -> ParsedRecord:
-        asked = asking.asked
+    def _request(
+        self, record: UnparsedRecord, ident: bytes | None, hop_from: int | None
+    ) -> ParsedRecord:
+        asked = record.asked
         if TRANSACTION not in asked:
-            return self._scheduled(asking, ident, hop_from)
+            return self._scheduled(record, ident, hop_from)
         if asked[TRANSACTION] != PREPARE:
             return read_decision(asked[TRANSACTION], ident, hop_from)
-        return self._prepared(asking, needed(ident, PREPARE))
+        return self._prepared(record, needed(ident, PREPARE))
 
-    def _scheduled(self, asking: Asking, ident: bytes | None, hop_from: int | None) -> Scheduled:
-        asked, headers, key, value, timestamp_ms, offset = asking
+    def _scheduled(
+        self, record: UnparsedRecord, ident: bytes | None, hop_from: int | None
+    ) -> Scheduled:
+        asked, headers, key, value, timestamp_ms, offset = record
         target, due_ms = self._where(asked, timestamp_ms)
         partition = accepted(read_partition(asked[PARTITION])) if PARTITION in asked else BY_KEY
         wanted_ms = max(due_ms, self._not_before_ms(asked, timestamp_ms))
@@ -120,7 +124,7 @@ class SpecialRequests:
         return Scheduled(entry, ident, hop_from, due_ms, fires_ms < wanted_ms)
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
-        """No record waits longer than this for its next attempt, whatever it says."""
+        """No re-queued record waits longer than this, whatever its header says."""
         if HOP_NOT_BEFORE not in asked:
             return 0
         longest_ms = max(self._policy.max_delay_ms, LONGEST_HOP_MS)
@@ -146,19 +150,19 @@ class SpecialRequests:
         if not raw:
             why = f"{RETRY_GROUP} is {shown(raw)}: it must name the consumer group"
             raise Rejected(Rejection("retry-bad", why))
-        attempt = read_attempt(asked)
+        failures = read_failures(asked)
         group = raw.decode("utf-8", "replace")
         retry = self._policy.retry_of(group)
-        if attempt >= retry.max_attempts:
+        if failures >= retry.max_attempts:
             return accepted(self._names.derived(self._policy.dlq_prefix + group, raw)), None
-        delay_ms = retry.delays_ms[min(attempt, len(retry.delays_ms) - 1)]
+        delay_ms = retry.delays_ms[min(failures, len(retry.delays_ms) - 1)]
         if asked.get(TOPIC) is not None:
             return accepted(self._names.target(asked)), delay_ms
         return accepted(self._names.derived(self._policy.retry_prefix + group, raw)), delay_ms
 
-    def _prepared(self, asking: Asking, ident: bytes) -> Prepare:
-        asked, policy = asking.asked, self._policy
-        scheduled = self._scheduled(asking, ident, None)
+    def _prepared(self, record: UnparsedRecord, ident: bytes) -> Prepare:
+        asked, policy = record.asked, self._policy
+        scheduled = self._scheduled(record, ident, None)
         immunity_ms = policy.immunity_ms
         if CHECK_IMMUNITY in asked:
             immunity_ms = accepted(read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY]))
@@ -168,7 +172,7 @@ class SpecialRequests:
             scheduled.due_ms,
             scheduled.rolls,
             self._check_topic(asked),
-            max(asking.timestamp_ms, 0) + min(immunity_ms, _longest_immunity_ms(policy)),
+            max(record.timestamp_ms, 0) + min(immunity_ms, _longest_immunity_ms(policy)),
             policy.check_interval_ms,
             policy.max_checks,
         )

@@ -79,13 +79,13 @@ class Admission:
             return Admitted(len(batch), waiting, waits_for_clock=False)
         self._identities.look_up(batch.idents())
         self._entries, self._waits_for_clock = [], False
-        name_anew, watermark = self._identities.name_anew, limits.watermark
+        register_new, watermark = self._identities.register_new, limits.watermark
         taken = len(batch)
         for number, (entry, ident) in enumerate(batch.usual()):
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
-                and (ident is None or name_anew(entry, ident, entry[0]))
+                and (ident is None or register_new(entry, ident, entry[0]))
             ):
                 self._entries.append(entry)
             elif is_replay:
@@ -111,7 +111,7 @@ class Admission:
         waiting = batch.waiting()
         if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
-        if waiting.idents and not self._identities.name_all_anew(waiting.named, waiting.idents):
+        if waiting.idents and not self._identities.register_all_new(waiting.named, waiting.idents):
             return None
         return waiting.entries
 
@@ -126,7 +126,7 @@ class Admission:
         entry, ident, hop_from, due_ms, rolls = scheduled
         if ident is None or hop_from is not None or entry[:2] <= limits.watermark:
             return False
-        return self._identities.name_anew(entry, ident, due_ms, rolls=rolls)
+        return self._identities.register_new(entry, ident, due_ms, rolls=rolls)
 
     def _take(
         self,
@@ -197,7 +197,7 @@ class Admission:
     def _decide(
         self, offset: int, decision: Decision, buffer: TransactionBuffer, limits: IngestLimits
     ) -> bool:
-        half = self._identities.half_of(decision.ident)
+        half = self._identities.half_message_of(decision.ident)
         if half is None or decision.hop_from not in (None, half.offset):
             detail = "no half message with this id is undecided"
             buffer.outcomes.append(Outcome(offset, MISSED, None, decision.ident, detail))

@@ -16,15 +16,15 @@ from storage.store import Entry
 class Hop(NamedTuple):
     """A record that is written to the ingress again instead of being delivered.
 
-    what: its outcome, `rolled` or `requeued`. not_before_ms: when it is tried again, attempt: how
-    often publishing it has failed; None: as before.
+    what: its outcome, `rolled` or `requeued`. not_before_ms: when it is tried again, failures:
+    how often publishing it has failed; None: as before.
     """
 
     delivery: Delivery
     what: str
     detail: str = ""
     not_before_ms: int | None = None
-    attempt: int | None = None
+    failures: int | None = None
 
 
 class Batch(NamedTuple):

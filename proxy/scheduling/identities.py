@@ -45,7 +45,7 @@ class Identities:
         held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
         return self._register.lowered(min(held))
 
-    def name_anew(self, entry: Entry, ident: bytes, due_ms: int, *, rolls: bool = False) -> bool:
+    def register_new(self, entry: Entry, ident: bytes, due_ms: int, *, rolls: bool = False) -> bool:
         """A producer's own record arrives that stays and ends nothing: its id is not known yet.
 
         False, and nothing done, where `admit` has to be asked.
@@ -57,7 +57,7 @@ class Identities:
         self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
         return True
 
-    def name_all_anew(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
+    def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
         """Usual records arrive that stay and end nothing, since nothing is known of their ids.
 
         False, and nothing done, where they have to be looked up and taken one by one.
@@ -101,7 +101,7 @@ class Identities:
         detail = "" if found else "nothing pends with this id"
         return [*ended, Outcome(offset, APPLIED if found else MISSED, None, ident, detail)]
 
-    def half_of(self, ident: bytes) -> Named | None:
+    def half_message_of(self, ident: bytes) -> Named | None:
         """The undecided half message with this id."""
         row = self._row(ident)
         return row if row.kind & IS_HALF_MESSAGE else None
@@ -168,7 +168,8 @@ class Identities:
         """Whether the id's entry was rewritten, and its successor will end as it arrives.
 
         What was to be rewritten by now has been, or will be in the transaction being made. What was
-        re-queued before a takeover cannot be told from what was delivered (DESIGN 5.10).
+        re-queued before a takeover cannot be told from what was delivered (docs/exactly-once.md,
+        rule 10).
         """
         if row.offset == NOTHING:
             return False

@@ -206,7 +206,7 @@ class Shard:
         more = self.store.maintain(self.settled_offset, budget_entries)
         return self._register.maintain(self._in_store, self.position.floor) or more
 
-    def put_away(self) -> None:
+    def flush_and_close(self) -> None:
         """Write local state and close it; the broker has it all."""
         try:
             self.store.flush(self.settled_offset)

@@ -352,7 +352,7 @@ def _pace_ms(records: int, room: int) -> int:
 
 def _put_away(partition: int, shard: Shard) -> None:
     try:
-        shard.put_away()
+        shard.flush_and_close()
     except StorageError as error:
         log.error(
             "local state not written; the broker has it all", partition=partition, why=str(error)

@@ -81,9 +81,9 @@ def test_record_for_a_missing_topic_is_tried_again_at_the_retry_levels(
 ) -> None:
     (hop,) = Bench().settle(an_entry(1, "nowhere", attempt=failed)).hops
     assert (hop.what, hop.not_before_ms) == ("requeued", NOW_MS + waits_ms)
-    assert hop.attempt == (failed or 0) + 1
+    assert hop.failures == (failed or 0) + 1
     assert hop.detail.startswith("target-unknown: ")
-    assert hop.detail.endswith(f"attempt {hop.attempt} of 4")
+    assert hop.detail.endswith(f"attempt {hop.failures} of 4")
 
 
 @pytest.mark.parametrize("failed", [3, 4, 99])
@@ -100,7 +100,7 @@ def test_record_for_a_partition_that_is_not_there_is_buried_at_once() -> None:
 
 def test_record_that_fires_before_it_is_wanted_is_rolled() -> None:
     (hop,) = Bench().settle(an_entry(1, wanted_ms=NOW_MS + 1)).hops
-    assert (hop.what, hop.not_before_ms, hop.attempt) == ("rolled", None, None)
+    assert (hop.what, hop.not_before_ms, hop.failures) == ("rolled", None, None)
     assert Bench().settle(an_entry(1, wanted_ms=NOW_MS)).hops == []
 
 

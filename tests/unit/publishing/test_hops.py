@@ -119,7 +119,7 @@ def test_record_rolls_until_it_is_due_and_arrives_with_its_own_due() -> None:
     assert int(record.header("timer-due") or b"") == START_MS + 3_500
     assert record.header("timer-first-origin") == b"timer.ingress/0/0"
     assert record.partition() == 2
-    assert violations(world.told(), RULES) == []
+    assert violations(world.evidence(), RULES) == []
 
 
 def test_first_copies_are_needed_no_more_once_they_are_rolled() -> None:
@@ -148,7 +148,7 @@ def test_rolled_records_outlive_their_first_copies_without_local_state() -> None
     assert [record.header("timer-first-origin") for record in world.delivered()] == [
         b"timer.ingress/0/0"
     ]
-    assert violations(world.told(), RULES) == []
+    assert violations(world.evidence(), RULES) == []
 
 
 def test_topic_made_meanwhile_gets_its_record_by_a_retry() -> None:
@@ -160,4 +160,4 @@ def test_topic_made_meanwhile_gets_its_record_by_a_retry() -> None:
     (record,) = world.delivered("later")
     assert (record.key(), record.value()) == (b"asked", b"value")
     assert int(record.header("timer-due") or b"") == START_MS
-    assert violations(world.told(), RULES) == []
+    assert violations(world.evidence(), RULES) == []

@@ -172,7 +172,7 @@ def decide(world: World, what: str, ident: str = "t") -> None:
     world.send({"timer-id": ident, "timer-transaction": what})
 
 
-def said(world: World) -> dict[int, str]:
+def how_all_ended(world: World) -> dict[int, str]:
     """How each ingress record ended, by offset."""
     return {int(origin.rpartition("/")[2]): what for origin, what, _ in world.ends()}
 
@@ -218,7 +218,7 @@ def test_commit_that_lies_before_the_expiry_in_the_log_wins() -> None:
     world.time.pass_ms(3_500)
     world.kafka.meanwhile.append(lambda: decide(world, "commit"))
     world.settle()
-    assert said(world) == {0: "delivered", 1: "applied", 2: "missed"}
+    assert how_all_ended(world) == {0: "delivered", 1: "applied", 2: "missed"}
 
 
 def test_decision_finds_a_half_message_from_before_a_crash_without_local_state() -> None:
@@ -229,7 +229,7 @@ def test_decision_finds_a_half_message_from_before_a_crash_without_local_state()
         world.crash()
         decide(world, what)
         world.settle()
-        assert said(world) == {0: end, 1: "applied"}
+        assert how_all_ended(world) == {0: end, 1: "applied"}
 
 
 def test_check_topic_that_is_missing_costs_the_question_and_nothing_else() -> None:
@@ -239,7 +239,7 @@ def test_check_topic_that_is_missing_costs_the_question_and_nothing_else() -> No
     for _ in range(5):
         world.time.pass_ms(1_000)
         world.settle()
-    assert said(world)[0] == "expired"
+    assert how_all_ended(world)[0] == "expired"
     assert world.origins() == ["timer.ingress/0/1"]
 
 
@@ -253,9 +253,9 @@ def test_message_too_large_for_its_check_topic_expires_and_is_delivered_all_the_
     world.crash()
     world.time.pass_ms(10_000)
     world.settle()
-    assert said(world) == {0: "expired", 1: "expired", 2: "applied", 3: "applied"}
+    assert how_all_ended(world) == {0: "expired", 1: "expired", 2: "applied", 3: "applied"}
     prepare(world)
     world.time.pass_ms(10_000)
     decide(world, "commit")
     world.settle()
-    assert said(world)[4] == "delivered"
+    assert how_all_ended(world)[4] == "delivered"
