@@ -1,4 +1,4 @@
-"""Entries that need more than delivery, and how the schedule keeps what they are for.
+"""Entries with a purpose of their own, and how the schedule keeps it.
 
 Most entries are delivered at their own time under their own offset. Those that are not have a mark
 before their target's name, which no topic name can have, and a private header in their body.
@@ -15,8 +15,9 @@ MARK: Final = "!"
 
 
 class Purpose(NamedTuple):
-    """due_ms: what the record asked for. origin: offset of the record to be delivered.
+    """What an entry is for, where that is more than to be delivered at its time.
 
+    due_ms: what the record asked for. origin: offset of the ingress record to be delivered.
     wanted_ms: when it may be delivered at the soonest: at or after due_ms. An entry that fires
     before that is rewritten instead.
     """

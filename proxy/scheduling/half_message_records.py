@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.records.body import GONE, packer
 from proxy.records.delivery import delivery_of
-from proxy.records.entry import Purpose, marked, with_purpose
+from proxy.records.entry import Purpose, marked, target_of, with_purpose
 from proxy.records.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.records.ingress_partition import IngressPartition
 from proxy.scheduling.auxiliary_record import AuxiliaryRecord
@@ -51,4 +51,4 @@ def entry_of_lost(offset: int, half: Named) -> Entry:
     """The entry of a half message that the ingress has deleted: it ends as a dead letter."""
     purpose = Purpose(half.due_ms, half.origin, half.due_ms)
     content = with_purpose((GONE, None, None, []), purpose)
-    return half.due_ms, offset, marked(half.target.removeprefix("!")), packer()(content)
+    return half.due_ms, offset, marked(target_of(half.target)), packer()(content)

@@ -16,10 +16,10 @@ from proxy.requests.parsed import Prepare
 
 HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 256
-GONE: Final = 0
+LOST: Final = 0
 """In place of a check's number: the record is no longer in the ingress."""
 
-Item = tuple[int, int, int]
+AgendaItem = tuple[int, int, int]
 """(fires_ms, offset, check): the next event of a half message."""
 ReadHalfMessages = Callable[[Sequence[int]], dict[int, Prepare]]
 """Offsets of half messages, ascending -> those that the ingress still has, read anew."""
@@ -52,7 +52,7 @@ class HalfMessages:
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
         self._held_bytes = 0
-        self._agenda: list[Item] = []
+        self._agenda: list[AgendaItem] = []
 
     def __len__(self) -> int:
         return len(self._idents)
@@ -70,7 +70,7 @@ class HalfMessages:
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
         """Events of a half message that has just been read whose time the watermark has passed."""
-        item: Item | None = _item(prepare, offset, _first_check(prepare))
+        item: AgendaItem | None = _item(prepare, offset, _first_check(prepare))
         events: list[HalfMessageEvent] = []
         while item is not None and item[:2] <= self._watermark:
             fires_ms, _offset, check = item
@@ -98,14 +98,14 @@ class HalfMessages:
     def due(self, upto: Watermark, limit: int) -> list[HalfMessageEvent]:
         """The first `limit` events at or below `upto`, in the order in which they happen."""
         self._read_unread()
-        agenda, items = self._taken(upto, limit), list[Item]()
+        agenda, items = self._taken(upto, limit), list[AgendaItem]()
         while agenda and len(items) < limit:
             items.append(item := heappop(agenda))
             _fires_ms, offset, check = item
-            after = None if check == GONE else _after(self._prepares[offset], item)
+            after = None if check == LOST else _after(self._prepares[offset], item)
             if after is not None and after[:2] <= upto:
                 heappush(agenda, after)
-        whole = self._whole(sorted({offset for _, offset, check in items if check != GONE}))
+        whole = self._whole(sorted({offset for _, offset, check in items if check != LOST}))
         return [
             HalfMessageEvent(fires_ms, offset, self._idents[offset], check, whole.get(offset))
             for fires_ms, offset, check in items
@@ -124,9 +124,9 @@ class HalfMessages:
             if prepare is not None:
                 self._schedule(offset, prepare)
 
-    def _taken(self, upto: Watermark, limit: int) -> list[Item]:
+    def _taken(self, upto: Watermark, limit: int) -> list[AgendaItem]:
         """The first items of the agenda, which stay on it; what has been decided leaves it."""
-        items: list[Item] = []
+        items: list[AgendaItem] = []
         while self._agenda and len(items) < limit and self._agenda[0][:2] <= upto:
             item = heappop(self._agenda)
             if item[1] in self._idents:
@@ -159,12 +159,12 @@ class HalfMessages:
                     self._keep(offset, prepares[offset])
                     self._schedule(offset, prepares[offset])
                 else:
-                    heappush(self._agenda, (self._watermark.due_ms + 1, offset, GONE))
+                    heappush(self._agenda, (self._watermark.due_ms + 1, offset, LOST))
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
         """Put the first event beyond the watermark on the agenda; there may be none any more."""
         passed = (self._watermark.due_ms - prepare.first_check_ms) // prepare.interval_ms
-        item: Item | None = _item(prepare, offset, max(_first_check(prepare), passed + 1))
+        item: AgendaItem | None = _item(prepare, offset, max(_first_check(prepare), passed + 1))
         while item is not None and item[:2] <= self._watermark:
             item = _after(prepare, item)
         if item is not None and item[2] <= prepare.max_checks + 1:
@@ -176,11 +176,11 @@ def _first_check(prepare: Prepare) -> int:
     return 1 if prepare.check_topic else prepare.max_checks + 1
 
 
-def _item(prepare: Prepare, offset: int, check: int) -> Item:
+def _item(prepare: Prepare, offset: int, check: int) -> AgendaItem:
     return prepare.first_check_ms + (check - 1) * prepare.interval_ms, offset, check
 
 
-def _after(prepare: Prepare, item: Item) -> Item | None:
+def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
     """What follows a check; None after it has expired."""
     _fires_ms, offset, check = item
     return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None
