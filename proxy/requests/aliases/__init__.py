@@ -13,10 +13,11 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias
 
 from proxy.records.body import Headers
+from proxy.records.header_text import shown
 from proxy.records.headers import CANCEL, HOP_FROM, PARTITION, TOPIC
 from proxy.records.rejection import Rejection
 from proxy.requests.aliases import cesium, etf1, karafka, nats, rabbitmq, rocketmq, spring
-from proxy.requests.aliases.foreign import TIMES, Ask, ForeignRecord, Refused, shown
+from proxy.requests.aliases.foreign import TIMES, Ask, ForeignRecord, Refused
 
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
 """(headers, key, value) of a record."""

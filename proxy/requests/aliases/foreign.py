@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from proxy.records.header_text import shown
 from proxy.records.headers import (
     CANCEL,
     DELAY,
@@ -154,11 +155,3 @@ class ForeignRecord:
 def digits(number: int) -> bytes:
     """A number as our own headers carry it."""
     return b"%d" % number
-
-
-def shown(raw: bytes | None) -> str:
-    """A foreign value in a sentence, cut when it is long."""
-    if raw is None:
-        return "null"
-    text = raw[:61].decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= 60 else text[:57] + "...")
