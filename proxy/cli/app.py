@@ -12,7 +12,8 @@ from proxy import __version__
 from proxy.cli import audit, cancel, decide, pending, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
-from proxy.cli.trial import broker, demo, dev
+from proxy.cli.trial import broker, dev
+from proxy.cli.trial.demo import command as demo
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 from proxy.embedded import ports
 from proxy.embedded.data_folder import DataFolder, new_cluster_id
 from proxy.embedded.failures import CHOOSE_PORT, explain
+from proxy.embedded.guarded_process import GuardedProcess
 from proxy.embedded.java.jar_cache import ensure_jars
-from proxy.embedded.java.java_process import JavaProcess
 from proxy.embedded.java.jre import java
 from proxy.embedded.java.locked_jars import kafka_version
 from proxy.embedded.server_properties import alone_as_controller, as_text, server_properties
@@ -70,7 +70,7 @@ class EmbeddedBroker:
         self._overrides = dict(overrides or {})
         self._heap_mb = heap_mb
         self._start_timeout_s = start_timeout_s
-        self._process: JavaProcess | None = None
+        self._process: GuardedProcess | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -185,15 +185,17 @@ class EmbeddedBroker:
 
     def _launch(self, classpath: str, lock_fd: int, jvm: Sequence[str] = LASTING_JVM) -> None:
         self._folder.rotate_log()
-        arguments = [
-            *(*jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
+        command = [
+            *(str(java()), *jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
             f"-Djava.io.tmpdir={self._folder.temporary}",
             *(*LOGGING, "-cp", classpath, "kafka.Kafka", str(self._folder.properties)),
         ]
         with self._folder.log.open("wb") as log:
-            self._process = JavaProcess(arguments, log, keep_open=[lock_fd])
+            self._process = GuardedProcess(
+                command, stdout=log, stderr=subprocess.STDOUT, keep_open=[lock_fd]
+            )
 
     def _await_ready(self, port: int, cluster_id: str) -> None:
         deadline = time.monotonic() + self._start_timeout_s

@@ -1,7 +1,8 @@
 """What the demo sends, and what must come of it: plain deliveries, and bad records."""
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -28,14 +29,13 @@ class Step(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One record to send, and its fate.
+    """One record to send, and what must become of it.
 
     It is due `delay_ms` after the ingress record's timestamp, or at `due_ms` where that is set.
     With a `reason` it must end as a dead letter instead, under that code.
 
     step, after: when it is sent; in a later step once the record `after` has arrived.
     arrives: whether anything of it is to be seen in a target or among the dead letters.
-    moves: it arrives as the last of the records that the proxy wrote to go on from it.
     ends: outcomes of this record and of those that the proxy wrote to go on from it.
     checks_ms: times after the record's timestamp at which its producer is asked about it.
     """
@@ -46,8 +46,6 @@ class Wanted:
     headers: Headers
     key: bytes | None
     value: bytes | None
-    target_key: bytes | None = None
-    partition: int | None = None
     delay_ms: int = 0
     due_ms: int | None = None
     reason: str | None = None
@@ -55,7 +53,6 @@ class Wanted:
     step: Step = Step.START
     after: str | None = None
     arrives: bool = True
-    moves: bool = False
     ends: tuple[str, ...] = ()
     checks_ms: tuple[int, ...] = ()
 
@@ -63,6 +60,18 @@ class Wanted:
     def all_headers(self) -> Headers:
         """Requests and the user's own, as they are sent."""
         return [*self.headers, *self.own_headers]
+
+    def due_when_sent(self, timestamp_ms: int) -> int:
+        """When it is due if the ingress has it with that timestamp; 0 at the earliest."""
+        return max(0, timestamp_ms + self.delay_ms if self.due_ms is None else self.due_ms)
+
+
+def expected_verdicts(plan: Sequence[Wanted]) -> Counter[str]:
+    """How many ingress records must get which verdict of the audit: those of the plan, and those
+    that the proxy writes to go on from them."""
+    verdicts = Counter(end.replace("-", "_") for one in plan for end in one.ends)
+    verdicts["delivered"] += sum(one.arrives and one.reason is None for one in plan)
+    return verdicts
 
 
 def plain_plan(settings: Settings, now_ms: int, seed: int) -> list[Wanted]:
@@ -79,17 +88,16 @@ def plain_plan(settings: Settings, now_ms: int, seed: int) -> list[Wanted]:
 
 
 def wanted(
-    group: str, number: int, topic: str, *requests: tuple[str, str], **fate: object
+    group: str, number: int, topic: str, *requests: tuple[str, str], **expected: object
 ) -> Wanted:
-    """A record for `topic` with these request headers, and the parts of its fate."""
+    """A record for `topic` with these request headers, and what is expected of it."""
     ident = f"{group}-{number}".replace(" ", "-")
     headers: Headers = [
         (TOPIC, topic.encode()),
         *((name, text.encode()) for name, text in requests),
     ]
     own: Headers = [(DEMO_ID, ident.encode()), ("trace", bytes([0, 255, number % 256]))]
-    parts = {"key": ident.encode(), "value": f"value of {ident}".encode(), **fate}
-    parts.setdefault("target_key", parts["key"])
+    parts = {"key": ident.encode(), "value": f"value of {ident}".encode(), **expected}
     if parts.get("reason"):
         parts.setdefault("ends", ("dead-lettered",))
     return Wanted(ident, group, topic, headers, own_headers=own, **parts)  # type: ignore[arg-type]
@@ -124,12 +132,8 @@ def _absolute(now_ms: int, chance: random.Random) -> Iterator[Wanted]:
 def _odd() -> Iterator[Wanted]:
     yield wanted("null value", 0, ORDERS, (DELAY, "3s"), delay_ms=3_000, value=None)
     yield wanted("null key", 0, ORDERS, (DELAY, "3s"), delay_ms=3_000, key=None)
-    yield wanted(
-        "other key", 0, ORDERS, (DELAY, "3s"), (KEY, "k-9"), delay_ms=3_000, target_key=b"k-9"
-    )
-    yield wanted(
-        "partition", 0, ORDERS, (DELAY, "3s"), (PARTITION, "2"), delay_ms=3_000, partition=2
-    )
+    yield wanted("other key", 0, ORDERS, (DELAY, "3s"), (KEY, "k-9"), delay_ms=3_000)
+    yield wanted("partition", 0, ORDERS, (DELAY, "3s"), (PARTITION, "2"), delay_ms=3_000)
     yield wanted("200 kB", 0, ORDERS, (DELAY, "4s"), delay_ms=4_000, value=bytes(200_000))
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from proxy.cli.trial.demo_plan import ORDERS, PAYMENTS, Step, Wanted, wanted
+from proxy.cli.trial.demo.plan import ORDERS, PAYMENTS, Step, Wanted, wanted
 from proxy.config.sources import variable_name
 from proxy.records.body import Headers
 from proxy.records.headers import (
@@ -67,7 +67,7 @@ def _named(group: str, number: int, delay_ms: int, *requests: tuple[str, str]) -
     """A record with the group's name as its id, and its key on the way to the target."""
     one = wanted(group, number, ORDERS, (DELAY, str(delay_ms)), *requests, delay_ms=delay_ms)
     headers: Headers = [*one.headers, (ID, group.encode()), (KEY, one.key)]
-    return replace(one, headers=headers, key=group.encode(), target_key=one.key)
+    return replace(one, headers=headers, key=group.encode())
 
 
 def _control(
@@ -139,10 +139,10 @@ def _undecided() -> Wanted:
 def _nowhere() -> Wanted:
     one = wanted("no such topic", 0, NOWHERE, (DELAY, "2s"), delay_ms=2_000)
     ends = ("requeued", "requeued", "dead-lettered")
-    return replace(one, reason="target-unknown", ends=ends, moves=True)
+    return replace(one, reason="target-unknown", ends=ends)
 
 
 def _rewritten() -> Wanted:
     """Older than `roll_after` before it is due: it is written anew, and arrives all the same."""
     one = _named("rewritten", 0, ROLL_AFTER_S * 1_000 + 4_000)
-    return replace(one, ends=("rolled",), moves=True)
+    return replace(one, ends=("rolled",))

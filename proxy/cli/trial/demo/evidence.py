@@ -33,7 +33,6 @@ class Arrival:
     """
 
     topic: str
-    partition: int
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -47,18 +46,13 @@ class Arrival:
 
 @dataclass(slots=True)
 class Evidence:
-    """All that was read so far, sorted by what it is.
-
-    outcomes: (origin, outcome). successors: by the origin of an ingress record, those that the
-    proxy wrote to go on from it, in order.
-    """
+    """All that was read so far, sorted by what it is; outcomes as (origin, outcome)."""
 
     topics: TopicSettings
     checks_topic: str
     arrivals: list[Arrival] = field(default_factory=list)
     checks: list[Arrival] = field(default_factory=list)
     outcomes: list[tuple[str, str]] = field(default_factory=list)
-    successors: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _roots: dict[str, str] = field(default_factory=dict)
 
     def note(self, message: Message) -> None:
@@ -84,10 +78,9 @@ class Evidence:
         hop_from = dict(headers_of(message)).get(HOP_FROM)
         if hop_from is None:
             return
-        place = f"{message.topic()}/{message.partition()}"
-        parent, origin = f"{place}/{hop_from.decode()}", f"{place}/{message.offset()}"
-        root = self._roots[origin] = self._roots.get(parent, parent)
-        self.successors[root].append(origin)
+        partition = f"{message.topic()}/{message.partition()}"
+        parent = f"{partition}/{hop_from.decode()}"
+        self._roots[f"{partition}/{message.offset()}"] = self._roots.get(parent, parent)
 
 
 @contextmanager
@@ -123,7 +116,6 @@ def evidence_reader(
 def _arrival(message: Message) -> Arrival:
     return Arrival(
         str(message.topic()),
-        int(message.partition() or 0),
         message.key(),
         message.value(),
         headers_of(message),

@@ -12,8 +12,9 @@ import typer
 from proxy.cli.terminal.options import AsJson
 from proxy.cli.terminal.output import say, say_json, say_table, waiting
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
-from proxy.cli.trial.demo_audit import Audited, AuditProcess
-from proxy.cli.trial.demo_judge import FAULTS, Verdict
+from proxy.cli.trial.demo.audit_process import Audited, AuditProcess
+from proxy.cli.trial.demo.group_result import FAULTS, GroupResult
+from proxy.cli.trial.demo.plan import expected_verdicts
 from proxy.extras import how_to_get
 
 COLUMNS = ["what", "sent", "arrived", "ended otherwise", "late p50 / max", "held"]
@@ -28,44 +29,46 @@ WHY_LATE = "(The latest waited for a cold start, or for the restart after SIGKIL
 
 def demo(as_json: AsJson = False) -> None:
     """Broker, proxy, 120 records of every kind, a SIGKILL; the count, and the Spark audit."""
-    from proxy.cli.trial.demo_play import Play
+    from proxy.cli.trial.demo.play import Play
 
     with (
-        suppress_stop(),
+        exit_when_stopped(),
         tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder,
-        Play(Path(folder)).play() as (verdicts, audit),
+        (play := Play(Path(folder))).play() as (groups, audit),
     ):
-        total = Verdict()
-        for verdict in verdicts.values():
-            total.add(verdict)
-        _say_verdicts({**verdicts, ALL: total})
-        audited = _say_audit(audit)
-        result = summary(verdicts, total, audited)
+        total = GroupResult()
+        for result in groups.values():
+            total.add(result)
+        _say_groups({**groups, ALL: total})
+        audited = _say_audit(audit, expected_verdicts(play.plan))
+        told = summary(groups, total, audited)
         if as_json:
-            say_json(result)
-        raise typer.Exit(0 if result["held"] else 1)
+            say_json(told)
+        raise typer.Exit(0 if told["held"] else 1)
 
 
-def _say_verdicts(rows: Mapping[str, Verdict]) -> None:
-    say_table(COLUMNS, [row(name, verdict) for name, verdict in rows.items()])
+def _say_groups(rows: Mapping[str, GroupResult]) -> None:
+    say_table(COLUMNS, [row(name, result) for name, result in rows.items()])
     say(f"{HELD} {WHY_LATE}" if rows[ALL].held else NOT_HELD)
 
 
-def _say_audit(audit: AuditProcess | None) -> Audited | None:
+def _say_audit(audit: AuditProcess | None, expected: Mapping[str, int]) -> Audited | None:
     """Wait for the audit's verdicts and show them; None where it is left out."""
     if audit is None:
         say(f"The Spark audit is left out: Spark is not installed. {how_to_get('spark')}")
         return None
     say(AUDIT_RUNS)
     with waiting("the Spark audit"):
-        audited = audit.result()
+        audited = audit.result(expected)
     say_table(AUDIT_COLUMNS, audited.rows())
     say(AUDIT_HELD if audited.held else NOT_HELD)
+    for verdict, count in audited.unexpected.items():
+        say(f"{count} records are {verdict}, the plan expects {expected.get(verdict, 0)}.")
     return audited
 
 
 @contextmanager
-def suppress_stop() -> Iterator[None]:
+def exit_when_stopped() -> Iterator[None]:
     """Ctrl-C ends the demo with exit code 130, everything stopped and removed."""
     try:
         with stop_raises():
@@ -74,28 +77,28 @@ def suppress_stop() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def row(name: str, verdict: Verdict) -> list[str]:
+def row(name: str, result: GroupResult) -> list[str]:
     """A group for a person."""
-    late = verdict.lateness_ms
+    late = result.lateness_ms
     lateness = f"{median(late):.0f} / {max(late)} ms" if late else ""
-    faults = [f"{n} {fault}" for fault in FAULTS if (n := getattr(verdict, fault))]
-    counts = [str(verdict.sent), str(verdict.arrived), _ended(name, verdict)]
+    faults = [f"{n} {fault}" for fault in FAULTS if (n := getattr(result, fault))]
+    counts = [str(result.sent), str(result.arrived), _ended(name, result)]
     return [name, *counts, lateness, ", ".join(faults) or "yes"]
 
 
-def _ended(name: str, verdict: Verdict) -> str:
+def _ended(name: str, result: GroupResult) -> str:
     if name == ALL:
-        return str(verdict.ended.total())
-    counts = {"check-backs": verdict.checks, **verdict.ended}
+        return str(result.ended.total())
+    counts = {"check-backs": result.checks, **result.ended}
     return ", ".join(what if n == 1 else f"{n} {what}" for what, n in counts.items() if n)
 
 
 def summary(
-    verdicts: Mapping[str, Verdict], total: Verdict, audited: Audited | None
+    groups: Mapping[str, GroupResult], total: GroupResult, audited: Audited | None
 ) -> dict[str, Any]:
     """The whole demo for a program."""
     late = total.lateness_ms
-    groups = {
+    shown = {
         name: {
             "sent": one.sent,
             "to_arrive": one.to_arrive,
@@ -103,7 +106,7 @@ def summary(
             "ended": dict(one.ended),
             "held": one.held,
         }
-        for name, one in verdicts.items()
+        for name, one in groups.items()
     }
     return {
         "held": total.held and (audited is None or audited.held),
@@ -114,6 +117,6 @@ def summary(
         "lateness_ms": {"p50": median(late), "max": max(late)} if late else None,
         "ended": dict(total.ended),
         "check_backs": total.checks,
-        "groups": groups,
+        "groups": shown,
         "audit": None if audited is None else audited.to_json(),
     }

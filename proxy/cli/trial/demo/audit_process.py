@@ -1,26 +1,21 @@
-"""The demo's last word: the Spark audit of what it did, as a program of its own."""
+"""The judge of the demo: the Spark audit of what it did, as a program of its own."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from proxy.cli.audit import Options, audit_command
-from proxy.cli.trial.proxy_process import guarded
 from proxy.config.settings import Settings
+from proxy.embedded.guarded_process import GuardedProcess
 from proxy.errors import ProxyError
 
 OPTIONS: Final[Options] = {"json": True, "driver-memory": "1g"}
-UNDECIDED: Final = ("pending", "unverifiable")
-"""Verdicts that are no violation, yet say that the audit saw no end."""
 LIMIT_S: Final = 900.0
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For so few records the thorough compiler costs more than it gives."""
@@ -33,10 +28,14 @@ class AuditFailed(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """How many records have which verdict; how many of these are violations."""
+    """How many records have which verdict, and how many of these are violations.
+
+    `expected`: how many must have which verdict.
+    """
 
     verdicts: Mapping[str, int]
     violations_by: Mapping[str, int]
+    expected: Mapping[str, int]
 
     @property
     def violations(self) -> int:
@@ -45,8 +44,14 @@ class Audited:
 
     @property
     def held(self) -> bool:
-        """Whether the audit saw an end of each record, and no violation."""
-        return not self.violations and not any(map(self.verdicts.get, UNDECIDED))
+        """Whether each record has the verdict that is expected of it, and none is a violation."""
+        return not self.violations and not self.unexpected
+
+    @property
+    def unexpected(self) -> dict[str, int]:
+        """Verdicts that more or fewer records have than the plan expects, and how many have."""
+        counts = {**dict.fromkeys(self.expected, 0), **self.verdicts}
+        return {name: n for name, n in counts.items() if n != self.expected.get(name, 0)}
 
     def rows(self) -> list[list[str]]:
         """For a person: each verdict that was given, how often, and all together."""
@@ -73,36 +78,31 @@ class AuditProcess:
     def __init__(self, settings: Settings, folder: Path) -> None:
         command, environment = audit_command(settings, {"output": folder / "audit", **OPTIONS})
         self._environment = {**environment, "JDK_JAVA_OPTIONS": QUICK_JAVA}
-        self._command = guarded(command)
+        self._command = command
         self._said, self._log = folder / "audit.json", folder / "audit.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: GuardedProcess | None = None
 
     def start(self) -> None:
         """Start it, and return at once."""
         with self._said.open("wb") as said, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=log,
-                start_new_session=True,
+            self._process = GuardedProcess(
+                self._command, environment=self._environment, stdout=said, stderr=log
             )
 
-    def result(self) -> Audited:
-        """What it found, once it has. Raises AuditFailed."""
+    def result(self, expected: Mapping[str, int]) -> Audited:
+        """What it found, once it has, beside what is expected. Raises AuditFailed."""
         assert self._process is not None, "never started"
         try:
             self._process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             raise AuditFailed(f"The audit took more than {LIMIT_S:.0f} s.") from None
-        return self._read()
+        return self._read(expected)
 
-    def _read(self) -> Audited:
+    def _read(self, expected: Mapping[str, int]) -> Audited:
         """An audit that could not be made prints no result, whatever its exit code."""
         try:
             found = json.loads(self._said.read_text("utf-8").splitlines()[-1])
-            return Audited(found["verdicts"], found["violations_by"])
+            return Audited(found["verdicts"], found["violations_by"], expected)
         except (ValueError, IndexError):
             words = self._log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
             raise AuditFailed("The audit could not be made:", "\n".join(words)) from None
@@ -118,6 +118,4 @@ class AuditProcess:
     ) -> None:
         """Kill what still runs, Spark's Java process with it."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.kill()

@@ -13,11 +13,11 @@ from proxy.cli.ingress.connection import explain
 from proxy.cli.ingress.ingress_writer import ingress_producer, origin_of
 from proxy.cli.terminal.options import settings_for_embedded
 from proxy.cli.terminal.output import progress, say
-from proxy.cli.trial.demo_audit import AuditProcess
-from proxy.cli.trial.demo_evidence import Evidence, Sent, evidence_reader
-from proxy.cli.trial.demo_judge import Verdict, due_ms, judge
-from proxy.cli.trial.demo_plan import DEMO_ID, Step, Wanted, plain_plan
-from proxy.cli.trial.demo_stories import CHECKS, ENVIRONMENT, TARGETS, story_plan
+from proxy.cli.trial.demo.audit_process import AuditProcess
+from proxy.cli.trial.demo.evidence import Evidence, Sent, evidence_reader
+from proxy.cli.trial.demo.group_result import GroupResult, group_results
+from proxy.cli.trial.demo.plan import DEMO_ID, Step, Wanted, plain_plan
+from proxy.cli.trial.demo.stories import CHECKS, ENVIRONMENT, TARGETS, story_plan
 from proxy.cli.trial.dev import TRIAL_PARTITIONS, make_topics
 from proxy.cli.trial.proxy_process import ProxyProcess
 from proxy.clock import wall_clock_ms
@@ -43,13 +43,14 @@ class Play:
     """One play in a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
+        self.plan: list[Wanted] = []
         self._folder = folder
         self._started = time.monotonic()
         self._sent: dict[str, Sent] = {}
 
     @contextmanager
-    def play(self) -> Iterator[tuple[dict[str, Verdict], AuditProcess | None]]:
-        """Start all, send, kill, restart, wait; a verdict on each group of records.
+    def play(self) -> Iterator[tuple[dict[str, GroupResult], AuditProcess | None]]:
+        """Start all, send, kill, restart, wait; what came of each group of records.
 
         Besides, the audit under way, which needs the broker: it is gone when this is left. None
         where Spark is not installed.
@@ -62,7 +63,7 @@ class Play:
             audits = nullcontext() if lacking("spark") else AuditProcess(settings, self._folder)
             with audits as audit:
                 self._play_for(settings, audit)
-                yield self._verdicts(), audit
+                yield self._results(), audit
 
     def _play_for(self, settings: Settings, audit: AuditProcess | None) -> None:
         with (
@@ -73,18 +74,18 @@ class Play:
             self._evidence = Evidence(settings.topics, CHECKS)
             self._producer = ingress_producer(settings)
             proxy.await_ready(READY_LIMIT_S)
-            self._plan = [*plain_plan(settings, wall_clock_ms(), SEED), *story_plan()]
+            self.plan = [*plain_plan(settings, wall_clock_ms(), SEED), *story_plan()]
             self._perform(proxy, audit)
 
     def _perform(self, proxy: ProxyProcess, audit: AuditProcess | None) -> None:
         """The steps, in order."""
         self._send(Step.FIRST, "broker and proxy are cold")
-        self._await([wanted.ident for wanted in self._plan if wanted.step is Step.FIRST])
+        self._await([wanted.ident for wanted in self.plan if wanted.step is Step.FIRST])
         self._send(Step.START, "delayed records, half messages, bad ones and more")
         began = time.monotonic()
         self._read_until(began + SOON_S)
         self._send(Step.SOON, "cancels, a replacement, a commit, a rollback")
-        self._await([wanted.after for wanted in self._plan if wanted.after is not None])
+        self._await([wanted.after for wanted in self.plan if wanted.after is not None])
         self._send(Step.ARRIVED, "a cancel that comes too late")
         self._read_until(began + KILL_AFTER_S)
         self._kill_and_restart(proxy)
@@ -110,7 +111,7 @@ class Play:
 
     def _send(self, step: Step, what: str) -> None:
         """Write the records of a step, in random order, and wait for the broker's receipts."""
-        records = [wanted for wanted in self._plan if wanted.step is step]
+        records = [wanted for wanted in self.plan if wanted.step is step]
         random.Random(SEED).shuffle(records)
         self._tell(f"sending {len(records)} {'record' if len(records) == 1 else 'records'}: {what}")
         for wanted in records:
@@ -142,20 +143,21 @@ class Play:
 
     def _read_to_end(self) -> None:
         """Until all have ended, or have had their time; then a while longer, for doubles."""
-        last_due_ms = max(due_ms(wanted, self._sent[wanted.ident]) for wanted in self._plan)
+        sent = self._sent
+        last_due_ms = max(one.due_when_sent(sent[one.ident].timestamp_ms) for one in self.plan)
         deadline = time.monotonic() + last_due_ms / 1000 - time.time() + PATIENCE_S
-        missing = wanted = _marks(self._plan)
+        missing = wanted = _marks(self.plan)
         with progress("records arrived, outcomes, check-backs", wanted) as show:
             while missing and time.monotonic() < deadline:
                 self._read_until(time.monotonic() + 0.2)
-                missing = sum(verdict.missing for verdict in self._verdicts().values())
+                missing = sum(result.missing for result in self._results().values())
                 show(wanted - missing)
         arrivals, outcomes = self._evidence.arrivals, self._evidence.outcomes
         self._tell(f"{len(arrivals)} records have arrived, {len(outcomes)} ended otherwise")
         self._read_until(time.monotonic() + QUIET_S)
 
-    def _verdicts(self) -> dict[str, Verdict]:
-        return judge(self._plan, self._sent, self._evidence)
+    def _results(self) -> dict[str, GroupResult]:
+        return group_results(self.plan, self._sent, self._evidence)
 
     def _read_until(
         self, end_monotonic: float, is_over: Callable[[], bool] = lambda: False
