@@ -10,7 +10,7 @@ from typing import Final
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.topic_config import TopicConfig
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.policy_of import ROLL_AT, roll_after_ms
+from proxy.config.policy_from_settings import ROLL_AT, roll_after_ms
 from proxy.config.settings import Settings
 
 DAY_MS: Final = 86_400_000

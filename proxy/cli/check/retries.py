@@ -9,7 +9,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from proxy.cli.check.broker_answers import Answer, Refused
 from proxy.cli.check.findings import Finding, advice, stop, warn
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.policy_of import policy_of
+from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.requests.policy import is_legal_topic
 

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer
 from proxy.cli.ingress.connection import Connection, TopicUnknown, client_config
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
+from proxy.dead_letters.letters.letter_summary import LetterSummary, windows
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.outlines import Outline, windows
 from proxy.dead_letters.letters.selection import CLOCKS_APART_MS, Selection
 from proxy.dead_letters.marks_topic import read_marks
 from proxy.dead_letters.originals import Originals
@@ -118,7 +118,7 @@ class DeadLetterTopics:
         """The letter at a place or of an origin. Raises NoSuchLetter."""
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
-    def marks(self, shown: Sequence[Outline]) -> Mapping[Place, Mark]:
+    def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:
         """When and as what these letters have been replayed, those that have."""
         partitions = self.partitions_of(self.marks_name)
         if not partitions or not shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from proxy.config.policy_of import policy_of
+from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.records.body import Headers
 from proxy.records.entry import target_of

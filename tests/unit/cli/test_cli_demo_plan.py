@@ -8,7 +8,7 @@ from proxy.cli.trial.demo.command import COLUMNS, row, summary
 from proxy.cli.trial.demo.group_result import GroupResult
 from proxy.cli.trial.demo.plan import Step, expected_verdicts, plain_plan
 from proxy.cli.trial.demo.stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
-from proxy.config.policy_of import policy_of
+from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.config.sources import load_settings
 from proxy.records.rejection import REASONS

@@ -1,6 +1,6 @@
-"""What a replay would do with a letter: where and when it would arrive, or why it stays.
+"""What a replay does with a letter: where and when it arrives, or why it is not replayed.
 
-Judged by the proxy's own RequestReader on the edited headers, under the settings of whoever asks.
+The proxy's own RequestReader reads the edited headers, under the settings of whoever asks.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
 A_CONTROL: Final = "(control record)"
 """In place of a target: a cancel, or a decision about a half message."""
-FINE: Final = frozenset({NOT_OURS, ALREADY})
-"""Kinds of `Stays` about which nobody has to do anything."""
+NO_ACTION_NEEDED: Final = frozenset({NOT_OURS, ALREADY})
+"""Kinds of `NotReplayed` that nobody has to do anything about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Goes:
+class Replayable:
     """A letter and the ingress record it becomes; `partition` is the ingress's, -1 by the key."""
 
     letter: Letter
@@ -44,7 +44,7 @@ class Goes:
 
 
 @dataclass(frozen=True, slots=True)
-class Stays:
+class NotReplayed:
     """A letter that is not replayed: one of the kinds above or a code of `rejection.REASONS`."""
 
     letter: Letter
@@ -52,14 +52,14 @@ class Stays:
     detail: str
 
 
-Prospect: TypeAlias = Goes | Stays
+ReplayDecision: TypeAlias = Replayable | NotReplayed
 Original: TypeAlias = tuple[bytes | None, bytes | None, Headers]
 """Key, value and headers of an ingress record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prospector:
-    """Judges letters for one replay.
+class ReplayPlanner:
+    """Decides about each letter of one replay.
 
     `original_of` reads an ingress record again, None when it is gone. `refusal` says what the
     broker would refuse now of a target and a partition (-1: any). `ingress_partitions` is how many
@@ -74,35 +74,37 @@ class Prospector:
     ingress: str
     ingress_partitions: int
 
-    def judge(self, letter: Letter, now_ms: int) -> Prospect:
-        """What would become of this letter, sent in again now."""
+    def decide(self, letter: Letter, now_ms: int) -> ReplayDecision:
+        """What becomes of this letter if it is sent in again now."""
         if not letter.is_ours:
-            return Stays(letter, NOT_OURS, "it has no timer-error: the proxy did not write it")
+            return NotReplayed(
+                letter, NOT_OURS, "it has no timer-error: the proxy did not write it"
+            )
         if letter.place in self.replayed:
-            return Stays(letter, ALREADY, "--again replays it once more")
+            return NotReplayed(letter, ALREADY, "--again replays it once more")
         value = letter.value
         if value is None:
             original = self.original_of(letter)
             if original is None or not is_original(letter, original):
-                return Stays(letter, GONE, _gone(letter))
+                return NotReplayed(letter, GONE, _gone(letter))
             value = original[1]
-        return self._judge_requests(letter, value, now_ms)
+        return self._decide_requests(letter, value, now_ms)
 
-    def _judge_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> Prospect:
+    def _decide_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> ReplayDecision:
         headers = requests_of(letter, letter.headers, self.edits)
         fate = self.reader.read(headers, letter.key, value, now_ms, letter.place.offset)
         rejection = fate.rejection if isinstance(fate, Stray) else fate
         if isinstance(rejection, Rejection):
-            return Stays(letter, rejection.code, rejection.detail)
+            return NotReplayed(letter, rejection.code, rejection.detail)
         partition = self._partition_of(letter)
         if isinstance(fate, Cancel | Decision):
-            return Goes(letter, A_CONTROL, now_ms, partition, value, headers)
+            return Replayable(letter, A_CONTROL, now_ms, partition, value, headers)
         entry = fate.entry if isinstance(fate, Prepare) else entry_of(fate)
         assert entry is not None, fate
         asked = opened(entry)
         if refusal := self.refusal(asked.target, asked.partition):
-            return Stays(letter, refusal.code, refusal.detail)
-        return Goes(letter, asked.target, asked.due_ms, partition, value, headers)
+            return NotReplayed(letter, refusal.code, refusal.detail)
+        return Replayable(letter, asked.target, asked.due_ms, partition, value, headers)
 
     def _partition_of(self, letter: Letter) -> int:
         """Where it came from: an id means something within its own ingress partition only."""

@@ -1,4 +1,4 @@
-"""Letters in outline, as a list shows them: bounded in size, however large the letters are."""
+"""Summaries of letters, as a list shows them: bounded in size, however large the letters are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Letters: TypeAlias = Callable[[int, range], Iterable[Letter]]
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class LetterSummary:
     """What a list shows of a letter; `value_bytes` is None where it has no value."""
 
     place: Place
@@ -40,9 +40,9 @@ class Outline:
         return self.timestamp_ms, self.place
 
 
-def outline(letter: Letter) -> Outline:
+def summary_of(letter: Letter) -> LetterSummary:
     """The letter, cut to what a list shows."""
-    return Outline(
+    return LetterSummary(
         letter.place,
         letter.timestamp_ms,
         letter.reason,
@@ -55,7 +55,7 @@ def outline(letter: Letter) -> Outline:
     )
 
 
-def newest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[Outline]:
+def newest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[LetterSummary]:
     """The last `limit` over all partitions, the newest first. Reads backwards, window by window."""
     found = [
         one for partition, span in spans.items() for one in _last(letters, partition, span, limit)
@@ -63,12 +63,12 @@ def newest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[Out
     return nlargest(limit, found, key=lambda one: one.age)
 
 
-def oldest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[Outline]:
+def oldest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[LetterSummary]:
     """The first `limit` over all partitions, the oldest first."""
-    found: list[Outline] = []
+    found: list[LetterSummary] = []
     for partition, span in spans.items():
         for count, letter in enumerate(letters(partition, span), 1):
-            found.append(outline(letter))
+            found.append(summary_of(letter))
             if count == limit:
                 break
     return nsmallest(limit, found, key=lambda one: one.age)
@@ -83,10 +83,10 @@ def windows(span: range) -> Iterator[range]:
         end, width = start, min(width * 2, LARGEST_WINDOW)
 
 
-def _last(letters: Letters, partition: int, span: range, limit: int) -> list[Outline]:
-    found: list[Outline] = []
+def _last(letters: Letters, partition: int, span: range, limit: int) -> list[LetterSummary]:
+    found: list[LetterSummary] = []
     for window in windows(span):
-        kept = deque(map(outline, letters(partition, window)), maxlen=limit - len(found))
+        kept = deque(map(summary_of, letters(partition, window)), maxlen=limit - len(found))
         found = [*kept, *found]
         if len(found) == limit:
             break

@@ -2,18 +2,18 @@
 
 import pytest
 
-from proxy.cli.dead_letters.shown import (
+from proxy.cli.dead_letters.output import (
     HEX_SHOWN,
     TEXT_SHOWN,
+    decision_json,
     letter_json,
-    prospect_json,
+    say_counts,
     say_letter,
-    say_tally,
     value_lines,
 )
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.prospects import ALREADY, Goes, Stays
-from proxy.dead_letters.letters.tally import Tally
+from proxy.dead_letters.letters.replay_counts import ReplayCounts
+from proxy.dead_letters.letters.replay_planner import ALREADY, NotReplayed, Replayable
 from tests.support.dead_letters import a_letter, letter_headers
 
 Captured = pytest.CaptureFixture[str]
@@ -70,8 +70,8 @@ def test_program_gets_bytes_that_are_no_text_in_base64() -> None:
 
 
 def test_program_is_told_what_becomes_of_each_letter() -> None:
-    goes = Goes(a_letter(3), "orders", 5, 0, b"", [])
-    assert prospect_json(goes, "timer.ingress/0/9") == {
+    goes = Replayable(a_letter(3), "orders", 5, 0, b"", [])
+    assert decision_json(goes, "timer.ingress/0/9") == {
         "partition": 0,
         "offset": 3,
         "origin": "timer.ingress/1/7",
@@ -80,18 +80,18 @@ def test_program_is_told_what_becomes_of_each_letter() -> None:
         "due_ms": 5,
         "replayed_as": "timer.ingress/0/9",
     }
-    stays = prospect_json(Stays(a_letter(3), "target-unknown", "no such topic"))
+    stays = decision_json(NotReplayed(a_letter(3), "target-unknown", "no such topic"))
     assert (stays["replay"], stays["why"]) == (False, "target-unknown")
 
 
 def test_summary_counts_by_target_and_by_reason(capsys: Captured) -> None:
-    tally = Tally()
+    counts = ReplayCounts()
     for number in range(12):
-        tally.note(Goes(a_letter(), f"t{number:02}", 0, 0, b"", []))
+        counts.note(Replayable(a_letter(), f"t{number:02}", 0, 0, b"", []))
     for _ in range(2):
-        tally.note(Stays(a_letter(4), "target-unknown", "no such topic"))
-    tally.note(Stays(a_letter(5), ALREADY, ""))
-    say_tally(tally, 0, was_done=False)
+        counts.note(NotReplayed(a_letter(4), "target-unknown", "no such topic"))
+    counts.note(NotReplayed(a_letter(5), ALREADY, ""))
+    say_counts(counts, 0, was_done=False)
     assert capsys.readouterr().out.splitlines() == [
         "Would replay 12 of 15 letters:",
         *(f"  1 to t{number:02}, at once" for number in range(10)),

@@ -5,15 +5,15 @@ from typing import Any
 
 from proxy.dead_letters.letters.edits import Edits
 from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.dead_letters.letters.prospects import (
+from proxy.dead_letters.letters.replay_planner import (
     ALREADY,
     GONE,
     NOT_OURS,
-    Goes,
+    NotReplayed,
     Original,
-    Prospect,
-    Prospector,
-    Stays,
+    Replayable,
+    ReplayDecision,
+    ReplayPlanner,
 )
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import Policy
@@ -25,12 +25,12 @@ NOW_MS = 1_800_000_000_000
 TO_ORDERS = Edits({"timer-topic": b"orders"})
 
 
-def judge(letter: Letter, edits: Edits = TO_ORDERS, **given: Any) -> Prospect:
-    """The prospect under a policy that denies secret-*; what the broker says is given."""
+def judge(letter: Letter, edits: Edits = TO_ORDERS, **given: Any) -> ReplayDecision:
+    """The decision under a policy that denies secret-*; what the broker says is given."""
     original: Original | None = given.get("original")
     refusal: Rejection | None = given.get("refusal")
     replayed: Container[Place] = given.get("replayed", frozenset())
-    prospector = Prospector(
+    planner = ReplayPlanner(
         RequestReader(Policy(deny=("secret-*",))),
         edits,
         replayed,
@@ -39,17 +39,17 @@ def judge(letter: Letter, edits: Edits = TO_ORDERS, **given: Any) -> Prospect:
         "timer.ingress",
         given.get("partitions", 4),
     )
-    return prospector.judge(letter, NOW_MS)
+    return planner.decide(letter, NOW_MS)
 
 
-def staying(prospect: Prospect) -> tuple[str, str]:
-    assert isinstance(prospect, Stays), prospect
-    return prospect.kind, prospect.detail
+def staying(decision: ReplayDecision) -> tuple[str, str]:
+    assert isinstance(decision, NotReplayed), decision
+    return decision.kind, decision.detail
 
 
-def going(prospect: Prospect) -> Goes:
-    assert isinstance(prospect, Goes), prospect
-    return prospect
+def going(decision: ReplayDecision) -> Replayable:
+    assert isinstance(decision, Replayable), decision
+    return decision
 
 
 def test_mended_letter_goes_to_its_target_with_what_it_was() -> None:

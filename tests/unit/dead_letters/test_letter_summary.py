@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dead_letters.letters.letter import Letter
-from proxy.dead_letters.letters.outlines import (
+from proxy.dead_letters.letters.letter_summary import (
     LARGEST_WINDOW,
     TEXT_KEPT,
     newest,
     oldest,
-    outline,
+    summary_of,
     windows,
 )
 from tests.support.dead_letters import a_letter, letter_headers
@@ -80,15 +80,15 @@ def test_windows_cover_a_span_from_its_end_without_gap_or_overlap(start: int, le
     assert sum(map(len, parts)) == length
 
 
-def test_outline_of_a_huge_letter_is_small() -> None:
+def test_summary_of_a_huge_letter_is_small() -> None:
     huge = "x" * 10**6
     headers = letter_headers(target=huge, more=[("timer-first-origin", huge.encode())])
-    one = outline(a_letter(headers=headers, key=huge.encode(), value=huge.encode()))
+    one = summary_of(a_letter(headers=headers, key=huge.encode(), value=huge.encode()))
     assert len(one.target or "") == len(one.first_origin or "") == TEXT_KEPT
     assert len(one.key or b"") < 1_000
     assert one.value_bytes == 10**6
 
 
 def test_null_value_is_told_from_an_empty_one() -> None:
-    assert outline(a_letter(value=None)).value_bytes is None
-    assert outline(a_letter(value=b"")).value_bytes == 0
+    assert summary_of(a_letter(value=None)).value_bytes is None
+    assert summary_of(a_letter(value=b"")).value_bytes == 0
