@@ -1,4 +1,4 @@
-"""The part of the settings that decides records' fates."""
+"""The policy that follows from the settings: the part that decides what becomes of records."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ROLL_AT: Final = 2
 
 
 def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
-    """`retention_ms`: how long the ingress topic keeps records, None for ever."""
+    """The policy. `retention_ms`: how long the ingress topic keeps records, None for ever."""
     return Policy(
         levels_ms=settings.levels_ms,
         max_delay_ms=settings.max_delay_ms,
         allow=settings.targets.allow,
         deny=settings.targets.deny,
-        own_topics=(*settings.topics.own, settings.topics.replay_marks),
+        own_topics=settings.topics.never_targets,
         roll_after_ms=roll_after_ms(settings, retention_ms),
         retry_first_level=settings.retry.first_level,
         retry_max_attempts=settings.retry.max_attempts,

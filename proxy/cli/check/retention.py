@@ -1,7 +1,8 @@
-"""Whether the ingress keeps a record until it has ended, or has been rewritten (DESIGN 5.10).
+"""Whether the ingress keeps a record until it has ended, or has been rewritten.
 
 A record that waits longer than `roll_after` is written anew to the end of its partition. So what
-must be kept is not the longest delay, but that time and the time for which the proxy may be down.
+must be kept is not the longest delay, but that time and the time for which the proxy may be down:
+docs/guide.md#delays-longer-than-the-ingress-keeps-records.
 """
 
 from collections.abc import Iterator

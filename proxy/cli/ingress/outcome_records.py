@@ -1,4 +1,4 @@
-"""Reads records of the outcomes topic (DESIGN 3)."""
+"""Reads records of the outcomes topic (docs/guide.md#outcomes)."""
 
 import json
 from typing import Any

@@ -17,8 +17,9 @@ from proxy.cli.terminal.options import Config, settings_for, settings_for_embedd
 from proxy.cli.terminal.output import say
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.cli.trial.broker import Port
-from proxy.cli.trial.proxy_process import ProxyEnded, ProxyProcess
+from proxy.cli.trial.proxy_process import ProxyEnded, ProxyProcess, proxy_environment
 from proxy.config.settings import Settings, TopicSettings
+from proxy.config.sources import CONFIG_VARIABLE
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import is_free, pick_free
 from proxy.logs import configure_logs
@@ -84,13 +85,9 @@ def proxy_process(
     settings: Settings, data_dir: Path, admin_port: int, config: Path | None = None
 ) -> ProxyProcess:
     """The proxy for this broker, with its data in `data_dir`; logs go where ours go."""
-    environment = {
-        "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": settings.bootstrap_servers,
-        "DELAY_PROXY_DATA_DIR": str(data_dir),
-        "DELAY_PROXY_ADMIN__PORT": str(admin_port),
-        **({"DELAY_PROXY_CONFIG": str(config)} if config else {}),
-    }
-    return ProxyProcess(environment, admin_port)
+    environment = proxy_environment(settings, data_dir, admin_port)
+    named = {CONFIG_VARIABLE: str(config)} if config else {}
+    return ProxyProcess({**environment, **named}, admin_port)
 
 
 def command_name() -> str:

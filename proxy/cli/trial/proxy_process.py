@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, variable_name
 from proxy.embedded.guarded_process import GuardedProcess
 from proxy.errors import ProxyError
@@ -18,6 +19,16 @@ from proxy.errors import ProxyError
 LOOK_EVERY_S = 0.1
 LAST_LINES = 20
 NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
+
+
+def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> dict[str, str]:
+    """The variables under which a proxy serves this broker, with its data in `data_dir`."""
+    values = {
+        ("kafka", "bootstrap.servers"): settings.bootstrap_servers,
+        ("data_dir",): str(data_dir),
+        ("admin", "port"): str(admin_port),
+    }
+    return {variable_name(path): text for path, text in values.items()}
 
 
 class ProxyEnded(ProxyError):

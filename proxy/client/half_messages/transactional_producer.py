@@ -23,8 +23,9 @@ from proxy.client.kafka_settings import (
     consumer_settings,
 )
 from proxy.client.receipt import Receipt
-from proxy.client.request import LEGAL_TOPIC, Data, DelayedRecord, Headers
+from proxy.client.request import Data, DelayedRecord, Headers
 from proxy.client.when import Delay, Instant
+from proxy.records.topic_name import is_legal_topic
 
 LocalTransaction = Callable[[HalfMessage], State | None]
 
@@ -74,7 +75,7 @@ class TransactionalDelayProducer:
                 "a transactional.id makes Kafka transactions, which half messages are not and do "
                 "not need: leave it out"
             )
-        if not LEGAL_TOPIC.fullmatch(check_topic):
+        if not is_legal_topic(check_topic):
             raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
         given = {**connection_settings(config), **(consumer_config or {})}
         settings = consumer_settings(given, group or f"{check_topic}.listeners")

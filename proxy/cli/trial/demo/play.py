@@ -19,7 +19,7 @@ from proxy.cli.trial.demo.group_result import GroupResult, group_results
 from proxy.cli.trial.demo.plan import DEMO_ID, Step, Wanted, plain_plan
 from proxy.cli.trial.demo.stories import CHECKS, ENVIRONMENT, TARGETS, story_plan
 from proxy.cli.trial.dev import TRIAL_PARTITIONS, make_topics
-from proxy.cli.trial.proxy_process import ProxyProcess
+from proxy.cli.trial.proxy_process import ProxyProcess, proxy_environment
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.embedded import EmbeddedBroker
@@ -100,14 +100,9 @@ class Play:
     def _proxy(self, settings: Settings) -> ProxyProcess:
         self._tell("starting the proxy")
         admin_port = pick_free("127.0.0.1")
-        environment = {
-            **ENVIRONMENT,
-            "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": settings.bootstrap_servers,
-            "DELAY_PROXY_DATA_DIR": str(self._folder / "proxy"),
-            "DELAY_PROXY_ADMIN__PORT": str(admin_port),
-            "DELAY_PROXY_LOG__FORMAT": "console",
-        }
-        return ProxyProcess(environment, admin_port, self._folder / "proxy.log")
+        environment = proxy_environment(settings, self._folder / "proxy", admin_port)
+        log = self._folder / "proxy.log"
+        return ProxyProcess({**ENVIRONMENT, **environment}, admin_port, log)
 
     def _send(self, step: Step, what: str) -> None:
         """Write the records of a step, in random order, and wait for the broker's receipts."""

@@ -41,6 +41,7 @@ ENVIRONMENT = {
         ("transactions", "immunity"): "2s",
         ("transactions", "check_interval"): "3s",
         ("transactions", "max_checks"): str(len(CHECKS_MS)),
+        ("log", "format"): "console",
     }.items()
 }
 """Settings with which a day's work of waiting fits into the demo."""
