@@ -2,7 +2,7 @@
 
 import typer
 
-from proxy.cli.ingress.connection import explained
+from proxy.cli.kafka.connection import explained
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 

@@ -8,8 +8,8 @@ docs/guide.md#delays-longer-than-the-ingress-keeps-records.
 from collections.abc import Iterator
 from typing import Final
 
+from proxy.cli.check.broker_state import TopicConfig
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
-from proxy.cli.check.topic_config import TopicConfig
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.policy_from_settings import ROLL_AT, roll_after_ms
 from proxy.config.settings import Settings

@@ -18,7 +18,7 @@ from proxy.cli.dead_letters.output import (
 )
 from proxy.cli.dead_letters.replay import ReplayOptions
 from proxy.cli.dead_letters.topics import DeadLetterTopics
-from proxy.cli.ingress.connection import explained
+from proxy.cli.kafka.connection import explained
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.clock import wall_clock_ms

@@ -116,12 +116,12 @@ class InteractiveReplay:
 
     def _now_and_then(self) -> Callable[[ReplayDecision], None]:
         """Says how far it is, where no bar shows it."""
-        said_s = time.monotonic()
+        last_line_s = time.monotonic()
 
         def tell(_: ReplayDecision) -> None:
-            nonlocal said_s
-            if not self._as_json and time.monotonic() - said_s > SAY_EVERY_S:
-                said_s = time.monotonic()
+            nonlocal last_line_s
+            if not self._as_json and time.monotonic() - last_line_s > SAY_EVERY_S:
+                last_line_s = time.monotonic()
                 say(f"{self.counts.replayable:,} replayed so far")
 
         return tell

@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from proxy.cli.dead_letters.topics import DeadLetterTopics
-from proxy.cli.ingress.connection import client_config
+from proxy.cli.kafka.connection import client_config
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
 from proxy.dead_letters.letters.edits import Edits

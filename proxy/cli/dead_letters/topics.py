@@ -7,7 +7,7 @@ from functools import partial
 
 from confluent_kafka import Consumer
 
-from proxy.cli.ingress.connection import Connection, TopicUnknown, client_config
+from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
 from proxy.dead_letters.letters.letter_summary import LetterSummary, windows

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.cli.ingress.connection import client_config, explained
+from proxy.cli.kafka.connection import client_config, explained
 from proxy.cli.terminal.options import Config, settings_for, settings_for_embedded
 from proxy.cli.terminal.output import say
 from proxy.cli.terminal.stopping import StopAsked, stop_raises

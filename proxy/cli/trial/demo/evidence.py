@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from proxy.cli.ingress.connection import client_config, headers_of
-from proxy.cli.ingress.outcome_records import read_outcome
+from proxy.cli.kafka.connection import client_config, headers_of
+from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings, TopicSettings
 from proxy.records.body import Headers

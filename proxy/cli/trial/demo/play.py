@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
 
-from proxy.cli.ingress.connection import explain
-from proxy.cli.ingress.ingress_writer import ingress_producer, origin_of
+from proxy.cli.kafka.connection import explain
+from proxy.cli.kafka.ingress_writer import ingress_producer, origin_of
 from proxy.cli.terminal.options import settings_for_embedded
 from proxy.cli.terminal.output import progress, say
 from proxy.cli.trial.demo.audit_process import AuditProcess

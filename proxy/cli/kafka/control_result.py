@@ -1,4 +1,4 @@
-"""Asks something of the proxy by a record in the ingress, and waits for what it says to that."""
+"""Writes a control record (cancel, commit, rollback) and waits for its outcome."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer
 
-from proxy.cli.ingress.arrivals import arrivals, open_consumer
-from proxy.cli.ingress.ingress_record import IngressRecord
-from proxy.cli.ingress.ingress_writer import origin_of, write_to_ingress
-from proxy.cli.ingress.outcome_records import read_outcome
+from proxy.cli.kafka.arrivals import arrivals, open_consumer
+from proxy.cli.kafka.ingress_record import IngressRecord
+from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
+from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.config.settings import Settings
 
 APPLIED: Final = "applied"
 MISSED: Final = "missed"
 
 
-class Answer(NamedTuple):
-    """What became of a control record; `outcome` is None where nothing was said in time.
+class ControlResult(NamedTuple):
+    """What became of a control record; `outcome` is None where none came in time.
 
     `ended`: the outcome of the record that it ended, as the proxy wrote it, if it was seen.
     """
@@ -36,7 +36,9 @@ class Answer(NamedTuple):
         return 0 if self.outcome == APPLIED else 1
 
 
-def ask(settings: Settings, record: IngressRecord, ident: str, limit_s: float) -> Answer:
+def write_and_wait(
+    settings: Settings, record: IngressRecord, ident: str, limit_s: float
+) -> ControlResult:
     """Write a control record and wait for its outcome.
 
     The outcomes are read from their end as it was before the record was written. Raises as
@@ -45,25 +47,26 @@ def ask(settings: Settings, record: IngressRecord, ident: str, limit_s: float) -
     outcomes = settings.topics.outcomes
     with closing(open_consumer(settings, outcomes, from_beginning=False)) as consumer:
         origin = origin_of(write_to_ingress(settings, record))
-        return find_answer(_said(consumer, settings, limit_s), origin, ident)
+        return find_result(_outcomes(consumer, settings, limit_s), origin, ident)
 
 
-def find_answer(said: Iterator[dict[str, Any]], origin: str, ident: str) -> Answer:
-    """The answer to the control record at `origin`, among outcomes as they come.
+def find_result(outcomes: Iterator[dict[str, Any]], origin: str, ident: str) -> ControlResult:
+    """What became of the control record at `origin`, found among outcomes as they come.
 
-    What it ended is said before it, in the same transaction, under the same id and partition.
+    The outcome of what it ended comes before its own, in the same transaction, under the same id
+    and partition.
     """
-    place = origin.rpartition("/")[0]
+    partition = origin.rpartition("/")[0]
     ended = None
-    for outcome in said:
+    for outcome in outcomes:
         if outcome["origin"] == origin:
-            return Answer(origin, outcome["outcome"], outcome.get("detail") or "", ended)
-        if outcome.get("id") == ident and outcome["origin"].rpartition("/")[0] == place:
+            return ControlResult(origin, outcome["outcome"], outcome.get("detail") or "", ended)
+        if outcome.get("id") == ident and outcome["origin"].rpartition("/")[0] == partition:
             ended = outcome
-    return Answer(origin)
+    return ControlResult(origin)
 
 
-def _said(consumer: Consumer, settings: Settings, limit_s: float) -> Iterator[dict[str, Any]]:
+def _outcomes(consumer: Consumer, settings: Settings, limit_s: float) -> Iterator[dict[str, Any]]:
     for message in arrivals(consumer, settings, time.monotonic() + limit_s):
         if (outcome := read_outcome(message.value())) is not None:
             yield outcome

@@ -26,7 +26,7 @@ class IngressRecord(NamedTuple):
     partition: int = BY_KEY
 
 
-class Prospect(NamedTuple):
+class ExpectedEnd(NamedTuple):
     """What will come of a record under these settings: a delivery, or a dead letter and why."""
 
     target: str | None
@@ -37,8 +37,8 @@ class Prospect(NamedTuple):
 def named(ident: str, headers: Headers, key: bytes | None, value: bytes | None) -> IngressRecord:
     """A record with an id. It is keyed by the id, so that a cancel finds its way without knowing
     the key, which goes to the target by `timer-key`."""
-    said: Headers = [*headers, (ID, ident.encode()), (KEY, key)]
-    return IngressRecord(said, ident.encode(), value)
+    asked: Headers = [*headers, (ID, ident.encode()), (KEY, key)]
+    return IngressRecord(asked, ident.encode(), value)
 
 
 def cancel_of(ident: str, partition: int | None = None) -> IngressRecord:
@@ -52,18 +52,18 @@ def decision_on(ident: str, what: str, partition: int | None = None) -> IngressR
 
 
 def _control(headers: Headers, ident: str, partition: int | None) -> IngressRecord:
-    place = BY_KEY if partition is None else partition
-    return IngressRecord(headers, ident.encode(), None, place)
+    chosen = BY_KEY if partition is None else partition
+    return IngressRecord(headers, ident.encode(), None, chosen)
 
 
-def prospect_of(record: IngressRecord, settings: Settings, timestamp_ms: int) -> Prospect:
+def expected_end(record: IngressRecord, settings: Settings, timestamp_ms: int) -> ExpectedEnd:
     """What a proxy with these settings will do with a record to be delivered."""
     policy = replace(policy_of(settings, None), roll_after_ms=None)
     fate = request_reader(policy).read(record.headers, record.key, record.value, timestamp_ms, 0)
     if isinstance(fate, Rejection):
-        return Prospect(None, None, fate)
+        return ExpectedEnd(None, None, fate)
     if isinstance(fate, Known | Prepare):
-        return Prospect(target_of(fate.entry[2]), fate.due_ms, None)
+        return ExpectedEnd(target_of(fate.entry[2]), fate.due_ms, None)
     entry = entry_of(fate)
     assert entry is not None, fate
-    return Prospect(target_of(entry[2]), entry[0], None)
+    return ExpectedEnd(target_of(entry[2]), entry[0], None)

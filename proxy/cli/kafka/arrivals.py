@@ -12,7 +12,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.cli.ingress.connection import Connection, client_config, explain, explained
+from proxy.cli.kafka.connection import Connection, client_config, explain, explained
 from proxy.config.settings import Settings
 
 AGAIN_S = 0.1
@@ -39,20 +39,20 @@ def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Co
             )
         )
         partitions = [TopicPartition(topic, part.id) for part in description.partitions]
-        for place in partitions:
-            place.offset = OFFSET_BEGINNING
+        for partition in partitions:
+            partition.offset = OFFSET_BEGINNING
             if not from_beginning:
-                place.offset = _end_of(consumer, place)
+                partition.offset = _end_of(consumer, partition)
         consumer.assign(partitions)
     return consumer
 
 
-def _end_of(consumer: Consumer, place: TopicPartition) -> int:
+def _end_of(consumer: Consumer, partition: TopicPartition) -> int:
     """The partition's end; of a topic just made the broker may not know the leader for a moment."""
     deadline = time.monotonic() + Connection.limit_s
     while True:
         try:
-            return int(consumer.get_watermark_offsets(place, Connection.limit_s)[1])
+            return int(consumer.get_watermark_offsets(partition, Connection.limit_s)[1])
         except KafkaException as error:
             if error.args[0].code() not in NOT_KNOWN_YET or time.monotonic() > deadline:
                 raise

@@ -1,4 +1,4 @@
-"""What `cancel`, `commit` and `rollback` have in common: a record that asks, and its answer."""
+"""What `cancel`, `commit` and `rollback` have in common: a control record, and what comes of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from proxy.config.settings import Settings
 from proxy.requests.times import parse_delay_ms
 
 if TYPE_CHECKING:
-    from proxy.cli.ingress.answers import Answer
-    from proxy.cli.ingress.ingress_record import IngressRecord
+    from proxy.cli.kafka.control_result import ControlResult
+    from proxy.cli.kafka.ingress_record import IngressRecord
 
 Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
 Partition = Annotated[
@@ -34,42 +34,42 @@ def carry_out(
     record: IngressRecord,
     ident: str,
     wait: str,
-    applied: Callable[[Answer], str],
+    applied: Callable[[ControlResult], str],
     *,
     as_json: bool,
 ) -> int:
     """Write the record, wait for the answer, print it; the exit code.
 
-    `applied` makes the sentence of an answer that all is done.
+    `applied` makes the sentence where all is done.
     """
-    from proxy.cli.ingress.answers import Answer, ask
-    from proxy.cli.ingress.ingress_writer import origin_of, write_to_ingress
+    from proxy.cli.kafka.control_result import ControlResult, write_and_wait
+    from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 
     checked_ident(ident)
     limit_s = _wait_s(wait)
     if not limit_s:
-        answer = Answer(origin_of(write_to_ingress(settings, record)))
+        result = ControlResult(origin_of(write_to_ingress(settings, record)))
     else:
-        answer = ask(settings, record, ident, limit_s)
+        result = write_and_wait(settings, record, ident, limit_s)
     if as_json:
-        say_json({"id": ident, **answer._asdict()})
-    elif answer.exit_code == 0:
-        say(applied(answer))
+        say_json({"id": ident, **result._asdict()})
+    elif result.exit_code == 0:
+        say(applied(result))
     else:
-        say(_not_applied(answer, ident, record, limit_s))
-    return answer.exit_code if limit_s else 0
+        say(_not_applied(result, ident, record, limit_s))
+    return result.exit_code if limit_s else 0
 
 
-def _not_applied(answer: Answer, ident: str, record: IngressRecord, limit_s: float) -> str:
-    if answer.outcome == "missed":
-        why = answer.detail or "nothing pends with this id"
-        return f"missed: {why}: {ident} (asked as {answer.origin}).{_where_else(record)}"
-    if answer.outcome is not None:
-        return f"{answer.outcome}: {answer.detail} (asked as {answer.origin})"
+def _not_applied(result: ControlResult, ident: str, record: IngressRecord, limit_s: float) -> str:
+    if result.outcome == "missed":
+        why = result.detail or "nothing pends with this id"
+        return f"missed: {why}: {ident} (asked as {result.origin}).{_where_else(record)}"
+    if result.outcome is not None:
+        return f"{result.outcome}: {result.detail} (asked as {result.origin})"
     if not limit_s:
-        return f"written as {answer.origin}; not waited for"
+        return f"written as {result.origin}; not waited for"
     waited = shown_duration(round(limit_s * 1000))
-    return f"no answer to {answer.origin} within {waited}. {SILENCE}"
+    return f"no answer to {result.origin} within {waited}. {SILENCE}"
 
 
 def _where_else(record: IngressRecord) -> str:
