@@ -97,7 +97,7 @@ def arguments(options: Options) -> list[str]:
 
 
 def _check_fit(options: Options, how: str) -> None:
-    """That none of these is given."""
+    """Raise a usage error if one of these is given."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise typer.BadParameter(f"--{name} {how} --follow")

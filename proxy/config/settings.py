@@ -179,7 +179,7 @@ class TopicSettings(Section):
 
 
 class WheelSettings(Section):
-    """Width and number of the wheel's slots; delays beyond the span are re-written when met."""
+    """Width and number of the wheel's slots; entries due beyond their span are sorted in again."""
 
     precision_ms: int = Field(1000, ge=1, le=60_000)
     slots: int = Field(604_800, ge=2, le=10_000_000)

@@ -25,9 +25,17 @@ NOT_KNOWN_YET = frozenset(
 )
 
 
-def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Consumer:
-    """A read_committed consumer of all partitions that joins no group and commits nothing."""
-    description = Connection(settings).describe_topic(topic)
+def open_consumer(settings: Settings, *topics: str, from_beginning: bool) -> Consumer:
+    """A read_committed consumer of all partitions that joins no group and commits nothing.
+
+    Raises as `Connection.describe_topic` does.
+    """
+    connection = Connection(settings)
+    partitions = [
+        TopicPartition(topic, part.id)
+        for topic in topics
+        for part in connection.describe_topic(topic).partitions
+    ]
     with explained(settings):
         consumer = Consumer(
             client_config(
@@ -38,7 +46,6 @@ def open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Co
                 fetch_wait_max_ms=50,
             )
         )
-        partitions = [TopicPartition(topic, part.id) for part in description.partitions]
         for partition in partitions:
             partition.offset = OFFSET_BEGINNING
             if not from_beginning:

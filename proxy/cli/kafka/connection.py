@@ -42,7 +42,7 @@ class TopicUnknown(ProxyError):
 
 
 class Connection:
-    """An admin client that also hears why nobody answers: refused, locked out, no such host.
+    """An admin client that knows why no broker answers: refused, locked out, no such host.
 
     No question waits longer than `limit_s`. Raises SettingsError when librdkafka does not take the
     settings.

@@ -16,7 +16,6 @@ from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.config.settings import Settings
 
 APPLIED: Final = "applied"
-MISSED: Final = "missed"
 
 
 class ControlResult(NamedTuple):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
-from proxy.cli.kafka.connection import client_config, headers_of
+from proxy.cli.kafka.connection import headers_of
 from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import Settings, TopicSettings
+from proxy.config.settings import TopicSettings
 from proxy.records.body import Headers
 from proxy.records.headers import HOP_FROM
 
@@ -81,36 +80,6 @@ class Evidence:
         partition = f"{message.topic()}/{message.partition()}"
         parent = f"{partition}/{hop_from.decode()}"
         self._roots[f"{partition}/{message.offset()}"] = self._roots.get(parent, parent)
-
-
-@contextmanager
-def evidence_reader(
-    settings: Settings, topics: Iterable[str], partitions: int
-) -> Iterator[Consumer]:
-    """Reads `topics`, of so many partitions, and the proxy's own from their beginning."""
-    consumer = Consumer(
-        client_config(
-            settings,
-            group_id="demo",
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            fetch_wait_max_ms=10,
-        )
-    )
-    names = settings.topics
-    counts = dict.fromkeys(topics, partitions)
-    counts |= {names.dead_letters: 1, names.outcomes: 1, names.ingress: names.partitions}
-    consumer.assign(
-        [
-            TopicPartition(topic, part, OFFSET_BEGINNING)
-            for topic, count in counts.items()
-            for part in range(count)
-        ]
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
 
 
 def _arrival(message: Message) -> Arrival:

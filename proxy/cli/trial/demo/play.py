@@ -3,22 +3,23 @@
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message
 
+from proxy.cli.kafka.arrivals import open_consumer
 from proxy.cli.kafka.connection import explain
 from proxy.cli.kafka.ingress_writer import ingress_producer, origin_of
 from proxy.cli.terminal.options import settings_for_embedded
 from proxy.cli.terminal.output import progress, say
 from proxy.cli.trial.demo.audit_process import AuditProcess
-from proxy.cli.trial.demo.evidence import Evidence, Sent, evidence_reader
+from proxy.cli.trial.demo.evidence import Evidence, Sent
 from proxy.cli.trial.demo.group_result import GroupResult, group_results
 from proxy.cli.trial.demo.plan import DEMO_ID, Step, Wanted, plain_plan
 from proxy.cli.trial.demo.stories import CHECKS, ENVIRONMENT, TARGETS, story_plan
-from proxy.cli.trial.dev import TRIAL_PARTITIONS, make_topics
+from proxy.cli.trial.dev import make_topics
 from proxy.cli.trial.proxy_process import ProxyProcess, proxy_environment
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
@@ -66,9 +67,11 @@ class Play:
                 yield self._results(), audit
 
     def _play_for(self, settings: Settings, audit: AuditProcess | None) -> None:
+        own = settings.topics
+        read = [*TARGETS, CHECKS, own.dead_letters, own.outcomes, own.ingress]
         with (
             self._proxy(settings) as proxy,
-            evidence_reader(settings, [*TARGETS, CHECKS], TRIAL_PARTITIONS) as reader,
+            closing(open_consumer(settings, *read, from_beginning=True)) as reader,
         ):
             self._settings, self._reader = settings, reader
             self._evidence = Evidence(settings.topics, CHECKS)
