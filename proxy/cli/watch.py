@@ -81,9 +81,9 @@ def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | Non
     """The line for a record as `describe_arrival` gives it; `ended` is there for an outcome."""
     ended = arrival.get("ended")
     what = ended["outcome"] if ended else _what(arrival)
-    told = _outcome_cells(ended) if ended else _record_cells(arrival, key, value)
+    cells = _outcome_cells(ended) if ended else _record_cells(arrival, key, value)
     place = f"{arrival['partition']}/{arrival['offset']}"
-    return "  ".join([shown_time(arrival["arrived_ms"]), f"{what:>{WHAT_WIDTH}}", place, *told])
+    return "  ".join([shown_time(arrival["arrived_ms"]), f"{what:>{WHAT_WIDTH}}", place, *cells])
 
 
 def _what(arrival: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from proxy.client.errors import RequestRefused
 from proxy.client.when import Delay, Instant, time_headers
 from proxy.records.headers import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
-from proxy.records.topic_name import is_legal_topic
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 Data: TypeAlias = str | bytes | None
 """Text is sent as UTF-8; None is Kafka's null."""
@@ -140,10 +140,7 @@ def _header(pair: object) -> tuple[str, bytes | None]:
 def topic_bytes(topic: object) -> bytes:
     """A topic's name on the wire. Raises RequestRefused."""
     if not isinstance(topic, str) or not is_legal_topic(topic):
-        raise RequestRefused(
-            f"the topic is {topic!r}: a Kafka topic name has 1 to 249 of the characters "
-            "a-z A-Z 0-9 . _ -"
-        )
+        raise RequestRefused(f"the topic is {topic!r}: {TOPIC_NAME_RULE}")
     return topic.encode()
 
 

@@ -25,10 +25,10 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
-from proxy.records.topic_name import is_legal_topic
 from proxy.requests.aliases import KNOWN_ALIASES
 from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_delay_ms, parse_levels
+from proxy.requests.topic_names import is_legal_topic
 
 T = TypeVar("T")
 

@@ -233,7 +233,7 @@ class Replayer:
 
 
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """Of all reports the one that tells most: where one record fails, others are merely purged."""
-    told = [error for error in errors if error.code() not in PURGED]
-    refused = [error for error in told if error.code() in REFUSED]
-    return next(iter([*refused, *told, TOO_LATE]))
+    """The error that caused the others: where one record fails, the rest of the batch is purged."""
+    causes = [error for error in errors if error.code() not in PURGED]
+    refused = [error for error in causes if error.code() in REFUSED]
+    return next(iter([*refused, *causes, TOO_LATE]))

@@ -178,9 +178,9 @@ class EmbeddedBroker:
             check=False,
         )
         if done.returncode:
-            said = (done.stdout + done.stderr).splitlines()
+            output = (done.stdout + done.stderr).splitlines()
             what = f"Kafka could not prepare the data folder {self._folder.root}"
-            raise explain(what, said, self._folder.root, self.host, self.port)
+            raise explain(what, output, self._folder.root, self.host, self.port)
         return cluster_id
 
     def _launch(self, classpath: str, lock_fd: int, jvm: Sequence[str] = LASTING_JVM) -> None:
@@ -228,8 +228,8 @@ class EmbeddedBroker:
         self._folder.mark_fenced()
 
     def _is_fenced(self) -> bool:
-        said = "\n".join(self._folder.log_tail(TAIL_LINES))
-        return FENCED in said.partition(GIVEN_UP)[2]
+        log = "\n".join(self._folder.log_tail(TAIL_LINES))
+        return FENCED in log.partition(GIVEN_UP)[2]
 
     def _failure(self, what: str, port: int) -> Exception:
         tail = self._folder.log_tail(TAIL_LINES)

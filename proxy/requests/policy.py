@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from proxy.requests.times import parse_delay_ms, parse_levels
 
 DIGEST_LENGTH: Final = 16
+LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 INTERNAL_PREFIX: Final = "__"
 DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 ALWAYS_THERE: Final = frozenset({"levels_ms", "max_delay_ms", "allow", "deny", "own_topics"})
@@ -105,3 +107,8 @@ class Policy:
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def is_legal_topic(name: str) -> bool:
+    """Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic)."""
+    return LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

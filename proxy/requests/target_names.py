@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from proxy.records.header_text import remember, shown
 from proxy.records.headers import TOPIC
 from proxy.records.rejection import Rejection
-from proxy.records.topic_name import is_legal_topic
-from proxy.requests.policy import Policy
+from proxy.requests.policy import Policy, is_legal_topic
 
 
 class TargetNames:

@@ -1,4 +1,4 @@
-"""Judges the configuration of the proxy's topics and of the broker, as numbers and texts."""
+"""What the configuration of the proxy's topics and of the broker means for the proxy."""
 
 from collections.abc import Iterator, Mapping
 

@@ -81,7 +81,7 @@ class InteractiveReplay:
         typer.confirm(f"Send {self.counts.replayable:,} into {ingress}?", err=True, abort=True)
 
     def replay(self) -> None:
-        """Do it; what was done is told even where it ends in an error."""
+        """Replay; the counts are printed even where it ends in an error."""
         self.counts = ReplayCounts()
         replay = Replay(self._topics, self._options)
         try:
@@ -99,8 +99,8 @@ class InteractiveReplay:
 
     @contextmanager
     def _reading(self, text: str) -> Iterator[OnRead]:
-        stretches: Iterable[Sized] = [self._named] if self._named else self._spans.values()
-        with reading(text, stretches, is_silent=self._as_json) as on_read:
+        parts: Iterable[Sized] = [self._named] if self._named else self._spans.values()
+        with reading(text, parts, is_silent=self._as_json) as on_read:
             yield on_read
 
     def _noting(
@@ -141,13 +141,13 @@ class InteractiveReplay:
 
 
 @contextmanager
-def reading(text: str, stretches: Iterable[Sized], *, is_silent: bool) -> Iterator[OnRead]:
-    """A bar that is told how much of the stretches has been passed."""
+def reading(text: str, parts: Iterable[Sized], *, is_silent: bool) -> Iterator[OnRead]:
+    """A bar of how much has been read of the ranges or letters `parts`."""
     if is_silent:
         yield lambda _: None
         return
     passed = 0
-    with progress(text, sum(map(len, stretches))) as show:
+    with progress(text, sum(map(len, parts))) as show:
 
         def on_read(more: int) -> None:
             nonlocal passed

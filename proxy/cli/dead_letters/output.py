@@ -76,8 +76,8 @@ def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | 
     say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}\n")
     for name, text in _facts(letter, mark):
         say(f"{name:<10}{text}")
-    told = SHOWN_AS_FACTS if letter.is_ours else ()
-    own = [header for header in letter.headers if header[0] not in told]
+    shown = SHOWN_AS_FACTS if letter.is_ours else ()
+    own = [header for header in letter.headers if header[0] not in shown]
     for index, (name, value) in enumerate(own):
         say(f"{'headers' if index == 0 else '':<10}{plain(name)}: {_header(value)}")
     if letter.value is None:

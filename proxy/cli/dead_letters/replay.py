@@ -131,7 +131,7 @@ class Replay:
     def run(
         self, letters: Iterable[Letter], on_decision: OnDecision, is_stopping: Callable[[], bool]
     ) -> None:
-        """Replay the letters; ends after the batch in hand when told to stop.
+        """Replay the letters; ends after the current batch when asked to stop.
 
         Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
         """
@@ -234,7 +234,7 @@ def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
-    """What the client library would log of a lost producer is told as an error instead."""
+    """What the client library would log of a lost producer is raised as an error instead."""
     quiet = logging.getLogger(f"{__name__}.librdkafka")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

@@ -1,4 +1,4 @@
-"""What the commands about dead letters read, under one person's settings."""
+"""What the commands about dead letters read: letters, replay marks, ingress records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP = "kafka-delay-proxy-dead-letters"
 """Never joined and nothing is committed; the client library wants a name."""
 
 OnRead = Callable[[int], None]
-"""Told how many offsets have been passed since the last time."""
+"""Called with how many offsets have been passed since the last call."""
 
 
 class DeadLettersMissing(ProxyError):
@@ -98,7 +98,7 @@ class DeadLetterTopics:
     def letters(
         self, selection: Selection, on_read: OnRead, partition: int, span: range
     ) -> Iterator[Letter]:
-        """The wanted letters of a stretch, in their order."""
+        """The wanted letters within some offsets, in their order."""
         passed = span.start
         for message in self._reader.records(partition, span):
             on_read(message.offset() + 1 - passed)
@@ -135,8 +135,8 @@ class DeadLetterTopics:
                 f"{self.name} has no partition {place.partition}: it has 0 to {len(spans) - 1}."
             )
         if place.offset in span:
-            stretch = range(place.offset, place.offset + 1)
-            for message in self._reader.records(place.partition, stretch):
+            one = range(place.offset, place.offset + 1)
+            for message in self._reader.records(place.partition, one):
                 return letter_of(message)
         raise NoSuchLetter(_nothing_at(place, span, self.name), "`dead-letters list` says where.")
 

@@ -48,7 +48,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar to be told how many of `total` are done; nothing where there is no terminal."""
+    """A bar, and what sets how many of `total` are done; nothing where there is no terminal."""
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -23,7 +23,7 @@ from proxy.records.headers import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.records.topic_name import is_legal_topic
+from proxy.requests.policy import is_legal_topic
 from proxy.requests.times import MAX_DIGITS
 
 TIMES: Final = frozenset({DELIVER_AT, DELAY, LEVEL})

@@ -12,7 +12,12 @@ import proxy.client
 print(*sorted(sys.modules))
 """
 ALLOWED = (
-    *("proxy.client", "proxy.records.headers", "proxy.records.topic_name", "proxy.requests.times"),
+    *(
+        "proxy.client",
+        "proxy.records.headers",
+        "proxy.requests.times",
+        "proxy.requests.topic_names",
+    ),
     "confluent_kafka",
 )
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.records.topic_name import is_legal_topic
-from proxy.requests.policy import DIGEST_LENGTH, Policy
+from proxy.requests.policy import DIGEST_LENGTH, Policy, is_legal_topic
 
 
 def test_equal_policies_have_equal_digests_and_others_differ() -> None:

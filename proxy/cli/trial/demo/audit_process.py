@@ -79,14 +79,14 @@ class AuditProcess:
         command, environment = audit_command(settings, {"output": folder / "audit", **OPTIONS})
         self._environment = {**environment, "JDK_JAVA_OPTIONS": QUICK_JAVA}
         self._command = command
-        self._said, self._log = folder / "audit.json", folder / "audit.log"
+        self._output, self._log = folder / "audit.json", folder / "audit.log"
         self._process: GuardedProcess | None = None
 
     def start(self) -> None:
         """Start it, and return at once."""
-        with self._said.open("wb") as said, self._log.open("wb") as log:
+        with self._output.open("wb") as output, self._log.open("wb") as log:
             self._process = GuardedProcess(
-                self._command, environment=self._environment, stdout=said, stderr=log
+                self._command, environment=self._environment, stdout=output, stderr=log
             )
 
     def result(self, expected: Mapping[str, int]) -> Audited:
@@ -101,7 +101,7 @@ class AuditProcess:
     def _read(self, expected: Mapping[str, int]) -> Audited:
         """An audit that could not be made prints no result, whatever its exit code."""
         try:
-            found = json.loads(self._said.read_text("utf-8").splitlines()[-1])
+            found = json.loads(self._output.read_text("utf-8").splitlines()[-1])
             return Audited(found["verdicts"], found["violations_by"], expected)
         except (ValueError, IndexError):
             words = self._log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]

@@ -41,10 +41,10 @@ def demo(as_json: AsJson = False) -> None:
             total.add(result)
         _say_groups({**groups, ALL: total})
         audited = _say_audit(audit, expected_verdicts(play.plan))
-        told = summary(groups, total, audited)
+        shown = summary(groups, total, audited)
         if as_json:
-            say_json(told)
-        raise typer.Exit(0 if told["held"] else 1)
+            say_json(shown)
+        raise typer.Exit(0 if shown["held"] else 1)
 
 
 def _say_groups(rows: Mapping[str, GroupResult]) -> None:
