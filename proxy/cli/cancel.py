@@ -1,17 +1,12 @@
 """`cancel`: takes back a record that waits, by its id."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import typer
 
 from proxy.cli.kafka.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.kafka.control_result import ControlResult
+from proxy.cli.kafka.ingress_record import cancel_of
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import shown_time
-
-if TYPE_CHECKING:
-    from proxy.cli.kafka.control_result import ControlResult
 
 
 def cancel(
@@ -23,7 +18,6 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
-    from proxy.cli.kafka.ingress_record import cancel_of
 
     def applied(result: ControlResult) -> str:
         if result.ended is None:

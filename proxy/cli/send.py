@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from proxy.cli.kafka.ingress_record import IngressRecord, expected_end, named
+from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
@@ -80,9 +82,6 @@ def _send(
     as_json: bool,
     is_half: bool,
 ) -> None:
-    from proxy.cli.kafka.ingress_record import IngressRecord, expected_end, named
-    from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-
     raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
     record = IngressRecord(headers, raw_key, raw_value)
     if ident is not None:

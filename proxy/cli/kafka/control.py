@@ -1,20 +1,17 @@
 """What `cancel`, `commit` and `rollback` have in common: a control record, and what comes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from proxy.cli.kafka.control_result import ControlResult, write_and_wait
+from proxy.cli.kafka.ingress_record import IngressRecord
+from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.cli.terminal.options import checked_ident
 from proxy.cli.terminal.output import say, say_json, shown_duration
 from proxy.config.settings import Settings
 from proxy.requests.times import parse_delay_ms
-
-if TYPE_CHECKING:
-    from proxy.cli.kafka.control_result import ControlResult
-    from proxy.cli.kafka.ingress_record import IngressRecord
 
 Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
 Partition = Annotated[
@@ -42,9 +39,6 @@ def carry_out(
 
     `applied` makes the sentence where all is done.
     """
-    from proxy.cli.kafka.control_result import ControlResult, write_and_wait
-    from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-
     checked_ident(ident)
     limit_s = _wait_s(wait)
     if not limit_s:

@@ -22,6 +22,7 @@ from proxy.config.settings import Settings, TopicSettings
 from proxy.config.sources import CONFIG_VARIABLE
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import is_free, pick_free
+from proxy.kafka.topics import ensure_topics
 from proxy.logs import configure_logs
 
 DEFAULT_PORT = 9092
@@ -64,8 +65,6 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
 
 def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
     """The proxy's own topics, and `topics` for trials: configuration by name."""
-    from proxy.kafka.topics import ensure_topics
-
     with explained(settings):
         ensure_topics(settings)
         admin = AdminClient(client_config(settings))

@@ -15,6 +15,7 @@ from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.cli.trial.demo.audit_process import Audited, AuditProcess
 from proxy.cli.trial.demo.group_result import FAULTS, GroupResult
 from proxy.cli.trial.demo.plan import expected_verdicts
+from proxy.cli.trial.demo.play import Play
 from proxy.extras import how_to_get
 
 COLUMNS = ["what", "sent", "arrived", "ended otherwise", "late p50 / max", "held"]
@@ -29,8 +30,6 @@ WHY_LATE = "(The latest waited for a cold start, or for the restart after SIGKIL
 
 def demo(as_json: AsJson = False) -> None:
     """Broker, proxy, 120 records of every kind, a SIGKILL; the count, and the Spark audit."""
-    from proxy.cli.trial.demo.play import Play
-
     with (
         exit_when_stopped(),
         tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder,
