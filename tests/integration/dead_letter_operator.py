@@ -42,8 +42,8 @@ class Said:
 
 
 @dataclass
-class Desk:
-    """Settings with topics that nobody else uses; the ingress and the dead letters exist."""
+class Operator:
+    """Works under settings with topics that nobody else uses; ingress and dead letters exist."""
 
     kafka: str
     ingress_config: Mapping[str, str] = field(default_factory=dict)
@@ -57,11 +57,11 @@ class Desk:
 
     @property
     def ingress(self) -> str:
-        return f"desk-ingress-{self.mark}"
+        return f"operator-ingress-{self.mark}"
 
     @property
     def dead_letters(self) -> str:
-        return f"desk-dead_letters-{self.mark}"
+        return f"operator-dead_letters-{self.mark}"
 
     @property
     def marks(self) -> str:
@@ -69,10 +69,10 @@ class Desk:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The desk's settings as variables; a settings file's own where there is one."""
+        """The operator's settings as variables; a settings file's own where there is one."""
         if self.settings_file is not None:
             return {"DELAY_PROXY_CONFIG": str(self.settings_file)}
-        topics = {f"DELAY_PROXY_TOPICS__{r.upper()}": f"desk-{r}-{self.mark}" for r in ROLES}
+        topics = {f"DELAY_PROXY_TOPICS__{r.upper()}": f"operator-{r}-{self.mark}" for r in ROLES}
         return {
             "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": self.kafka,
             "DELAY_PROXY_TARGETS__DENY": "secret-*",
@@ -81,7 +81,7 @@ class Desk:
 
     @property
     def edit(self) -> tuple[str, str]:
-        """What mends the desk's letters."""
+        """What mends the operator's letters."""
         return "--set", f"timer-topic={self.orders}"
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
@@ -132,11 +132,11 @@ class Desk:
                 return Said(int(ended.code or 0), raw.getvalue().decode(), err.getvalue())
 
     def replay(self, *arguments: str) -> Said:
-        """Replay to the desk's own target, unasked, for a program."""
+        """Replay to the operator's own target, unasked, for a program."""
         return self.say("replay", "--yes", "--json", *self.edit, *arguments)
 
     def run_python(self, script: str, *arguments: str) -> int:
-        """The exit code of a script under the desk's settings."""
+        """The exit code of a script under the operator's settings."""
         command = [sys.executable, "-c", script, *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(
