@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -130,12 +129,7 @@ class EmbeddedBroker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def _start_on(self, port: int) -> None:

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from proxy.client.delay_producer import CLOSE_WITHIN_S, INGRESS, MAX_BLOCK_S
@@ -143,12 +142,7 @@ class TransactionalDelayProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _decide(self, ident: str, state: State) -> Future[Receipt] | None:

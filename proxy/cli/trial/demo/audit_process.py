@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from proxy.cli.audit import Options, audit_command
@@ -110,12 +109,7 @@ class AuditProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Kill what still runs, Spark's Java process with it."""
         if self._process is not None:
             self._process.kill()
