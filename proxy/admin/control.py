@@ -23,7 +23,7 @@ from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.pauses import key_of
+from proxy.kafka.settings_records import pause_key
 from proxy.records.headers import CANCEL
 from proxy.records.message import Message as Record
 
@@ -97,7 +97,7 @@ class Control:
             raise Problem(503, "broker", detail)
 
     def _key(self, pattern: str) -> bytes:
-        return key_of(self._settings.group_id, pattern).encode()
+        return pause_key(self._settings.group_id, pattern).encode()
 
     def _write(
         self,

@@ -29,18 +29,18 @@ log = structlog.get_logger(__name__)
 class IngressLookup:
     """Random access to committed records of the ingress topic. All calls come from one thread.
 
-    The consumer is made when first needed. `beat` is called while the broker is waited for.
+    The consumer is made when first needed. `heartbeat` is called while the broker is waited for.
     """
 
     def __init__(
         self,
         new_consumer: Callable[[], Consumer],
         topic: str,
-        beat: Callable[[], None],
+        heartbeat: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._new_consumer, self._topic = new_consumer, topic
-        self._beat, self._now_s = beat, now_s
+        self._heartbeat, self._now_s = heartbeat, now_s
         self._open: Consumer | None = None
         self._assignments = 0
         self._partition: int | None = None
@@ -102,7 +102,7 @@ class IngressLookup:
         """Wait for something to arrive; False when nothing has."""
         first = self._consumer.poll(POLL_S)
         if first is None:
-            self._beat()
+            self._heartbeat()
             if self._now_s() - self._heard_s > SILENT_AT_MOST_S:
                 raise KafkaException(self._trouble)
             return False

@@ -38,8 +38,8 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def held_data_dir(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder; raises DataDirInUse when another `run` has it."""
+def locked_data_dir(data_dir: Path) -> Iterator[None]:
+    """Lock the data folder; raises DataDirInUse when another `run` has it."""
     data_dir.mkdir(parents=True, exist_ok=True)
     with (data_dir / LOCK_FILE).open("w") as lock:
         try:
@@ -59,7 +59,7 @@ class Disk(NamedTuple):
 class LocalState:
     """Opens shards' folders against the broker's truth.
 
-    With `puts_stubs` the folders opened are marked as holding stubs; the mark stays, whatever the
+    With `stores_stubs` the folders opened are marked as holding stubs; the mark stays, whatever the
     setting, until a folder is opened with nothing pending.
     """
 
@@ -71,11 +71,11 @@ class LocalState:
         options: Options,
         kind: Kind = "wheel",
         *,
-        puts_stubs: bool = False,
+        stores_stubs: bool = False,
     ) -> None:
         self._data_dir, self._topic, self._topic_id = data_dir, topic, topic_id
         self._options, self._kind = options, kind
-        self._puts_stubs = puts_stubs
+        self._stores_stubs = stores_stubs
 
     def exists(self, partition: int) -> bool:
         """True when this machine has kept state of the partition, whatever the topic's id."""
@@ -146,7 +146,7 @@ class LocalState:
         return store
 
     def _mark(self, mark: Path, store: Store) -> None:
-        if self._puts_stubs:
+        if self._stores_stubs:
             _create_durably(mark)
         elif mark.exists() and not store.pending():
             mark.unlink()

@@ -132,12 +132,12 @@ class Metrics:
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
-    def note_session_lost(self) -> None:
+    def count_lost_session(self) -> None:
         """Count it; until the next session nobody knows what is due."""
         self.sessions_lost.inc()
         self.due_lag_seconds.set(math.nan)
 
-    def weigh(self, store_bytes: int, disk: Disk) -> None:
+    def show_disk(self, store_bytes: int, disk: Disk) -> None:
         """Show how much room the local data takes and has left."""
         self.store_bytes.set(store_bytes)
         self.disk_bytes.set(disk.size_bytes)

@@ -11,7 +11,7 @@ from proxy.admin import AdminApi
 from proxy.admin.calls import Calls
 from proxy.admin.control import Cancelled
 from proxy.admin.exchange import Request
-from proxy.admin.questions import Answer, FindId, FindRecord, PendingByTime, Question
+from proxy.admin.queries import Answer, FindId, FindRecord, PendingByTime, Query
 from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message
@@ -31,20 +31,20 @@ class MadeUpWorkers:
 
     level: Level = "info"
     refusal: Exception | None = None
-    asked: list[Question] = field(default_factory=list)
+    asked: list[Query] = field(default_factory=list)
 
-    def ask(self, question: Question) -> Sequence[Answer]:
-        self.asked.append(question)
+    def ask(self, query: Query) -> Sequence[Answer]:
+        self.asked.append(query)
         if self.refusal is not None:
             raise self.refusal
-        match question:
+        match query:
             case PendingByTime(edges_ms):
                 return [[1] * (len(edges_ms) + 1), [2] * (len(edges_ms) + 1)]
             case FindId(ident):
                 found = Found(f"{INGRESS}/1/7", ident, "pending", "orders", 5, 6)
                 return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
             case FindRecord():
-                return [[Found(f"{INGRESS}/0/{question.offset()}", None, "ended")], []]
+                return [[Found(f"{INGRESS}/0/{query.offset()}", None, "ended")], []]
 
     def set_level(self, level: Level) -> None:
         self.level = level

@@ -6,7 +6,8 @@ import pytest
 
 from proxy.admin import calls as calls_module
 from proxy.admin.exchange import Problem, Request
-from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime, TooMany
+from proxy.admin.queries import FindId, FindRecord, PendingByTime
+from proxy.admin.query_mailbox import MailboxFull, NoAnswer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import LOCAL, MadeUpApi
 
@@ -33,8 +34,8 @@ def test_pending_records_are_counted_in_the_buckets_asked_for_from_short_to_long
         ("1h", 3),
         (None, 3),
     ]
-    (question,) = made.workers.asked
-    assert question == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
+    (query,) = made.workers.asked
+    assert query == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
 
 
 def test_undecided_half_messages_are_counted_by_partition() -> None:
@@ -64,9 +65,9 @@ def test_a_record_is_found_by_where_it_lies() -> None:
     made = MadeUpApi()
     code, said = made.ask("/records/timer.ingress/2/5")
     assert (code, said["origin"], said["state"]) == (200, "timer.ingress/0/5", "ended")
-    (question,) = made.workers.asked
-    assert isinstance(question, FindRecord)
-    assert (question.partition(), question.offset(), question.headers()) == (2, 5, None)
+    (query,) = made.workers.asked
+    assert isinstance(query, FindRecord)
+    assert (query.partition(), query.offset(), query.headers()) == (2, 5, None)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_the_log_level_is_changed_for_all_workers() -> None:
     assert made.ask("/log-level") == (200, {"level": "debug"})
 
 
-@pytest.mark.parametrize(("refusal", "error"), [(NoAnswer(), "no-answer"), (TooMany(), "busy")])
+@pytest.mark.parametrize(("refusal", "error"), [(NoAnswer(), "no-answer"), (MailboxFull(), "busy")])
 def test_a_worker_that_does_not_answer_is_a_503(refusal: Exception, error: str) -> None:
     made = MadeUpApi()
     made.workers.refusal = refusal
