@@ -10,7 +10,7 @@ the floor passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from confluent_kafka import (
@@ -25,7 +25,7 @@ from confluent_kafka import (
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, StartOverRefused
-from proxy.kafka.client_settings import common_config, connected
+from proxy.kafka.client_settings import common_config, connected, settings_reader_config
 from proxy.kafka.settings_records import PAUSED, SERVED, ServedPartition, paused_pattern, served_key
 from proxy.kafka.topics import TopicFacts
 from proxy.records.position import PolicyFrom
@@ -37,23 +37,6 @@ AT_ONCE: Final = 500
 MOST_PAUSES: Final = 1_000
 
 log = structlog.get_logger(__name__)
-
-
-def settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """A consumer that reads the settings topic on and on; it joins no group."""
-    return {
-        **common_config(settings),
-        "group.id": f"{settings.group_id}-settings-reader",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "max.poll.interval.ms": 86_400_000,
-        "fetch.wait.max.ms": 100,
-        "queued.max.messages.kbytes": 1_024,
-        "reconnect.backoff.max.ms": 1_000,
-    }
 
 
 class SettingsTopic:

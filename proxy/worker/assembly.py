@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -13,20 +13,14 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
-from proxy.config.settings import Settings, TopicSettings
+from proxy.config.settings import Settings
 from proxy.kafka.client_settings import is_compressing
 from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
-from proxy.publishing.release_control import (
-    RateCap,
-    ReleaseControl,
-    Unlimited,
-    release_control,
-    release_rate,
-)
+from proxy.publishing.release_control import RateCap, ReleaseControl, Unlimited
 from proxy.publishing.targets import Targets
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
@@ -63,20 +57,6 @@ class KafkaSide:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What the settings say of a session's work; `policy` is how they judge new records."""
-
-    policy: Policy
-    names: TopicSettings
-    limits: Limits
-    release: ReleaseControl
-    cap: RateCap | Unlimited
-    accept_loss_below: Mapping[int, int]
-    stores_stubs: bool
-    is_compressing: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
     """The parts of one session. Its producer has fenced its predecessor's."""
 
@@ -89,24 +69,12 @@ class Parts:
     owner: ShardOwner
 
 
-def rules_of(settings: Settings, policy: Policy) -> Rules:
-    """The rules of a proxy with these settings."""
-    asked = settings.release
-    return Rules(
-        policy,
-        settings.topics,
-        Limits(asked.transaction_records, asked.transaction_interval_ms),
-        release_control(asked),
-        release_rate(asked),
-        settings.recovery.accept_loss_below,
-        stores_stubs=settings.bodies == "kafka",
-        is_compressing=is_compressing(settings),
-    )
-
-
 def assemble(
     kafka: KafkaSide,
-    rules: Rules,
+    settings: Settings,
+    policy: Policy,
+    release: ReleaseControl,
+    cap: RateCap | Unlimited,
     folders: LocalFolders,
     clock: Clock,
     metrics: Metrics,
@@ -118,43 +86,40 @@ def assemble(
     The policy is written before any offset refers to it; the producer comes before the consumer,
     since its initialisation fences a predecessor and so settles the committed offsets.
     """
-    digest = kafka.settings_topic.ensure(rules.policy)
-    publisher = _publisher(kafka, rules, heartbeat)
-    ingress = Ingress(kafka.new_consumer(), kafka.topic.name)
-    lookup = IngressLookup(kafka.new_reader, kafka.topic.name, heartbeat, now_s)
+    topic, names, asked = kafka.topic, settings.topics, settings.release
+    digest = kafka.settings_topic.ensure(policy)
+    publisher = Publisher(
+        kafka.new_producer(),
+        Targets(kafka.admin, DerivedTopics(kafka.admin, names).create),
+        names.dead_letters,
+        names.outcomes,
+        heartbeat,
+        kafka.commits,
+        policy.retry_of(""),
+        release,
+        is_compressing=is_compressing(settings),
+    )
+    ingress = Ingress(kafka.new_consumer(), topic.name)
+    lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
     recovery = Recovery(
-        kafka.topic,
+        topic,
         ingress,
         lookup,
         kafka.settings_topic,
         folders,
         digest,
-        rules.accept_loss_below,
-        stores_stubs=rules.stores_stubs,
+        settings.recovery.accept_loss_below,
+        stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )
     pipeline = Pipeline(
         ingress,
         publisher,
         clock,
-        rules.limits,
+        Limits(asked.transaction_records, asked.transaction_interval_ms),
         metrics,
-        partial(kafka.settings_topic.record_served, kafka.topic),
-        rules.cap,
+        partial(kafka.settings_topic.record_served, topic),
+        cap,
     )
     owner = ShardOwner(recovery, pipeline)
-    return Parts(kafka.settings_topic, ingress, lookup, publisher, rules.release, pipeline, owner)
-
-
-def _publisher(kafka: KafkaSide, rules: Rules, heartbeat: Callable[[], None]) -> Publisher:
-    return Publisher(
-        kafka.new_producer(),
-        Targets(kafka.admin, DerivedTopics(kafka.admin, rules.names).create),
-        rules.names.dead_letters,
-        rules.names.outcomes,
-        heartbeat,
-        kafka.commits,
-        rules.policy.retry_of(""),
-        rules.release,
-        is_compressing=rules.is_compressing,
-    )
+    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline, owner)

@@ -22,9 +22,10 @@ from proxy.kafka.retention_watch import RetentionWatch, aging_after_ms
 from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
+from proxy.publishing.release_control import release_control, release_rate
 from proxy.recovery.local_state import LocalState
 from proxy.worker.admin_side import AdminSide
-from proxy.worker.assembly import KafkaSide, assemble, rules_of
+from proxy.worker.assembly import KafkaSide, assemble
 from proxy.worker.reporter import Reporter
 from proxy.worker.session import Session
 from storage.options import Options
@@ -36,18 +37,25 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     kafka = _kafka_side(settings, worker, admin, side)
     kept_ms = retention_ms(kafka.topic.name, admin)
     refuse_outrun(settings, kept_ms)
-    rules = rules_of(settings, policy_of(settings, kept_ms))
+    policy = policy_of(settings, kept_ms)
     folders = _local_state(settings, kafka.topic.topic_id)
-    parts = assemble(kafka, rules, folders, clock, side.metrics, side.board.heartbeat)
-    age_ms = aging_after_ms(rules.policy.roll_after_ms, kept_ms)
-    retention = RetentionWatch(admin, kafka.topic.name, age_ms)
-    side.metrics.ingress_partitions.set(kafka.topic.partitions)
-    return Session(
-        parts,
-        side.mailbox,
-        Reporter(parts, clock, side, retention, folders),
-        _unassigned_partitions(settings, worker, admin, kafka.topic.partitions),
+    parts = assemble(
+        kafka,
+        settings,
+        policy,
+        release_control(settings.release),
+        release_rate(settings.release),
+        folders,
+        clock,
+        side.metrics,
+        side.board.heartbeat,
     )
+    side.metrics.ingress_partitions.set(kafka.topic.partitions)
+    age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
+    retention = RetentionWatch(admin, kafka.topic.name, age_ms)
+    reporter = Reporter(parts, clock, side, retention, folders)
+    unassigned = _unassigned_partitions(settings, worker, admin, kafka.topic.partitions)
+    return Session(parts, side.mailbox, reporter, unassigned)
 
 
 def _kafka_side(settings: Settings, worker: int, admin: AdminClient, side: AdminSide) -> KafkaSide:

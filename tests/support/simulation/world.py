@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, cast
 
-from proxy.config.settings import TopicSettings
+from proxy.config.settings import RecoverySettings, ReleaseSettings, Settings, TopicSettings
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import SessionLost
@@ -17,8 +17,8 @@ from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.assembly import KafkaSide, Rules, assemble
-from proxy.worker.pipeline import Limits, Pipeline
+from proxy.worker.assembly import KafkaSide, assemble
+from proxy.worker.pipeline import Pipeline
 from storage.register import Register
 from storage.store import Store
 from tests.support.oracle.committed_reader import Placed
@@ -40,6 +40,7 @@ from tests.support.simulation.stand_in import (
 
 DEAD_LETTERS = "timer.dead-letters"
 OUTCOMES = "timer.outcomes"
+SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
 class SettingsTopic:
@@ -122,7 +123,7 @@ class World:
         self._folders = Folders(self)
         self.open_store = open_store or (lambda _p, _at: MemoryStore())
         self.open_register = open_register or (lambda _p, _at, _covered: MemoryRegister())
-        self._limits = Limits(limit, 0)
+        self._limit = limit
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._pipeline: Pipeline | None = None
         self.metrics = Metrics()
@@ -243,19 +244,21 @@ class World:
             lambda: cast(Any, StandInReader(self.kafka)),
             self._commits,
         )
-        rules = Rules(
-            self.policy,
-            TopicSettings(create=False),
-            self._limits,
-            self.release,
-            self.cap,
-            self.accept_loss_below,
-            stores_stubs=self.bodies == "kafka",
-            is_compressing=False,
+        settings = SETTINGS.model_copy(
+            update={
+                "bodies": self.bodies,
+                "recovery": RecoverySettings(accept_loss_below=self.accept_loss_below),
+                "release": ReleaseSettings(
+                    transaction_records=self._limit, transaction_interval_ms=0
+                ),
+            }
         )
         parts = assemble(
             kafka,
-            rules,
+            settings,
+            self.policy,
+            self.release,
+            self.cap,
             self._folders,
             self.time.clock(),
             self.metrics,
