@@ -38,13 +38,6 @@ class Kept(NamedTuple):
         return max(0, min(young, next_offset) - floor)
 
 
-def aging_after_ms(roll_after_ms: int | None, retention_ms: int | None) -> int | None:
-    """The age that nothing needed should reach: half-way between rewriting and deletion."""
-    if roll_after_ms is None or retention_ms is None:
-        return None
-    return (roll_after_ms + retention_ms) // 2
-
-
 @dataclass(slots=True)
 class _Asked:
     """Two questions about a partition, under way."""

@@ -8,7 +8,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
-from proxy.config.policy_of import policy_of, refuse_outrun
+from proxy.config.ingress_retention import aging_after_ms, refuse_outrun
+from proxy.config.policy_of import policy_of
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import (
     common_config,
@@ -18,7 +19,7 @@ from proxy.kafka.client_settings import (
     producer_config,
 )
 from proxy.kafka.commit_thread import CommitThread
-from proxy.kafka.retention_watch import RetentionWatch, aging_after_ms
+from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance

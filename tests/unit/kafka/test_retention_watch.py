@@ -6,14 +6,12 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.retention_watch import LOOK_EVERY_S, Kept, RetentionWatch, aging_after_ms
+from proxy.kafka.retention_watch import LOOK_EVERY_S, Kept, RetentionWatch
 
 TOPIC = "timer.ingress"
 NOW_MS = 1_000_000
-HOUR_MS = 3_600_000
 
 
 class Log:
@@ -109,13 +107,3 @@ def test_partition_that_has_moved_away_is_forgotten() -> None:
     watch = Watch(a_log())
     watch.look(0)
     assert watch.look() is None
-
-
-@pytest.mark.parametrize(
-    ("roll_after_ms", "retention_ms", "expected"),
-    [(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS // 2), (None, HOUR_MS, None), (HOUR_MS, None, None)],
-)
-def test_too_old_is_half_way_between_rewriting_and_deletion(
-    roll_after_ms: int | None, retention_ms: int | None, expected: int | None
-) -> None:
-    assert aging_after_ms(roll_after_ms, retention_ms) == expected
