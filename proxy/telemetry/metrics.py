@@ -27,7 +27,6 @@ from prometheus_client.registry import Collector
 
 from proxy import __version__
 from proxy.records.rejection import REASONS
-from proxy.recovery.local_state import Disk
 from proxy.telemetry.batch_histogram import BatchHistogram
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
 
@@ -137,11 +136,11 @@ class Metrics:
         self.sessions_lost.inc()
         self.due_lag_seconds.set(math.nan)
 
-    def show_disk(self, store_bytes: int, disk: Disk) -> None:
-        """Show how much room the local data takes and has left."""
+    def show_disk(self, store_bytes: int, disk_bytes: int, free_bytes: int) -> None:
+        """Show how much room the local data takes, of how much, and what is left."""
         self.store_bytes.set(store_bytes)
-        self.disk_bytes.set(disk.size_bytes)
-        self.disk_free_bytes.set(disk.free_bytes)
+        self.disk_bytes.set(disk_bytes)
+        self.disk_free_bytes.set(free_bytes)
 
     def _begin_at_zero(self) -> None:
         """A series that begins with its first count hides that count from `increase`."""

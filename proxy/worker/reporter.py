@@ -89,6 +89,6 @@ class Reporter:
     def _show_disk(self) -> None:
         if time.monotonic() >= self._next_disk_s:
             self._next_disk_s = time.monotonic() + DISK_EVERY_S
-            self._metrics.show_disk(
-                self._local.disk_bytes(self._pipeline.shards), self._local.disk()
-            )
+            size_bytes, free_bytes = self._local.disk_size_and_free_bytes()
+            store_bytes = self._local.disk_bytes(self._pipeline.shards)
+            self._metrics.show_disk(store_bytes, size_bytes, free_bytes)

@@ -8,9 +8,10 @@ from contextlib import closing, contextmanager
 import structlog
 from prometheus_client import CollectorRegistry
 
-from proxy.admin import AdminApi, AdminServer
+from proxy.admin.api import AdminApi
 from proxy.admin.calls import Calls
 from proxy.admin.control import Control
+from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.config.settings import Settings
 from proxy.extras import require_store

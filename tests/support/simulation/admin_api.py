@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.admin import AdminApi
+from proxy.admin.api import AdminApi
 from proxy.admin.calls import Calls
 from proxy.admin.control import Cancelled
 from proxy.admin.exchange import Request

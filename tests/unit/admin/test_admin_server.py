@@ -12,10 +12,9 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.admin import AdminServer
 from proxy.admin.exchange import MOST_BODY_BYTES
 from proxy.admin.queries import Query
-from proxy.admin.server import CALLS_AT_ONCE
+from proxy.admin.server import CALLS_AT_ONCE, AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
