@@ -157,9 +157,9 @@ class Calls:
         partition = body.partition
         if partition is None and key is None:
             partition = self._partition_of(ident)
-        said = self._control.cancel(ident, key, partition, wait_s)
-        reply = {"id": body.id, "origin": said.origin, "outcome": said.outcome}
-        return as_json(202 if said.outcome is None else 200, {**reply, "detail": said.detail})
+        done = self._control.cancel(ident, key, partition, wait_s)
+        reply = {"id": body.id, "origin": done.origin, "outcome": done.outcome}
+        return as_json(202 if done.outcome is None else 200, {**reply, "detail": done.detail})
 
     def pauses(self, request: Request) -> Reply:
         """Which patterns of targets are paused, as each worker here knows."""
@@ -226,8 +226,8 @@ class Calls:
             if time.monotonic() > until_s:
                 break
             patience.wait(LOOK_EVERY_S)
-        said = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
-        return as_json(200 if is_known else 202, said)
+        reply = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
+        return as_json(200 if is_known else 202, reply)
 
     def _all_know(self, pattern: str, *, is_paused: bool) -> bool:
         return all((pattern in status.paused) is is_paused for status in self._read_statuses())

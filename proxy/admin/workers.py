@@ -78,11 +78,11 @@ class ChildPipe:
         self._number += 1
         self._connection.send((self._number, query))
         while self._connection.poll(max(0, until_s - time.monotonic())):
-            number, said = self._connection.recv()
+            number, answer = self._connection.recv()
             if number == self._number:  # else it answers a query that is no longer waited for
-                if isinstance(said, Refused):
-                    raise MailboxFull if said.is_mailbox_full else NoAnswer
-                return said  # type: ignore[no-any-return]
+                if isinstance(answer, Refused):
+                    raise MailboxFull if answer.is_mailbox_full else NoAnswer
+                return answer  # type: ignore[no-any-return]
         raise NoAnswer
 
 

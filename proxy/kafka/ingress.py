@@ -52,7 +52,7 @@ surface in whatever is called next."""
 
 
 class Owner(Protocol):
-    """Who is told when partitions come and go; called from within `fetch`."""
+    """Is called from within `fetch` as the group assigns, revokes, or loses partitions."""
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
         """Give the offset from which to read each of the newly assigned partitions."""
@@ -77,7 +77,7 @@ class UnreadableMessage:
         self.error = message.error
 
     def headers(self) -> Headers:
-        """The mark that the protocol rejects."""
+        """One header, of a name that no record may have."""
         return [(UNREADABLE, None)]
 
 

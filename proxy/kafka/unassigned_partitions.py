@@ -54,17 +54,17 @@ class UnassignedPartitions:
         self._looks = 0
 
     def look(self) -> None:
-        """Called often; asks the broker every LOOK_EVERY_S and judges an answer that has come."""
+        """Called often; asks the broker every LOOK_EVERY_S and takes the answer that has come."""
         if self._answer is not None:
             if self._answer.done():
-                self._judge(self._answer)
+                self._take(self._answer)
                 self._answer = None
         elif self._now_s() >= self._next_look_s:
             self._next_look_s = self._now_s() + LOOK_EVERY_S
             groups = self._admin.describe_consumer_groups([self._group_id])
             self._answer = groups[self._group_id]
 
-    def _judge(self, answer: Future[ConsumerGroupDescription]) -> None:
+    def _take(self, answer: Future[ConsumerGroupDescription]) -> None:
         try:
             group = answer.result()
         except KafkaException as error:

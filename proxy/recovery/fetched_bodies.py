@@ -115,9 +115,9 @@ class FetchedBodies:
         missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
         until_s = self._now_s() + BUDGET_S
         while missing and (left_s := until_s - self._now_s()) > 0:
-            reach = _reach(missing)
-            chunk = _chunk(missing, reach, left_s)
-            records = self._read_back(sorted(entry[1] for entry in chunk), reach)
+            gap = _gap(missing)
+            chunk = _chunk(missing, gap, left_s)
+            records = self._read_back(sorted(entry[1] for entry in chunk), gap)
             for entry in chunk:
                 whole = self._made_whole(entry, records.get(entry[1]))
                 self._held[entry[1]] = whole
@@ -167,25 +167,25 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
     return entries
 
 
-def _reach(entries: Sequence[Entry]) -> int:
+def _gap(entries: Sequence[Entry]) -> int:
     """The gap, in offsets, that is read through: by the mean size of these entries."""
     size_bytes = sum(body_bytes(entry[3]) for entry in entries)
     return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
 
 
-def _chunk(entries: Sequence[Entry], reach: int, left_s: float) -> Sequence[Entry]:
+def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
     """So many of the first entries that reading them takes about `left_s`.
 
     Many are read faster together than one by one, since the gaps between their offsets are small.
     """
     chunk = entries
-    while len(chunk) > LEAST_CHUNK and _cost_s(chunk, reach) > left_s:
+    while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
         chunk = chunk[: len(chunk) // 2]
     return chunk
 
 
-def _cost_s(entries: Sequence[Entry], reach: int) -> float:
+def _cost_s(entries: Sequence[Entry], gap: int) -> float:
     """How long reading these back takes, about: jumps, or what is read on through instead."""
     offsets = sorted(entry[1] for entry in entries)
     steps = (after - before for before, after in pairwise(offsets))
-    return JUMP_S * (1 + sum(min(step / max(reach, 1), 1) for step in steps))
+    return JUMP_S * (1 + sum(min(step / max(gap, 1), 1) for step in steps))

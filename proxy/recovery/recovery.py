@@ -28,7 +28,7 @@ from proxy.scheduling.shard import Shard
 from storage.register import Register
 from storage.store import Store
 
-HALF_MESSAGE_REACH: Final = 500
+HALF_MESSAGE_GAP: Final = 500
 """Half messages that nobody decides lie close together: so many records are read through."""
 SETTING: Final = "recovery: accept_loss_below"
 
@@ -52,8 +52,8 @@ class Offsets(Protocol):
 class IngressReader(Protocol):
     """Reads single records of the ingress again."""
 
-    def read(self, partition: int, offsets: Sequence[int], reach: int) -> Mapping[int, Message]:
-        """Those of the ascending offsets that are still there; gaps of `reach` are read through."""
+    def read(self, partition: int, offsets: Sequence[int], gap: int) -> Mapping[int, Message]:
+        """Those of the ascending offsets that are still there; gaps of `gap` are read through."""
 
 
 class LocalFolders(Protocol):
@@ -167,7 +167,7 @@ class Recovery:
         self, partition: int, judges: Judges, offsets: Sequence[int]
     ) -> dict[int, Prepare]:
         """The half messages at these offsets, read again from the ingress."""
-        records = self._records.read(partition, offsets, HALF_MESSAGE_REACH)
+        records = self._records.read(partition, offsets, HALF_MESSAGE_GAP)
         fates = ((offset, judges.judge(record)) for offset, record in records.items())
         return {offset: fate for offset, fate in fates if isinstance(fate, Prepare)}
 

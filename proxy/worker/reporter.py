@@ -56,7 +56,7 @@ class Reporter:
 
     def _shard_status(self, partition: int, shard: Shard, now_ms: int) -> ShardStatus:
         behind = max(0, self._ingress.newest(partition) - shard.next_offset)
-        kept, position = self._retention.kept(partition), shard.position
+        retained, position = self._retention.retained(partition), shard.position
         return ShardStatus(
             topic=self._ingress.topic,
             partition=partition,
@@ -68,8 +68,8 @@ class Reporter:
             behind=behind,
             behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
             undecided=shard.undecided,
-            log_start=kept.start if kept else None,
-            aging=kept.aging(position.floor, position.next_offset) if kept else 0,
+            log_start=retained.start if retained else None,
+            aging=retained.aging(position.floor, position.next_offset) if retained else 0,
         )
 
     def _state(self, shard: Shard) -> ShardState:

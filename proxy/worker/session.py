@@ -86,7 +86,7 @@ class Session:
             log.info("paused targets", patterns=sorted(self._settings_topic.paused))
         self._reporter.report()
         self._unassigned.look()
-        self._lookup.rest()
+        self._lookup.stop_if_idle()
 
     def _shards(self) -> Mapping[int, Shard]:
         return self._pipeline.shards
