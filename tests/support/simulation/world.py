@@ -17,7 +17,7 @@ from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.assembly import KafkaSide, assemble
+from proxy.worker.assembly import KafkaSide, Parts, assemble
 from proxy.worker.pipeline import Pipeline
 from storage.register import Register
 from storage.store import Store
@@ -44,11 +44,10 @@ SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
 class SettingsTopic:
-    """The settings topic, without Kafka; nothing is paused."""
-
-    paused: frozenset[str] = frozenset()
+    """The settings topic, without Kafka; `paused` is set by tests, and seen at the next look."""
 
     def __init__(self) -> None:
+        self.paused: frozenset[str] = frozenset()
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
 
@@ -125,7 +124,7 @@ class World:
         self.open_register = open_register or (lambda _p, _at, _covered: MemoryRegister())
         self._limit = limit
         self._commits, self._confirms = commits or AtOnce(), commits is None
-        self._pipeline: Pipeline | None = None
+        self._parts: Parts | None = None
         self.metrics = Metrics()
         self.release = ReleaseControl()
         self.cap: RateCap | Unlimited = Unlimited()
@@ -133,9 +132,10 @@ class World:
     @property
     def pipeline(self) -> Pipeline:
         """The running proxy; started when there is none."""
-        if self._pipeline is None:
-            self._pipeline = self._start()
-        return self._pipeline
+        if self._parts is None:
+            self._parts = self.assemble()
+            self._parts.ingress.join(self._parts.owner)
+        return self._parts.pipeline
 
     @property
     def shards(self) -> dict[int, Shard]:
@@ -184,16 +184,16 @@ class World:
 
     def crash(self) -> None:
         """SIGKILL: memory is gone; files are as they are."""
-        if self._pipeline is not None:
-            for shard in self._pipeline.shards.values():
+        if self._parts is not None:
+            for shard in self.shards.values():
                 shard.close()
-        self._pipeline = None
+        self._parts = None
 
     def stop(self) -> None:
         """SIGTERM: what is owned is handed over; if that fails, what is in memory is gone."""
-        if self._pipeline is not None:
+        if self._parts is not None:
             with suppress(SessionLost):
-                self._pipeline.release(list(self._pipeline.shards), publish=True)
+                self.pipeline.release(list(self.shards), publish=True)
         self.crash()
 
     def delivered(self, topic: str = "orders") -> list[Record]:
@@ -234,7 +234,8 @@ class World:
             for r in self.kafka.read(topic)
         ]
 
-    def _start(self) -> Pipeline:
+    def assemble(self) -> Parts:
+        """A session of the proxy, wired as in a real one; it has not joined yet."""
         kafka = KafkaSide(
             TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
             self.policies,
@@ -253,7 +254,7 @@ class World:
                 ),
             }
         )
-        parts = assemble(
+        return assemble(
             kafka,
             settings,
             self.policy,
@@ -265,5 +266,3 @@ class World:
             heartbeat=lambda: None,
             now_s=lambda: 0.0,
         )
-        parts.ingress.join(parts.owner)
-        return parts.pipeline
