@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from proxy.admin.control import Cancelled
+from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.queries import FindId, FindRecord, PendingByTime
 from proxy.admin.query_mailbox import NoAnswer
@@ -36,8 +36,8 @@ PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-class ControlPort(Protocol):
-    """What the calls ask of `proxy.admin.control.Control`."""
+class BrokerPort(Protocol):
+    """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
@@ -79,10 +79,10 @@ class Calls:
         level: Level,
         read_statuses: Callable[[], Sequence[Status]],
         workers: Workers,
-        control: ControlPort,
+        broker: BrokerPort,
     ) -> None:
         self._ingress, self._level = ingress, level
-        self._read_statuses, self._workers, self._control = read_statuses, workers, control
+        self._read_statuses, self._workers, self._broker = read_statuses, workers, broker
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -138,7 +138,7 @@ class Calls:
             raise bad_request("An origin reads topic/partition/offset.")
         place = int(partition), int(offset)
         self._refuse_unread(topic, *place)
-        record = self._control.read(*place)
+        record = self._broker.read(*place)
         if record is None:
             detail = "The ingress has no record there any more; its targets and outcomes may."
             raise Problem(404, "not-found", detail)
@@ -157,7 +157,7 @@ class Calls:
         partition = body.partition
         if partition is None and key is None:
             partition = self._partition_of(ident)
-        done = self._control.cancel(ident, key, partition, wait_s)
+        done = self._broker.cancel(ident, key, partition, wait_s)
         reply = {"id": body.id, "origin": done.origin, "outcome": done.outcome}
         return as_json(202 if done.outcome is None else 200, {**reply, "detail": done.detail})
 
@@ -169,13 +169,13 @@ class Calls:
     def pause(self, request: Request, pattern: str) -> Reply:
         """Pause the targets of a pattern."""
         request.query()
-        self._control.pause(_pattern(pattern), wall_clock_ms())
+        self._broker.pause(_pattern(pattern), wall_clock_ms())
         return self._noticed(pattern, is_paused=True)
 
     def resume(self, request: Request, pattern: str) -> Reply:
         """Let them go again."""
         request.query()
-        self._control.resume(_pattern(pattern))
+        self._broker.resume(_pattern(pattern))
         return self._noticed(pattern, is_paused=False)
 
     def log_level(self, request: Request) -> Reply:

@@ -9,8 +9,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.api import AdminApi
+from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.calls import Calls
-from proxy.admin.control import Control
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.config.settings import Settings
@@ -61,8 +61,8 @@ def _admin_port(
     read_statuses: Callable[[], Sequence[Status]],
     workers: Workers,
 ) -> Iterator[None]:
-    control = Control(settings)
-    calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, control)
+    broker = BrokerAccess(settings)
+    calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, broker)
     api = AdminApi(settings.admin, calls)
     with closing(AdminServer(settings.admin, registry, read_statuses, api)) as server:
         log.info(

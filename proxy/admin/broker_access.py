@@ -45,7 +45,7 @@ class Cancelled(NamedTuple):
     detail: str | None = None
 
 
-class Control:
+class BrokerAccess:
     """One per process, made before the broker is needed. Calls may come from any thread."""
 
     def __init__(self, settings: Settings) -> None:
