@@ -40,7 +40,7 @@ class SettingsPort(Policies, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSide:
+class KafkaClients:
     """What a session has of Kafka, with clients that are made when it is their turn.
 
     `new_consumer` makes the member of the group, `new_reader` a consumer that reads single records
@@ -70,7 +70,7 @@ class Parts:
 
 
 def assemble(
-    kafka: KafkaSide,
+    kafka: KafkaClients,
     settings: Settings,
     policy: Policy,
     release: ReleaseControl,

@@ -8,7 +8,7 @@ as a whole, and the next one recovers its shards from the broker
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -16,7 +16,6 @@ import structlog
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.kafka.unassigned_partitions import UnassignedPartitions
 from proxy.publishing.publisher import SessionLost
-from proxy.scheduling.shard import Shard
 from proxy.worker.assembly import Parts
 from proxy.worker.reporter import Reporter
 
@@ -58,7 +57,7 @@ class Session:
 
     def _turn(self) -> None:
         self._pipeline.turn()
-        self._mailbox.answer_one(self._shards)
+        self._mailbox.answer_one(lambda: self._pipeline.shards)
         if self._owner.is_lost:
             raise SessionLost("the group has given this member's partitions away")
         if time.monotonic() >= self._next_look_s:
@@ -87,6 +86,3 @@ class Session:
         self._reporter.report()
         self._unassigned.look()
         self._lookup.stop_if_idle()
-
-    def _shards(self) -> Mapping[int, Shard]:
-        return self._pipeline.shards

@@ -26,7 +26,7 @@ from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebala
 from proxy.publishing.release_control import release_control, release_rate
 from proxy.recovery.local_state import LocalState
 from proxy.worker.admin_side import AdminSide
-from proxy.worker.assembly import KafkaSide, assemble
+from proxy.worker.assembly import KafkaClients, assemble
 from proxy.worker.reporter import Reporter
 from proxy.worker.session import Session
 from storage.options import Options
@@ -35,7 +35,7 @@ from storage.options import Options
 def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide) -> Session:
     """A session ready to run. Raises SettingsError when the ingress keeps records too shortly."""
     admin = AdminClient(common_config(settings))
-    kafka = _kafka_side(settings, worker, admin, side)
+    kafka = _kafka_clients(settings, worker, admin, side)
     kept_ms = retention_ms(kafka.topic.name, admin)
     refuse_outrun(settings, kept_ms)
     policy = policy_of(settings, kept_ms)
@@ -59,9 +59,11 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     return Session(parts, side.mailbox, reporter, unassigned)
 
 
-def _kafka_side(settings: Settings, worker: int, admin: AdminClient, side: AdminSide) -> KafkaSide:
+def _kafka_clients(
+    settings: Settings, worker: int, admin: AdminClient, side: AdminSide
+) -> KafkaClients:
     ingress = settings.topics.ingress
-    return KafkaSide(
+    return KafkaClients(
         describe_topic(ingress, admin),
         open_settings_topic(settings, side.board.heartbeat),
         admin,

@@ -17,7 +17,7 @@ from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.assembly import KafkaSide, Parts, assemble
+from proxy.worker.assembly import KafkaClients, Parts, assemble
 from proxy.worker.pipeline import Pipeline
 from storage.register import Register
 from storage.store import Store
@@ -236,7 +236,7 @@ class World:
 
     def assemble(self) -> Parts:
         """A session of the proxy, wired as in a real one; it has not joined yet."""
-        kafka = KafkaSide(
+        kafka = KafkaClients(
             TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
             self.policies,
             cast(Any, StandInAdmin(self.kafka)),
