@@ -52,6 +52,8 @@ class Session:
             raise
 
     def _join(self) -> None:
+        """What is paused must not be let go by the first turn."""
+        self._settings_topic.look()
         self._release.pause(self._settings_topic.paused)
         self._ingress.join(self._owner)
 
