@@ -1,4 +1,4 @@
-"""The way to the workers: the one in this process, or several in processes of their own."""
+"""How queries reach the workers: the one in this process, or several in their own."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ class ChildPipe:
             self._lock.release()
 
     def close(self) -> None:
-        """Hang up."""
         self._connection.close()
 
     def _ask(self, query: Query | SetLevel, until_s: float) -> Answer:
@@ -94,7 +93,7 @@ class ChildWorkers:
         self._level: Level | None = None
 
     def add(self, worker: str, connection: Connection[Any, Any]) -> None:
-        """Talk to a child that was just started, maybe in place of one that has died."""
+        """A child was just started, maybe in place of one that has died."""
         gone = self._pipes.pop(worker, None)
         if gone is not None:
             gone.close()
@@ -123,7 +122,7 @@ def _tell(pipe: ChildPipe, level: Level) -> None:
 
 
 class QueryReceiver:
-    """The child's end: a thread that takes queries to the mailbox until the parent hangs up."""
+    """The child's end: a thread that brings queries to the mailbox until the pipe is closed."""
 
     def __init__(self, connection: Connection[Any, Any], mailbox: QueryMailbox) -> None:
         self._connection, self._mailbox = connection, mailbox
