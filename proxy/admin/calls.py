@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -220,12 +219,11 @@ class Calls:
 
     def _noticed(self, pattern: str, *, is_paused: bool) -> Reply:
         """200 once every worker of this process goes by it, 202 where one does not in time."""
-        patience = threading.Event()
         until_s = time.monotonic() + NOTICED_WITHIN_S
         while not (is_known := self._all_know(pattern, is_paused=is_paused)):
             if time.monotonic() > until_s:
                 break
-            patience.wait(LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
         reply = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
         return as_json(200 if is_known else 202, reply)
 
