@@ -10,8 +10,9 @@ from proxy.extras import require_store
 from proxy.records.body import Delivery, LeftInKafka, body_bytes, is_stub
 from proxy.records.entry import opened, target_of
 from storage.errors import StorageError
-from storage.inspection import Verdict
-from storage.kinds import dump, kind_of, verify
+from storage.opening import dump, verify
+from storage.shard.folder import kind_of
+from storage.shard.inspection import Verdict
 from storage.store import Entry
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")

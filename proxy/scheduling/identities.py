@@ -159,7 +159,7 @@ class Identities:
             self._undecided.discard(row.offset)
             return [ended], True
         if row.offset != NOTHING and row.key > self.mark:
-            self._register.bury(at, row.key, row.target)
+            self._register.add_tombstone(at, row.key, row.target)
             return [ended], True
         return [], self._is_hopping(ident, row)
 

@@ -117,12 +117,12 @@ class Shard:
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""
-        return self.store.pending() - sum(self._register.buried_by_target().values())
+        return self.store.pending() - sum(self._register.tombstones_by_target().values())
 
     def pending_by_target(self) -> dict[str, int]:
         """How many of them for each target."""
         counts: dict[str, int] = {}
-        buried = self._register.buried_by_target()
+        buried = self._register.tombstones_by_target()
         for target, count in self.store.pending_by_target().items():
             name = target_of(target)
             counts[name] = counts.get(name, 0) + count - buried[target]
@@ -256,7 +256,7 @@ class Shard:
         if len(events) == room:
             upto = events[-1].fires_ms, events[-1].offset
             found = [entry for entry in found if entry[:2] <= upto]
-        buried = self._register.buried(self.position.mark, upto)
+        buried = self._register.tombstones(self.position.mark, upto)
         if not buried:
             return found, events, 0, upto
         alive = [entry for entry in found if entry[:2] not in buried]

@@ -25,8 +25,8 @@ from proxy.records.position import PolicyFrom
 from proxy.scheduling.shard import Plan, Shard, State
 from proxy.scheduling.transaction_buffer import Batch, Opened
 from proxy.telemetry.metrics import Metrics
-from storage.columns import dues_of
 from storage.errors import StorageError, StorageFull
+from storage.store import dues_of
 
 LONGEST_WAIT_MS: Final = 50
 IDLE_COMMIT_MS: Final = 10_000

@@ -14,9 +14,9 @@ from proxy.records.body import Content, packer, stub
 from proxy.records.entry import opened
 from proxy.records.position import Position
 from proxy.recovery.local_state import LocalState
-from storage.opening import Committed, open_store
+from storage.opening import open_store
 from storage.options import Options
-from storage.store import Entry
+from storage.store import Committed, Entry
 
 NOW_MS = 1_000_000
 DAY_MS = 86_400_000
@@ -42,7 +42,7 @@ def data_dir(tmp_path: Path) -> Path:
     """A data folder: shard 0 with three entries, shard 1 never written, one put aside."""
     folder = tmp_path / "timer.ingress-0@abc"
     options = Options(slots=1000)
-    store = open_store(folder, Committed(-1, -1, 0, 0), options)
+    store = open_store("wheel", folder, Committed(-1, -1, 0, 0), options)
     store.put(ENTRIES)
     store.flush(3)
     store.close()
@@ -133,7 +133,9 @@ def test_dump_prints_each_entry_with_its_bytes_as_text(call: Call) -> None:
 def test_what_was_left_in_kafka_is_shown_by_its_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = open_store(tmp_path / "timer.ingress-0@abc", Committed(-1, -1, 0, 0), Options(slots=9))
+    store = open_store(
+        "wheel", tmp_path / "timer.ingress-0@abc", Committed(-1, -1, 0, 0), Options(slots=9)
+    )
     store.put([ENTRIES[0], (*ENTRIES[1][:3], stub(bytes(70_000)))])
     store.flush(2)
     store.close()
