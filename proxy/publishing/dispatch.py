@@ -15,13 +15,15 @@ from proxy.publishing.record_writer import Sending, stamped
 from proxy.publishing.refusals import Lessons, Place
 from proxy.publishing.release_control import ReleaseControl, Verdict
 from proxy.publishing.targets import NONE, Targets
-from proxy.records.body import Delivery
-from proxy.records.entry import opened
+from proxy.records.dead_letter import DeadLetter, dead_letter_of
+from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.headers import HOP_ATTEMPT
-from proxy.records.message import DeadLetter, dead_entry
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import REQUEUED, ROLLED, Outcome
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.transaction_buffer import Batch, Hop, Note, Opened, Outcome, told_at
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord, place_of_auxiliary
+from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised"})
 """An operator can mend these: they are tried again at the retry levels."""
@@ -47,26 +49,27 @@ class Settling:
         self._judged: dict[Place, Verdict] = {}
         self._hopped: dict[Place, Rejection | None] = {}
 
-    def settle(self, batch: Batch) -> Opened:
+    def settle(self, batch: Batch) -> ResolvedBatch:
         """Each delivery to where it belongs now."""
         kept: list[Delivery] = []
         hops: list[Hop] = []
         dead: list[DeadLetter] = []
         outcomes = list(batch.outcomes)
-        for delivery in map(opened, batch.deliveries):
-            end = self._end(batch.origin, delivery)
+        for delivery in map(delivery_of, batch.deliveries):
+            end = self._end(batch.ingress.prefix, delivery)
             if end is None:
                 kept.append(delivery)
             elif isinstance(end, Hop):
                 hops.append(end)
-                place = batch.origin, delivery.offset
+                place = batch.ingress.prefix, delivery.offset
                 self._hopped.setdefault(place, self._lessons.refused.get(place))
             elif isinstance(end, Outcome):
                 outcomes.append(end)
             else:
-                dead.append(dead_entry(delivery, end))
-        notes = [note for note in batch.notes if self._can_be_told(batch.origin, note)]
-        return Opened(batch.origin, kept, [*batch.dead_letters, *dead], outcomes, notes, hops)
+                dead.append(dead_letter_of(delivery, end))
+        auxiliary = [one for one in batch.auxiliary if self._can_be_written(batch.ingress, one)]
+        dead_letters = [*batch.dead_letters, *dead]
+        return ResolvedBatch(batch.ingress, kept, dead_letters, outcomes, auxiliary, hops)
 
     def _end(self, origin: str, delivery: Delivery) -> Verdict:
         """Why this is not to be delivered now, and what is to become of it; else None."""
@@ -76,7 +79,7 @@ class Settling:
             has_hop_failed = self._hopped.get(place, refused) is not refused
             return refused if has_hop_failed else self._failed(delivery, refused)
         if delivery.fires_ms < delivery.wanted_ms:
-            return Hop(delivery, "rolled")
+            return Hop(delivery, ROLLED)
         if place not in self._judged:
             self._judged[place] = self._release.judge(delivery, self._now_ms)
         if (verdict := self._judged[place]) is not None:
@@ -97,7 +100,7 @@ class Settling:
         delays_ms = self._retry.delays_ms
         again_ms = self._now_ms + delays_ms[min(failed - 1, len(delays_ms) - 1)]
         detail = f"{reason.code}: {reason.detail}; attempt {failed} of {self._retry.max_attempts}"
-        return Hop(delivery, "requeued", detail, again_ms, failed)
+        return Hop(delivery, REQUEUED, detail, again_ms, failed)
 
     def _against_rules(self, origin: str, delivery: Delivery) -> Rejection | None:
         target = delivery.target
@@ -116,16 +119,16 @@ class Settling:
             f"{rules.batch_bytes} (max.message.bytes)",
         )
 
-    def _can_be_told(self, origin: str, note: Note) -> bool:
+    def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
         """A check-back that cannot be written is left out: the next one follows.
 
         What the proxy writes to its own ingress is not: nothing follows that.
         """
-        refused = self._lessons.refused.get(told_at(origin, note))
-        if origin.startswith(f"{note.topic}/"):
+        refused = self._lessons.refused.get(place_of_auxiliary(ingress, record))
+        if record.topic == ingress.topic:
             return True
-        if refused is None and self._targets.partitions.get(note.topic, NONE) != NONE:
+        if refused is None and self._targets.partitions.get(record.topic, NONE) != NONE:
             return True
-        why = refused or self._targets.refusal_of(note.topic)
-        log.warning("check-back not written", topic=note.topic, why=why.detail if why else "")
+        why = refused or self._targets.refusal_of(record.topic)
+        log.warning("check-back not written", topic=record.topic, why=why.detail if why else "")
         return False

@@ -26,7 +26,7 @@ from proxy.publishing.tracked_sender import NotFlushed
 from proxy.records.body import asks_for_partition
 from proxy.records.entry import target_of
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.transaction_buffer import Batch, Opened
+from proxy.scheduling.batch import Batch, ResolvedBatch
 
 FRUITLESS_ATTEMPTS: Final = 8
 """After so many in a row that taught nothing the session ends."""
@@ -41,7 +41,7 @@ STUCK_AFTER_S: Final = 2.0
 log = structlog.get_logger(__name__)
 
 
-Publishing: TypeAlias = Generator[None, None, Sequence[Batch | Opened]]
+Publishing: TypeAlias = Generator[None, None, Sequence[Batch | ResolvedBatch]]
 """A transaction being published: run to its end, it returns the batches as committed."""
 
 
@@ -161,9 +161,9 @@ class Publisher:
 
     def _asked_about(self, topics: Iterable[str], batches: Sequence[Batch]) -> set[str]:
         """The topics that the broker is to be asked about, before anything is sent there."""
-        own = {batch.origin.split("/")[0] for batch in batches if batch.notes}
-        told = {note.topic for batch in batches for note in batch.notes}
-        return set(map(target_of, topics)) | (told - own)
+        own = {batch.ingress.topic for batch in batches if batch.auxiliary}
+        asked = {record.topic for batch in batches for record in batch.auxiliary}
+        return set(map(target_of, topics)) | (asked - own)
 
     def close(self) -> None:
         """Give the producer up with all it has in hand; the broker keeps what is committed.
@@ -190,7 +190,7 @@ class Publisher:
         if any(known.get(topic, NONE) == NONE for topic in topics):
             return True
         return self._release.concerns(topics, batches, now_ms) or any(
-            bool(batch.notes) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
+            bool(batch.auxiliary) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
             for batch in batches
         )
 
@@ -201,7 +201,7 @@ class Publisher:
         lessons: Lessons,
         *,
         is_careful: bool,
-    ) -> Sequence[Batch | Opened]:
+    ) -> Sequence[Batch | ResolvedBatch]:
         """Begin a transaction and produce the batches; gives them as they were produced.
 
         With `settling` each record is looked into first.

@@ -11,10 +11,14 @@ from proxy.publishing.hops import outcome_of, successor
 from proxy.publishing.refusals import Lessons, Place, batch_bytes
 from proxy.publishing.targets import Rules
 from proxy.publishing.tracked_sender import CarefulSender
-from proxy.records.body import Content, Delivery, Headers, unpacked
+from proxy.records.body import Content, Headers, unpacked
+from proxy.records.dead_letter import DeadLetter, dead_letter_headers
+from proxy.records.delivery import Delivery
 from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
-from proxy.records.message import DeadLetter, dead_letter_headers
-from proxy.scheduling.transaction_buffer import Batch, Note, Opened, Outcome, told_at
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import Outcome
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord, place_of_auxiliary
+from proxy.scheduling.batch import Batch, ResolvedBatch
 from storage.store import Entry
 
 UNPACKED_AT_ONCE: Final = 128
@@ -44,30 +48,30 @@ class Sending:
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._beat, self._rules, self._is_compressing = beat, rules, is_compressing
 
-    def send(self, batches: Sequence[Batch | Opened]) -> None:
+    def send(self, batches: Sequence[Batch | ResolvedBatch]) -> None:
         """Produce everything, without a delivery report per record: they cost more than it."""
         for batch in batches:
-            if isinstance(batch, Opened):
+            if isinstance(batch, ResolvedBatch):
                 self._deliver_opened(batch)
             else:
                 self._deliver(batch)
             for letter in batch.dead_letters:
-                self._bury(batch.origin, letter)
+                self._bury(batch.ingress, letter)
             self._tell(batch)
 
-    def send_carefully(self, batches: Sequence[Opened], lessons: Lessons) -> None:
+    def send_carefully(self, batches: Sequence[ResolvedBatch], lessons: Lessons) -> None:
         """Produce everything so that each refusal is known, and touches no other record."""
         careful = CarefulSender(self._produce, self._producer.flush, self._rules, lessons)
         for batch in batches:
-            origin = batch.origin
+            ingress, prefix = batch.ingress, batch.ingress.prefix
             for entry in batch.deliveries:
                 careful.send(
-                    (origin, entry.offset),
+                    (prefix, entry.offset),
                     entry.target,
                     entry.value,
                     entry.key,
                     entry.partition,
-                    stamped(origin, entry),
+                    stamped(prefix, entry),
                 )
             for place, note in _placed_notes(batch):
                 careful.send(
@@ -79,8 +83,8 @@ class Sending:
                     note.headers,
                 )
             for letter in batch.dead_letters:
-                self._bury_carefully(origin, letter, careful, lessons)
-            self._say(origin, [*batch.outcomes, *map(outcome_of, batch.hops)])
+                self._bury_carefully(ingress, letter, careful, lessons)
+            self._say(ingress, [*batch.outcomes, *map(outcome_of, batch.hops)])
 
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -100,49 +104,53 @@ class Sending:
 
         By position: named arguments make `produce` a quarter dearer.
         """
-        origin, produce = batch.origin, self._producer.produce
+        prefix, produce = batch.ingress.prefix, self._producer.produce
         for entry, (partition, key, value, headers) in _contents(batch.deliveries):
             said = [header for header in headers if header[0][:6] != PREFIX]
-            said.append((ORIGIN, f"{origin}{entry[1]}"))  # type: ignore[arg-type]
+            said.append((ORIGIN, f"{prefix}{entry[1]}"))  # type: ignore[arg-type]
             said.append((DUE, str(entry[0])))  # type: ignore[arg-type]
             try:
                 produce(entry[2], value, key, partition, None, None, NOW, said)  # type: ignore[arg-type]
             except BufferError:
                 self._produce(entry[2], value, key, partition, headers=said)
 
-    def _deliver_opened(self, batch: Opened) -> None:
+    def _deliver_opened(self, batch: ResolvedBatch) -> None:
         for entry in batch.deliveries:
-            said = stamped(batch.origin, entry)
+            said = stamped(batch.ingress.prefix, entry)
             self._produce(entry.target, entry.value, entry.key, entry.partition, headers=said)
 
-    def _tell(self, batch: Batch | Opened) -> None:
+    def _tell(self, batch: Batch | ResolvedBatch) -> None:
         for _place, note in _placed_notes(batch):
             self._produce(note.topic, note.value, note.key, note.partition, headers=note.headers)
-        self._say(batch.origin, [*batch.outcomes, *map(outcome_of, batch.hops)])
+        self._say(batch.ingress, [*batch.outcomes, *map(outcome_of, batch.hops)])
 
-    def _say(self, origin: str, outcomes: Sequence[Outcome]) -> None:
+    def _say(self, ingress: IngressPartition, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             self._produce(
                 self._outcome_topic,
-                outcome.to_json(origin),
-                f"{origin}{outcome.offset}".encode(),
+                outcome.to_json(ingress),
+                ingress.origin(outcome.offset).encode(),
             )
 
-    def _bury(self, origin: str, letter: DeadLetter) -> None:
-        headers = dead_letter_headers(letter, f"{origin}{letter.offset}")
+    def _bury(self, ingress: IngressPartition, letter: DeadLetter) -> None:
+        headers = dead_letter_headers(letter, ingress.origin(letter.offset))
         self._produce(self._dead_letter_topic, letter.value, letter.key, headers=headers)
-        self._say(origin, [_buried(letter)])
+        self._say(ingress, [_buried(letter)])
 
     def _bury_carefully(
-        self, origin: str, letter: DeadLetter, careful: CarefulSender, lessons: Lessons
+        self,
+        ingress: IngressPartition,
+        letter: DeadLetter,
+        careful: CarefulSender,
+        lessons: Lessons,
     ) -> None:
         """Without the value when the topic cannot take it."""
-        topic, place = self._dead_letter_topic, (origin, letter.offset)
-        headers = dead_letter_headers(letter, f"{origin}{letter.offset}")
+        topic, place = self._dead_letter_topic, (ingress.prefix, letter.offset)
+        headers = dead_letter_headers(letter, ingress.origin(letter.offset))
         exceeds = self.exceeding_bytes(topic, letter.key, letter.value, headers)
         value = None if exceeds or place in lessons.bare else letter.value
         careful.send(place, topic, value, letter.key, -1, headers, is_dead=True)
-        self._say(origin, [_buried(letter)])
+        self._say(ingress, [_buried(letter)])
 
     def _produce(self, *args: Any, **kwargs: Any) -> None:
         """Produce one record, waiting while the client has no room."""
@@ -154,10 +162,10 @@ class Sending:
                 self._beat()
 
 
-def stamped(origin: str, entry: Delivery) -> Headers:
+def stamped(prefix: str, entry: Delivery) -> Headers:
     """The headers of a delivery: the record's own without requests, and the stamps."""
     users = [header for header in entry.headers if header[0][:6] != PREFIX]
-    users.append((ORIGIN, f"{origin}{entry.offset}".encode()))
+    users.append((ORIGIN, f"{prefix}{entry.offset}".encode()))
     users.append((DUE, str(entry.due_ms).encode()))
     first = entry.header(FIRST_ORIGIN)
     return users if first is None else [*users, (FIRST_ORIGIN, first)]
@@ -170,12 +178,12 @@ def _contents(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Content]]:
         yield from zip(part, unpacked(part), strict=True)
 
 
-def _placed_notes(batch: Batch | Opened) -> Iterator[tuple[Place, Note]]:
+def _placed_notes(batch: Batch | ResolvedBatch) -> Iterator[tuple[Place, AuxiliaryRecord]]:
     """Everything written beside deliveries and dead letters, and whose refusal it would be."""
-    for note in batch.notes:
-        yield told_at(batch.origin, note), note
+    for record in batch.auxiliary:
+        yield place_of_auxiliary(batch.ingress, record), record
     for hop in batch.hops:
-        yield (batch.origin, hop.delivery.offset), successor(batch.origin, hop)
+        yield (batch.ingress.prefix, hop.delivery.offset), successor(batch.ingress, hop)
 
 
 def _buried(letter: DeadLetter) -> Outcome:

@@ -11,11 +11,13 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.config.settings import ReleaseSettings
-from proxy.records.body import GONE, Delivery
+from proxy.records.body import GONE
+from proxy.records.delivery import Delivery
 from proxy.records.entry import target_of
 from proxy.records.headers import ID
+from proxy.records.outcome import EXPIRED, REQUEUED, Outcome
 from proxy.records.rejection import Rejection
-from proxy.scheduling.transaction_buffer import Batch, Hop, Outcome
+from proxy.scheduling.batch import Batch, Hop
 
 SAVED_MS: Final = 250
 """What a rate allows and nobody uses is saved up for so long: it may come at once, later."""
@@ -190,7 +192,7 @@ class ReleaseControl:
                 break
         if known.is_paused:
             again_ms = now_ms + min(max(late_ms // 2, SOONEST_AGAIN_MS), LATEST_AGAIN_MS)
-            return Hop(delivery, "requeued", f"{delivery.target} is paused", again_ms)
+            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", again_ms)
         if known.per_second is None:
             return None
         return self._in_line(delivery, known.per_second, now_ms)
@@ -204,7 +206,7 @@ class ReleaseControl:
         if again_ms is None:
             return None
         detail = f"{delivery.target} takes {per_second} records a second"
-        return Hop(delivery, "requeued", detail, again_ms)
+        return Hop(delivery, REQUEUED, detail, again_ms)
 
     def _of(self, target: str) -> _OfTarget:
         known = self._known.get(target)
@@ -252,4 +254,4 @@ def _overdue(delivery: Delivery, rule: OverdueRule, late_ms: int) -> Rejection |
     said = f"{late_ms} ms overdue; {rule.targets} allows {rule.older_than_ms} (release.overdue)"
     if rule.action == "dead-letter":
         return Rejection("overdue", f"the record for {delivery.target} was {said}")
-    return Outcome(delivery.offset, "expired", delivery.due_ms, delivery.header(ID), said)
+    return Outcome(delivery.offset, EXPIRED, delivery.due_ms, delivery.header(ID), said)

@@ -17,12 +17,13 @@ from confluent_kafka import TopicPartition
 
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
+from proxy.records.ingress_partition import IngressPartition
 from proxy.records.message import Message
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.recovery.fetched_bodies import FetchedBodies
 from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
-from proxy.requests.policy_timeline import Judges
+from proxy.requests.policy_timeline import PolicyTimeline
 from proxy.requests.request_reader import RequestReader, request_reader
 from proxy.scheduling.shard import Shard
 from storage.register import Register
@@ -139,37 +140,38 @@ class Recovery:
             end=log_range.end,
             local_pending=store.pending(),
         )
-        judges = Judges([(first, self._reader(digest)) for first, digest in position.policies])
+        readers = [(first, self._reader(digest)) for first, digest in position.policies]
+        timeline = PolicyTimeline(readers)
         return Shard(
-            f"{self._topic}/{partition}/",
+            IngressPartition(self._topic, partition),
             position,
-            self._with_bodies(partition, store, judges),
-            judges,
+            self._with_bodies(partition, store, timeline),
+            timeline,
             read_from,
             log_range.end,
             register,
-            partial(self._half_messages, partition, judges),
+            partial(self._half_messages, partition, timeline),
         )
 
-    def _with_bodies(self, partition: int, store: Store, judges: Judges) -> Store:
+    def _with_bodies(self, partition: int, store: Store, timeline: PolicyTimeline) -> Store:
         """The store, with what it keeps as stubs made whole."""
         if not self._folders.has_stubs(partition):
             return store
         return FetchedBodies(
             store,
             partial(self._records.read, partition),
-            judges.judge,
+            timeline.read,
             stores_stubs=self._stores_stubs,
             now_s=self._now_s,
         )
 
     def _half_messages(
-        self, partition: int, judges: Judges, offsets: Sequence[int]
+        self, partition: int, timeline: PolicyTimeline, offsets: Sequence[int]
     ) -> dict[int, Prepare]:
         """The half messages at these offsets, read again from the ingress."""
-        records = self._records.read(partition, offsets, HALF_MESSAGE_GAP)
-        fates = ((offset, judges.judge(record)) for offset, record in records.items())
-        return {offset: fate for offset, fate in fates if isinstance(fate, Prepare)}
+        messages = self._records.read(partition, offsets, HALF_MESSAGE_GAP)
+        parsed = ((offset, timeline.read(message)) for offset, message in messages.items())
+        return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:
         partition = committed.partition

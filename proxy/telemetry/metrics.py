@@ -26,6 +26,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy import __version__
+from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
 from proxy.telemetry.batch_histogram import BatchHistogram
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
@@ -37,16 +38,6 @@ OTHER = "(other)"
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
-OUTCOMES = (
-    "cancelled",
-    "replaced",
-    "rolled",
-    "requeued",
-    "rolled-back",
-    "expired",
-    "applied",
-    "missed",
-)
 
 
 class Metrics:
@@ -149,7 +140,8 @@ class Metrics:
         for reason in REASONS:
             self.dead_letters.labels(reason)
         for outcome in OUTCOMES:
-            self.outcomes.labels(outcome)
+            if outcome != DEAD_LETTERED:  # counted by reason
+                self.outcomes.labels(outcome)
 
     def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> Counter:
         return Counter(f"delay_proxy_{name}", text, labels, registry=self.registry)

@@ -22,8 +22,9 @@ from proxy.publishing.publisher import GroupMoved, Publishing
 from proxy.publishing.release_control import RateCap, Unlimited
 from proxy.records.headers import ID
 from proxy.records.position import PolicyFrom
-from proxy.scheduling.shard import Plan, Shard, State
-from proxy.scheduling.transaction_buffer import Batch, Opened
+from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.plan import Plan
+from proxy.scheduling.shard import Shard, State
 from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
 from storage.store import dues_of
@@ -259,11 +260,11 @@ class Pipeline:
         started_s = time.monotonic()
         batches = [
             Batch(
-                self.shards[p].origin,
+                self.shards[p].ingress,
                 plan.deliveries,
                 plan.dead_letters,
                 plan.outcomes,
-                plan.notes,
+                plan.auxiliary,
             )
             for p, plan in plans.items()
         ]
@@ -282,7 +283,7 @@ class Pipeline:
         self._room = max(FIRST_RECORDS, 2 * records)
         self._committed_at_ms = now_ms
 
-    def _count(self, batches: Iterable[Batch | Opened], seconds: float) -> None:
+    def _count(self, batches: Iterable[Batch | ResolvedBatch], seconds: float) -> None:
         done_ms = self._clock.now_ms()
         self._metrics.count_transaction("committed", seconds)
         for batch in batches:
@@ -327,15 +328,15 @@ class Pipeline:
         return max(0, until_ms - now_ms, self._committed_at_ms + self._pace_ms - now_ms)
 
 
-def _result(publishing: Publishing) -> Sequence[Batch | Opened]:
+def _result(publishing: Publishing) -> Sequence[Batch | ResolvedBatch]:
     while True:
         try:
             next(publishing)
         except StopIteration as end:
-            return cast(Sequence[Batch | Opened], end.value)
+            return cast(Sequence[Batch | ResolvedBatch], end.value)
 
 
-def _named_hops(batch: Batch | Opened) -> list[tuple[bytes, int]]:
+def _named_hops(batch: Batch | ResolvedBatch) -> list[tuple[bytes, int]]:
     """Ids and offsets of the entries that were rewritten instead of delivered."""
     hops = ((hop.delivery.header(ID), hop.delivery.entry_offset) for hop in batch.hops)
     return [(ident, offset) for ident, offset in hops if ident is not None]
@@ -351,7 +352,7 @@ def _pace_ms(records: int, room: int) -> int:
 
 def _put_away(partition: int, shard: Shard) -> None:
     try:
-        shard.put_away()
+        shard.flush_and_close()
     except StorageError as error:
         log.error(
             "local state not written; the broker has it all", partition=partition, why=str(error)
@@ -359,7 +360,7 @@ def _put_away(partition: int, shard: Shard) -> None:
     log.info("shard given up", partition=partition, next_offset=shard.position.next_offset)
 
 
-def _say_buried(batch: Batch | Opened, reasons: Mapping[str, int]) -> None:
+def _say_buried(batch: Batch | ResolvedBatch, reasons: Mapping[str, int]) -> None:
     """One line per transaction and reason, with the first record as an example."""
     for code, count in reasons.items():
         example = next(letter for letter in batch.dead_letters if letter.reason.code == code)
@@ -367,6 +368,6 @@ def _say_buried(batch: Batch | Opened, reasons: Mapping[str, int]) -> None:
             "dead letters",
             reason=code,
             count=count,
-            first=f"{batch.origin}{example.offset}",
+            first=batch.ingress.origin(example.offset),
             detail=example.reason.detail,
         )

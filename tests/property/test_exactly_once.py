@@ -171,7 +171,7 @@ def _send(world: World, request: dict[str, str], target: str, partition: int) ->
 
 def check_conservation(world: World) -> None:
     """Every ingress record has ended in one place, none early, as it asked and the log says."""
-    assert violations(world.told(("checks",)), RULES) == []
+    assert violations(world.evidence(("checks",)), RULES) == []
 
 
 def run(

@@ -11,7 +11,7 @@ from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
 from proxy.records.body import Content, packer, stub
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.position import Position
 from proxy.recovery.local_state import LocalState
 from storage.opening import open_store
@@ -33,7 +33,7 @@ WAITING: list[tuple[int, int, str, Content]] = [
     (NOW_MS + 2 * DAY_MS, 2, "orders", (-1, b"k", b"w", [])),
 ]
 ENTRIES: list[Entry] = [(*made[:3], packer()(made[3])) for made in WAITING]
-DELIVERIES = [opened(entry) for entry in ENTRIES]
+DELIVERIES = [delivery_of(entry) for entry in ENTRIES]
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -165,7 +165,7 @@ def test_pending_on_disk_counts_by_target_and_by_due(
 def test_a_due_at_the_edge_counts_to_the_nearer_span() -> None:
     dues_ms = (-1, 0, 60_000, 60_001, 8 * DAY_MS)
     body = packer()((-1, None, None, []))
-    entries = [opened((due_ms, 0, "t", body)) for due_ms in dues_ms]
+    entries = [delivery_of((due_ms, 0, "t", body)) for due_ms in dues_ms]
     assert count_entries(entries, 0)[1] == {
         "overdue": 2,
         "within a minute": 1,
