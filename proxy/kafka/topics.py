@@ -105,11 +105,11 @@ def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> l
                     "Create it by hand, or let the proxy's user create topics.",
                 ) from None
     log.info("topics created", topics=names)
-    _await_known(settings, names, admin)
+    await_known(settings, names, admin)
     return names
 
 
-def _await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
+def await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
     """Brokers hear of topics a little after they were made: who asks sooner finds none.
 
     After KNOWN_WITHIN_S whoever needs them gets an error.
