@@ -75,17 +75,18 @@ class ParsedBatch:
             elif len(record) == 2:
                 yield record
             else:
-                yield cast(Entry, record), None
+                yield record, None  # type: ignore[misc]
 
     def idents(self) -> list[bytes]:
         """The ids that records of the batch have or name."""
-        usual = (ident for _entry, ident in self.usual())
-        others = (
-            record.ident
-            for record in self._records
-            if type(record) is not tuple and isinstance(record, WITH_ID)
-        )
-        return [ident for ident in (*usual, *others) if ident is not None]
+        found: list[bytes | None] = []
+        for record in self._records:
+            if type(record) is tuple:
+                if len(record) == 2:
+                    found.append(record[1])
+            elif isinstance(record, WITH_ID):
+                found.append(record.ident)
+        return [ident for ident in found if ident is not None]
 
 
 def full(record: Compact) -> ParsedRecord:
