@@ -19,6 +19,8 @@ from proxy.admin.questions import Desk
 from proxy.clock import Clock
 from proxy.config.policy_of import policy_of, refuse_outrun
 from proxy.config.settings import Settings
+from proxy.dispatch.rate_limit import release_rate
+from proxy.dispatch.release_control import release_control
 from proxy.kafka.client_settings import (
     common_config,
     connected,
@@ -36,8 +38,8 @@ from proxy.kafka.policy_topic import PolicyTopic
 from proxy.kafka.retention_watch import RetentionWatch, aging_after_ms
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import OrphanWatch, visit_group
-from proxy.publishing.publisher import Publisher, SessionLost
-from proxy.publishing.release_control import release_control, release_rate
+from proxy.publishing.errors import SessionLost
+from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.records.message import Message
 from proxy.records.position import PolicyFrom
@@ -46,7 +48,8 @@ from proxy.recovery.local_state import LocalState
 from proxy.recovery.recovery import Judge, Recovery
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import StatusBoard
-from proxy.worker.pipeline import Limits, Pipeline
+from proxy.worker.pacing import Pacing, TransactionLimits
+from proxy.worker.pipeline import Pipeline
 from proxy.worker.reporter import Reporter
 from storage.options import Options
 from storage.store import Store
@@ -97,14 +100,17 @@ class Session:
         self._pauses = _pauses(settings, self._reporter.beat)
         self._publisher = Publisher(
             connected(Producer(producer_config(settings, worker)), names.ingress),
-            Targets(admin, NamedByProxy(admin, names).create),
+            Targets(
+                admin,
+                NamedByProxy(admin, names).create,
+                is_compressing=is_compressing(settings),
+            ),
             names.dead_letters,
             names.outcomes,
             self._reporter.beat,
             CommitThread(),
             policy.retry_of(""),
             self._release,
-            is_compressing=is_compressing(settings),
         )
         self._metrics, self._desk = metrics, desk
         metrics.ingress_partitions.set(self._topic.partitions)
@@ -138,10 +144,9 @@ class Session:
             self._ingress,
             self._publisher,
             clock,
-            _limits(settings),
+            Pacing(_limits(settings), release_rate(settings.release)),
             metrics,
             self._note_first_commit,
-            release_rate(settings.release),
         )
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
@@ -192,15 +197,15 @@ class Session:
 
     def hand_over(self, partitions: Sequence[int]) -> None:
         """Another worker gets these: commit how far they were read, and write local state."""
-        self._pipeline.release(partitions, publish=True)
+        self._pipeline.hand_over(partitions)
 
     def lose(self, partitions: Sequence[int]) -> None:
         """These are gone: what is committed is true, nothing more may be committed.
 
         The session ends with them: after a broker was away its producer may be stuck
-        (`publisher.ClientStuck`).
+        (`proxy.publishing.errors.ClientStuck`).
         """
-        self._pipeline.release(partitions, publish=False)
+        self._pipeline.lose(partitions)
         self._is_lost = True
 
     def _follow_pauses(self) -> None:
@@ -221,9 +226,9 @@ class Session:
         self._policies.mark_served(self._topic, partition, policies)
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: Settings) -> TransactionLimits:
     asked = settings.release
-    return Limits(asked.transaction_records, asked.transaction_interval_ms)
+    return TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
 
 
 def _pauses(settings: Settings, beat: Callable[[], None]) -> Pauses:

@@ -23,7 +23,7 @@ from proxy.config.settings import Settings
 from proxy.errors import ClientUnusable, InstanceConflict
 from proxy.extras import require_store
 from proxy.kafka.topics import ensure_topics
-from proxy.publishing.publisher import ClientStuck, SessionLost
+from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.recovery.local_state import held_data_dir
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import Status, StatusBoard

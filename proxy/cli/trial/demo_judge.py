@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from proxy.cli.trial.demo_evidence import Arrival, Evidence, Sent
 from proxy.cli.trial.demo_plan import DEMO_ID, Wanted
-from proxy.publishing.hops import REPLACED
+from proxy.dispatch.hops import REPLACED
 from proxy.records.headers import CHECK, DUE, ERROR, FIRST_ORIGIN, ID, ORIGIN, PREFIX, TRANSACTION
 
 FAULTS = ("missing", "twice", "early", "altered")

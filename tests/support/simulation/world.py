@@ -9,12 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
-from proxy.publishing.publisher import Publisher, SessionLost
-from proxy.publishing.release_control import RateCap, ReleaseControl, Unlimited
+from proxy.publishing.errors import SessionLost
+from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.records.message import Message
 from proxy.records.position import PolicyFrom, Position
@@ -23,7 +25,8 @@ from proxy.recovery.recovery import Judge, Recovery
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.pipeline import Limits, Pipeline
+from proxy.worker.pacing import Pacing, TransactionLimits
+from proxy.worker.pipeline import Pipeline
 from storage.register import Register
 from storage.store import Store
 from tests.support.oracle.committed_reader import Placed
@@ -99,12 +102,12 @@ class World:
         self._holds_stubs = False
         self._open_store = open_store or (lambda _p, _at: MemoryStore())
         self._open_register = open_register or (lambda _p, _at, _covered: MemoryRegister())
-        self._limits = Limits(limit, 0)
+        self._limits = TransactionLimits(limit, 0)
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._pipeline: Pipeline | None = None
         self.metrics = Metrics()
         self.release = ReleaseControl()
-        self.cap: RateCap | Unlimited = Unlimited()
+        self.cap: RateLimit | Unlimited = Unlimited()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -169,7 +172,7 @@ class World:
         """SIGTERM: what is owned is handed over; if that fails, what is in memory is gone."""
         if self._pipeline is not None:
             with suppress(SessionLost):
-                self._pipeline.release(list(self._pipeline.shards), publish=True)
+                self._pipeline.hand_over(list(self._pipeline.shards))
         self.crash()
 
     def delivered(self, topic: str = "orders") -> list[Record]:
@@ -256,10 +259,9 @@ class World:
             ingress,
             publisher,
             self.time.clock(),
-            self._limits,
+            Pacing(self._limits, self.cap),
             self.metrics,
             lambda partition, policies: self.policies.mark_served(facts, partition, policies),
-            self.cap,
         )
 
         class Owner:
@@ -269,10 +271,10 @@ class World:
                 return {p: shard.next_offset for p, shard in shards.items()}
 
             def hand_over(self, partitions: list[int]) -> None:
-                pipeline.release(partitions, publish=True)
+                pipeline.hand_over(partitions)
 
             def lose(self, partitions: list[int]) -> None:
-                pipeline.release(partitions, publish=False)
+                pipeline.lose(partitions)
 
         ingress.join(Owner())
 

@@ -11,7 +11,7 @@ import pytest
 from proxy.admin.pages import AdminPages
 from proxy.admin.questions import Desk
 from proxy.config.settings import Settings
-from proxy.publishing.publisher import SessionLost
+from proxy.publishing.errors import SessionLost
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import ShardStatus, Status, StatusBoard
 from proxy.worker import worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from proxy.publishing.hops import failures, outcome_of, successor
+from proxy.dispatch.hops import failures, outcome_of, successor
 from proxy.records.body import Delivery, Headers
 from proxy.requests.policy import Policy
 from proxy.scheduling.transaction_buffer import Hop

@@ -1,0 +1,155 @@
+"""Decides about each record that is due: delivered, a dead letter, rolled, or requeued.
+
+What depends on the broker is decided here, when the record fires, and not at ingest: rules 3 and 9
+of docs/exactly-once.md. Nothing that has to wait holds up the others: it goes on through the
+ingress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from proxy.dispatch.hops import failures
+from proxy.dispatch.known_targets import KnownTargets
+from proxy.dispatch.outgoing_records import delivery_headers
+from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
+from proxy.dispatch.release_control import Disposition, ReleaseControl
+from proxy.records.body import Delivery, asks_for_partition
+from proxy.records.entry import opened, target_of
+from proxy.records.headers import HOP_ATTEMPT
+from proxy.records.message import DeadLetter, dead_entry
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import RetryGroup
+from proxy.scheduling.transaction_buffer import Batch, Hop, Note, Opened, Outcome
+
+TRANSIENT: Final = frozenset({"target-unknown", "not-authorised"})
+"""An operator can mend these: they are tried again at the retry levels."""
+
+log = structlog.get_logger(__name__)
+
+
+def asked_about(topics: Iterable[str], batches: Iterable[Batch]) -> set[str]:
+    """The topics that the broker is to be asked about, before anything is sent there.
+
+    `topics` are those of the batches' entries.
+    """
+    with_notes = [batch for batch in batches if batch.notes]
+    own = {batch.origin.split("/")[0] for batch in with_notes}
+    auxiliary = {note.topic for batch in with_notes for note in batch.notes}
+    return set(map(target_of, topics)) | (auxiliary - own)
+
+
+class Dispatcher:
+    """Dispatches the batches of one transaction; kept when that is aborted and made again.
+
+    `refusals` grow meanwhile. `retry` says when what could not be published is tried again,
+    `release` what is held back though it could be.
+    """
+
+    def __init__(
+        self,
+        targets: KnownTargets,
+        refusals: Refusals,
+        retry: RetryGroup,
+        release: ReleaseControl,
+        now_ms: int,
+    ) -> None:
+        self._targets, self._refusals = targets, refusals
+        self._retry, self._release, self._now_ms = retry, release, now_ms
+        self._released: dict[RecordRef, Disposition] = {}
+        self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
+
+    def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
+        """Whether a record is more than a delivery by key to a topic known to take it."""
+        if not all(map(self._targets.takes, topics)):
+            return True
+        return self._release.concerns(topics, batches, self._now_ms) or any(
+            bool(batch.notes) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
+            for batch in batches
+        )
+
+    def resolve(self, batch: Batch) -> Opened:
+        """Each record of the batch to where it belongs now."""
+        deliveries: list[Delivery] = []
+        hops: list[Hop] = []
+        dead: list[DeadLetter] = []
+        outcomes = list(batch.outcomes)
+        for delivery in map(opened, batch.deliveries):
+            end = self._decide(batch.origin, delivery)
+            if end is None:
+                deliveries.append(delivery)
+            elif isinstance(end, Hop):
+                hops.append(end)
+                ref = batch.origin, delivery.offset
+                self._refused_before_hop.setdefault(ref, self._refusals.refused.get(ref))
+            elif isinstance(end, Outcome):
+                outcomes.append(end)
+            else:
+                dead.append(dead_entry(delivery, end))
+        notes = [note for note in batch.notes if self._can_be_written(batch.origin, note)]
+        dead_letters = [*batch.dead_letters, *dead]
+        return Opened(batch.origin, deliveries, dead_letters, outcomes, notes, hops)
+
+    def _decide(self, origin: str, delivery: Delivery) -> Disposition:
+        ref = origin, delivery.offset
+        refused = self._refusals.refused.get(ref)
+        if refused is not None:
+            was_hop_refused = self._refused_before_hop.get(ref, refused) is not refused
+            return refused if was_hop_refused else self._requeue(delivery, refused)
+        if delivery.fires_ms < delivery.wanted_ms:
+            return Hop(delivery, "rolled")
+        if ref not in self._released:
+            self._released[ref] = self._release.decide(delivery, self._now_ms)
+        if (end := self._released[ref]) is not None:
+            return end
+        refusal = self._targets.refusal_at(delivery.target, delivery.partition)
+        if refusal is not None:
+            return self._requeue(delivery, refusal)
+        return self._against_rules(origin, delivery)
+
+    def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
+        """Tried again at the retry levels, or the end when it has failed often enough."""
+        failed = failures(delivery.header(HOP_ATTEMPT)) + 1
+        if reason.code not in TRANSIENT or failed >= self._retry.max_attempts:
+            return reason
+        delays_ms = self._retry.delays_ms
+        again_ms = self._now_ms + delays_ms[min(failed - 1, len(delays_ms) - 1)]
+        detail = f"{reason.code}: {reason.detail}; attempt {failed} of {self._retry.max_attempts}"
+        return Hop(delivery, "requeued", detail, again_ms, failed)
+
+    def _against_rules(self, origin: str, delivery: Delivery) -> Rejection | None:
+        """What the broker would refuse, where the topic's rules are known."""
+        target = delivery.target
+        rules = self._targets.rules.get(target)
+        if rules is None:
+            return None
+        if rules.needs_key and delivery.key is None:
+            why = f"the topic {target} is compacted: its records need a key"
+            return Rejection("publish-failed", why)
+        size_bytes = self._targets.exceeding_bytes(
+            target, delivery.key, delivery.value, delivery_headers(origin, delivery)
+        )
+        if size_bytes is None:
+            return None
+        return Rejection(
+            "too-large",
+            f"the record takes {size_bytes} bytes, the topic {target} allows "
+            f"{rules.max_message_bytes} (max.message.bytes)",
+        )
+
+    def _can_be_written(self, origin: str, note: Note) -> bool:
+        """A check-back that cannot be written is left out: the next one follows.
+
+        What the proxy writes to its own ingress is not: nothing follows that.
+        """
+        if origin.startswith(f"{note.topic}/"):
+            return True
+        refused = self._refusals.refused.get(auxiliary_ref(origin, note))
+        if refused is None and self._targets.takes(note.topic):
+            return True
+        why = refused or self._targets.refusal(note.topic)
+        log.warning("check-back not written", topic=note.topic, why=why.detail if why else "")
+        return False
