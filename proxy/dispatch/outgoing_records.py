@@ -81,11 +81,18 @@ class OutgoingRecords:
 
 def delivery_headers(origin: str, delivery: Delivery) -> Headers:
     """The headers of a delivery: the record's own without requests, and the stamps."""
-    headers = [header for header in delivery.headers if header[0][:6] != PREFIX]
+    headers: Headers = []
+    first = None
+    for header in delivery.headers:
+        if header[0][:6] != PREFIX:
+            headers.append(header)
+        elif header[0] == FIRST_ORIGIN:
+            first = header[1]
     headers.append((ORIGIN, f"{origin}{delivery.offset}".encode()))
     headers.append((DUE, str(delivery.due_ms).encode()))
-    first = delivery.header(FIRST_ORIGIN)
-    return headers if first is None else [*headers, (FIRST_ORIGIN, first)]
+    if first is not None:
+        headers.append((FIRST_ORIGIN, first))
+    return headers
 
 
 def _auxiliary(note: Note, ref: RecordRef) -> OutgoingRecord:
