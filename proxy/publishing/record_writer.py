@@ -36,7 +36,8 @@ class RecordWriter:
     ) -> None:
         """Produce one record, waiting while the client library has no room.
 
-        Without `on_delivery` there is no delivery report, which costs more than the record.
+        Without `on_delivery` there is no delivery report, which costs more than the record. It
+        goes in as `callback`: librdkafka's wrapper looks at no other once that one is given.
         """
         topic, value, key, partition, headers, _, _ = record
         while True:
@@ -46,8 +47,8 @@ class RecordWriter:
                     value,
                     key,
                     partition,
-                    None,
                     on_delivery,
+                    None,
                     NOW,
                     headers,  # type: ignore[arg-type]
                 )

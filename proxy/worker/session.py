@@ -100,11 +100,7 @@ class Session:
         self._pauses = _pauses(settings, self._reporter.beat)
         self._publisher = Publisher(
             connected(Producer(producer_config(settings, worker)), names.ingress),
-            Targets(
-                admin,
-                NamedByProxy(admin, names).create,
-                is_compressing=is_compressing(settings),
-            ),
+            _targets(settings, admin),
             names.dead_letters,
             names.outcomes,
             self._reporter.beat,
@@ -224,6 +220,11 @@ class Session:
 
     def _note_first_commit(self, partition: int, policies: Sequence[PolicyFrom]) -> None:
         self._policies.mark_served(self._topic, partition, policies)
+
+
+def _targets(settings: Settings, admin: AdminClient) -> Targets:
+    create = NamedByProxy(admin, settings.topics).create
+    return Targets(admin, create, is_compressing=is_compressing(settings))
 
 
 def _limits(settings: Settings) -> TransactionLimits:
