@@ -88,5 +88,5 @@ class ClientUnusable(ProxyError):
     def __init__(self, times: int) -> None:
         super().__init__(
             f"The Kafka client library has stopped answering {times} times in this process.",
-            "Start the proxy again; nothing is lost. See docs/operations.md.",
+            "Start the proxy again; nothing is lost. See docs/operations/runbook.md.",
         )

@@ -59,7 +59,7 @@ def _asked(
             raise StillOpen(
                 f"The proxy's commit for {places[0].topic} has been under way for "
                 f"{STABLE_TIMEOUT_S:g} s.",
-                "Its transaction is open: see docs/operations.md, and run the audit again.",
+                "Its transaction is open: see docs/operations/runbook.md, and run the audit again.",
             ) from None
         raise broker.explained(failed.args[0]) from None
 

@@ -1,4 +1,5 @@
-"""The engine: a timer wheel, a timer log and body files behind one `Store` protocol (DESIGN 7).
+"""The engine: the pending entries and the ids of one shard, behind `Store` and `Register`.
 
-Knows neither Kafka nor clocks nor threads: it is handed times, batches and a folder.
+May use numpy and its own rooms; it knows neither Kafka nor clocks nor threads, and is handed
+times, batches and a folder. Begin with `store` (what it offers), then `opening`.
 """

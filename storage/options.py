@@ -1,7 +1,12 @@
-"""The numbers a store is made with."""
+"""The kinds of store, and the numbers a store is made with."""
 
 from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
 
+StoreKind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
+"""Values of the setting `store`. `levels` is the wheel, under the name of an older engine."""
+
+KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 48
 
 
@@ -9,19 +14,19 @@ RECORD_BYTES = 48
 class Options:
     """Shape of the wheel and the log (fixed when the folder is made) and bounds on memory.
 
-    A store keeps up to twice the `recent_*` bounds in memory: a table filling and one being
-    written."""
+    A store keeps up to twice the `memtable_*` bounds in memory: one memtable that takes entries
+    and one that is being written."""
 
     precision_ms: int = 1000
     slots: int = 7 * 86_400
     segment_bytes: int = 16 * 1024 * 1024
-    recent_entries: int = 65_536
-    recent_bytes: int = 32 * 1024 * 1024
-    recent_offsets: int = 262_144
+    memtable_entries: int = 65_536
+    memtable_bytes: int = 32 * 1024 * 1024
+    replayed_offsets: int = 262_144
     """Offsets a restart may have to read again before memory is written out."""
     close_slots: int = 60
-    """Passed slots that wait before their files are looked at for reclaiming."""
-    open_ahead_slots: int = 2
+    """Passed slots that wait before their files are looked at for compaction."""
+    load_ahead_slots: int = 2
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
 

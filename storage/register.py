@@ -1,4 +1,4 @@
-"""What a shard keeps of ids: which entry each one names, and which entries were taken back."""
+"""What a shard keeps of ids: which entry each one names, and which entries were deleted."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,18 +68,19 @@ class Register(Protocol):
         there twice."""
         ...
 
-    def bury(self, at: int, key: Key, target: str) -> None:
-        """The pending entry with this key was taken back at `at`: it will not fire.
+    def add_tombstone(self, at: int, key: Key, target: str) -> None:
+        """The pending entry with this key was deleted (cancelled, replaced) by the record at offset
+        `at`: it is not delivered.
 
         Once for each key; one that is at or below the watermark is ignored."""
         ...
 
-    def buried(self, after: Key, upto: Key) -> set[Key]:
-        """Keys of buried entries beyond `after`, up to and with `upto`."""
+    def tombstones(self, after: Key, upto: Key) -> set[Key]:
+        """Keys of deleted entries beyond `after`, up to and with `upto`."""
         ...
 
-    def buried_by_target(self) -> Counter[str]:
-        """How many entries beyond the watermark are buried, for each target with any."""
+    def tombstones_by_target(self) -> Counter[str]:
+        """How many entries beyond the watermark are deleted, for each target with any."""
         ...
 
     def link(self, at: int, low: int, high: int) -> None:

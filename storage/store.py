@@ -1,10 +1,24 @@
 """What a shard's schedule offers to the pipeline."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 Entry: TypeAlias = tuple[int, int, str, bytes]
 """(due_ms, offset, target, body). What a body means is the caller's business."""
+
+Key: TypeAlias = tuple[int, int]
+"""(due_ms, offset): the order in which entries are delivered."""
+
+Column: TypeAlias = npt.NDArray[np.int64]
+"""One number for each of many entries."""
+
+_due_of = itemgetter(0)
 
 
 class Due(NamedTuple):
@@ -12,6 +26,26 @@ class Due(NamedTuple):
 
     entries: list[Entry]
     is_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the broker's committed offset says of the partition: the watermark and cursor, the
+    floor, and the next offset to ingest (docs/exactly-once.md)."""
+
+    watermark_ms: int
+    cursor: int
+    floor: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReport:
+    """How a folder was found: `new`, `reopened`, or `put aside` (then `aside` says where to)."""
+
+    state: str
+    detail: str = ""
+    aside: Path | None = None
 
 
 class Store(Protocol):
@@ -76,3 +110,8 @@ class Store(Protocol):
     def close(self) -> None:
         """Release files and the lock; writes nothing, so that it equals a crash."""
         ...
+
+
+def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
+    """The dues of `entries`, their first field, as one array."""
+    return np.fromiter(map(_due_of, entries), np.int64, len(entries))

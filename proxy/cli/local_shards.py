@@ -7,11 +7,13 @@ from pathlib import Path
 
 from proxy.errors import ProxyError
 from proxy.extras import require_store
-from proxy.records.body import Delivery, LeftInKafka, body_bytes, is_stub
-from proxy.records.entry import opened, target_of
+from proxy.records.body import body_bytes, is_stub
+from proxy.records.delivery import Delivery, LeftInKafka, delivery_of
+from proxy.records.entry import target_of
 from storage.errors import StorageError
-from storage.inspection import Verdict
-from storage.kinds import dump, kind_of, verify
+from storage.opening import dump, verify
+from storage.shard.folder import kind_of
+from storage.shard.inspection import Verdict
 from storage.store import Entry
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
@@ -69,7 +71,7 @@ def _opened(entry: Entry) -> Delivery | LeftInKafka:
     due_ms, offset, target, body = entry
     if is_stub(body):
         return LeftInKafka(due_ms, offset, target_of(target), body_bytes(body))
-    return opened(entry)
+    return delivery_of(entry)
 
 
 def local_shards(data_dir: Path) -> list[LocalShard]:

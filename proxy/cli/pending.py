@@ -16,7 +16,7 @@ from proxy.cli.terminal.output import say, say_json, say_table
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
-from proxy.records.body import Delivery, LeftInKafka
+from proxy.records.delivery import Delivery, LeftInKafka
 
 ANSWER_LIMIT_S = 5.0
 FAMILY = "delay_proxy_pending_records"

@@ -10,8 +10,8 @@ import typer
 from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table, shown_bytes, shown_time
-from proxy.records.body import Delivery, LeftInKafka
-from storage.inspection import Verdict
+from proxy.records.delivery import Delivery, LeftInKafka
+from storage.shard.inspection import Verdict
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 

@@ -27,6 +27,7 @@ from pydantic_settings import NoDecode
 
 from proxy.requests.aliases import KNOWN_ALIASES
 from proxy.requests.times import parse_delay_ms, parse_levels
+from storage.options import StoreKind
 
 T = TypeVar("T")
 
@@ -291,7 +292,7 @@ class Settings(Section):
     workers: Annotated[
         int, BeforeValidator(_auto_is_cores, json_schema_input_type=int | Literal["auto"])
     ] = Field(1, ge=1, le=1024)
-    store: Literal["wheel", "rocksdb", "levels"] = "wheel"
+    store: StoreKind = "wheel"
     bodies: Literal["local", "kafka"] = "local"
     wheel: WheelSettings = WheelSettings()
     levels_ms: LevelsMs = Field(

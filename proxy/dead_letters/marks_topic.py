@@ -91,7 +91,7 @@ def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
             raise BrokerRefused(
                 "A transaction of an earlier replay does not end, so it is not known which "
                 "letters it has replayed.",
-                "docs/operations.md says how to find and abort a hanging transaction.",
+                "docs/operations/runbook.md says how to find and abort a hanging transaction.",
             )
         time.sleep(LOOK_EVERY_S)
 

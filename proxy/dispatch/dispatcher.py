@@ -17,13 +17,17 @@ from proxy.dispatch.known_targets import KnownTargets
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
-from proxy.records.body import Delivery, asks_for_partition
-from proxy.records.entry import opened, target_of
+from proxy.records.body import asks_for_partition
+from proxy.records.dead_letter import DeadLetter, dead_letter_of
+from proxy.records.delivery import Delivery, delivery_of
+from proxy.records.entry import target_of
 from proxy.records.headers import HOP_ATTEMPT
-from proxy.records.message import DeadLetter, dead_entry
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import REQUEUED, ROLLED, Outcome
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.transaction_buffer import Batch, Hop, Note, Opened, Outcome
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised"})
 """An operator can mend these: they are tried again at the retry levels."""
@@ -36,9 +40,9 @@ def asked_about(topics: Iterable[str], batches: Iterable[Batch]) -> set[str]:
 
     `topics` are those of the batches' entries.
     """
-    with_notes = [batch for batch in batches if batch.notes]
-    own = {batch.origin.split("/")[0] for batch in with_notes}
-    auxiliary = {note.topic for batch in with_notes for note in batch.notes}
+    with_auxiliary = [batch for batch in batches if batch.auxiliary]
+    own = {batch.ingress.topic for batch in with_auxiliary}
+    auxiliary = {record.topic for batch in with_auxiliary for record in batch.auxiliary}
     return set(map(target_of, topics)) | (auxiliary - own)
 
 
@@ -67,40 +71,41 @@ class Dispatcher:
         if not all(map(self._targets.takes, topics)):
             return True
         return self._release.concerns(topics, batches, self._now_ms) or any(
-            bool(batch.notes) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
+            bool(batch.auxiliary) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
             for batch in batches
         )
 
-    def resolve(self, batch: Batch) -> Opened:
+    def resolve(self, batch: Batch) -> ResolvedBatch:
         """Each record of the batch to where it belongs now."""
+        prefix = batch.ingress.prefix
         deliveries: list[Delivery] = []
         hops: list[Hop] = []
         dead: list[DeadLetter] = []
         outcomes = list(batch.outcomes)
-        for delivery in map(opened, batch.deliveries):
-            end = self._decide(batch.origin, delivery)
+        for delivery in map(delivery_of, batch.deliveries):
+            end = self._decide(prefix, delivery)
             if end is None:
                 deliveries.append(delivery)
             elif isinstance(end, Hop):
                 hops.append(end)
-                ref = batch.origin, delivery.offset
+                ref = prefix, delivery.offset
                 self._refused_before_hop.setdefault(ref, self._refusals.refused.get(ref))
             elif isinstance(end, Outcome):
                 outcomes.append(end)
             else:
-                dead.append(dead_entry(delivery, end))
-        notes = [note for note in batch.notes if self._can_be_written(batch.origin, note)]
+                dead.append(dead_letter_of(delivery, end))
+        auxiliary = [one for one in batch.auxiliary if self._can_be_written(batch.ingress, one)]
         dead_letters = [*batch.dead_letters, *dead]
-        return Opened(batch.origin, deliveries, dead_letters, outcomes, notes, hops)
+        return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
-    def _decide(self, origin: str, delivery: Delivery) -> Disposition:
-        ref = origin, delivery.offset
+    def _decide(self, prefix: str, delivery: Delivery) -> Disposition:
+        ref = prefix, delivery.offset
         refused = self._refusals.refused.get(ref)
         if refused is not None:
             was_hop_refused = self._refused_before_hop.get(ref, refused) is not refused
             return refused if was_hop_refused else self._requeue(delivery, refused)
         if delivery.fires_ms < delivery.wanted_ms:
-            return Hop(delivery, "rolled")
+            return Hop(delivery, ROLLED)
         if ref not in self._released:
             self._released[ref] = self._release.decide(delivery, self._now_ms)
         if (end := self._released[ref]) is not None:
@@ -108,7 +113,7 @@ class Dispatcher:
         refusal = self._targets.refusal_at(delivery.target, delivery.partition)
         if refusal is not None:
             return self._requeue(delivery, refusal)
-        return self._against_rules(origin, delivery)
+        return self._against_rules(prefix, delivery)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
         """Tried again at the retry levels, or the end when it has failed often enough."""
@@ -118,9 +123,9 @@ class Dispatcher:
         delays_ms = self._retry.delays_ms
         again_ms = self._now_ms + delays_ms[min(failed - 1, len(delays_ms) - 1)]
         detail = f"{reason.code}: {reason.detail}; attempt {failed} of {self._retry.max_attempts}"
-        return Hop(delivery, "requeued", detail, again_ms, failed)
+        return Hop(delivery, REQUEUED, detail, again_ms, failed)
 
-    def _against_rules(self, origin: str, delivery: Delivery) -> Rejection | None:
+    def _against_rules(self, prefix: str, delivery: Delivery) -> Rejection | None:
         """What the broker would refuse, where the topic's rules are known."""
         target = delivery.target
         rules = self._targets.rules.get(target)
@@ -130,7 +135,7 @@ class Dispatcher:
             why = f"the topic {target} is compacted: its records need a key"
             return Rejection("publish-failed", why)
         size_bytes = self._targets.exceeding_bytes(
-            target, delivery.key, delivery.value, delivery_headers(origin, delivery)
+            target, delivery.key, delivery.value, delivery_headers(prefix, delivery)
         )
         if size_bytes is None:
             return None
@@ -140,16 +145,16 @@ class Dispatcher:
             f"{rules.max_message_bytes} (max.message.bytes)",
         )
 
-    def _can_be_written(self, origin: str, note: Note) -> bool:
+    def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
         """A check-back that cannot be written is left out: the next one follows.
 
         What the proxy writes to its own ingress is not: nothing follows that.
         """
-        if origin.startswith(f"{note.topic}/"):
+        if record.topic == ingress.topic:
             return True
-        refused = self._refusals.refused.get(auxiliary_ref(origin, note))
-        if refused is None and self._targets.takes(note.topic):
+        refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
+        if refused is None and self._targets.takes(record.topic):
             return True
-        why = refused or self._targets.refusal(note.topic)
-        log.warning("check-back not written", topic=note.topic, why=why.detail if why else "")
+        why = refused or self._targets.refusal(record.topic)
+        log.warning("check-back not written", topic=record.topic, why=why.detail if why else "")
         return False

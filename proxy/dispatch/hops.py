@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from proxy.records.dead_letter import as_ingested
 from proxy.records.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
@@ -20,8 +21,10 @@ from proxy.records.headers import (
     LEVEL,
     TRANSACTION,
 )
-from proxy.records.message import as_ingested
-from proxy.scheduling.transaction_buffer import Hop, Note, Outcome
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import Outcome
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import Hop
 
 REPLACED: Final = frozenset(
     {
@@ -41,27 +44,23 @@ REPLACED: Final = frozenset(
 that was committed is an ordinary record."""
 
 
-def successor(origin: str, hop: Hop) -> Note:
-    """The record that goes on; to its own partition, with the key it had there.
-
-    `origin` is `topic/partition/`.
-    """
+def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
+    """The record that goes on; to its own partition, with the key it had there."""
     delivery = hop.delivery
-    topic, partition, _ = origin.split("/")
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in REPLACED]
-    first = delivery.header(FIRST_ORIGIN) or f"{origin}{delivery.offset}".encode()
+    first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
     numbers = {
         DELIVER_AT: delivery.due_ms,
         HOP_FROM: delivery.entry_offset,
         HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
-        HOP_ATTEMPT: hop.attempt or _number(delivery.header(HOP_ATTEMPT)),
+        HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
     }
     added = [(name, str(n).encode()) for name, n in numbers.items() if n is not None]
-    return Note(
+    return AuxiliaryRecord(
         delivery.offset,
-        topic,
-        int(partition),
+        ingress.topic,
+        ingress.number,
         key,
         delivery.value,
         [*kept, *added, (FIRST_ORIGIN, first)],

@@ -8,10 +8,14 @@ from typing import NamedTuple
 from proxy.dispatch.hops import outcome_of, successor
 from proxy.dispatch.known_targets import KnownTargets
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
-from proxy.records.body import Delivery, Headers
+from proxy.records.body import Headers
+from proxy.records.dead_letter import DeadLetter, dead_letter_headers
+from proxy.records.delivery import Delivery
 from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
-from proxy.records.message import DeadLetter, dead_letter_headers
-from proxy.scheduling.transaction_buffer import Batch, Note, Opened, Outcome
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import Outcome
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import Batch, ResolvedBatch
 
 
 class OutgoingRecord(NamedTuple):
@@ -38,49 +42,52 @@ class OutgoingRecords:
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._targets, self._refusals = targets, refusals
 
-    def deliveries(self, batch: Opened) -> Iterator[OutgoingRecord]:
+    def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
         """The records that reach their targets."""
-        origin = batch.origin
+        prefix = batch.ingress.prefix
         for delivery in batch.deliveries:
             yield OutgoingRecord(
                 delivery.target,
                 delivery.value,
                 delivery.key,
                 delivery.partition,
-                delivery_headers(origin, delivery),
-                (origin, delivery.offset),
+                delivery_headers(prefix, delivery),
+                (prefix, delivery.offset),
             )
 
-    def beside_deliveries(self, batch: Batch | Opened) -> Iterator[OutgoingRecord]:
+    def beside_deliveries(self, batch: Batch | ResolvedBatch) -> Iterator[OutgoingRecord]:
         """Everything else: auxiliary records, successors of hops, dead letters, outcomes."""
-        origin = batch.origin
-        for note in batch.notes:
-            yield _auxiliary(note, auxiliary_ref(origin, note))
+        ingress = batch.ingress
+        for record in batch.auxiliary:
+            yield _auxiliary(record, auxiliary_ref(ingress, record))
         for hop in batch.hops:
-            yield _auxiliary(successor(origin, hop), (origin, hop.delivery.offset))
+            yield _auxiliary(successor(ingress, hop), (ingress.prefix, hop.delivery.offset))
         for letter in batch.dead_letters:
-            yield self._dead_letter(origin, letter)
-            yield self._outcome(origin, _outcome_of_letter(letter))
+            yield self._dead_letter(ingress, letter)
+            yield self._outcome(ingress, _outcome_of_letter(letter))
         for outcome in batch.outcomes:
-            yield self._outcome(origin, outcome)
+            yield self._outcome(ingress, outcome)
         for hop in batch.hops:
-            yield self._outcome(origin, outcome_of(hop))
+            yield self._outcome(ingress, outcome_of(hop))
 
-    def _dead_letter(self, origin: str, letter: DeadLetter) -> OutgoingRecord:
+    def _dead_letter(self, ingress: IngressPartition, letter: DeadLetter) -> OutgoingRecord:
         """Without the value when the topic cannot take it."""
-        topic, ref = self._dead_letter_topic, (origin, letter.offset)
-        headers = dead_letter_headers(letter, f"{origin}{letter.offset}")
+        topic, ref = self._dead_letter_topic, (ingress.prefix, letter.offset)
+        headers = dead_letter_headers(letter, ingress.origin(letter.offset))
         exceeds = self._targets.exceeding_bytes(topic, letter.key, letter.value, headers)
         value = None if exceeds or ref in self._refusals.without_value else letter.value
         return OutgoingRecord(topic, value, letter.key, -1, headers, ref, is_dead_letter=True)
 
-    def _outcome(self, origin: str, outcome: Outcome) -> OutgoingRecord:
-        key = f"{origin}{outcome.offset}".encode()
-        return OutgoingRecord(self._outcome_topic, outcome.to_json(origin), key, -1, [])
+    def _outcome(self, ingress: IngressPartition, outcome: Outcome) -> OutgoingRecord:
+        key = ingress.origin(outcome.offset).encode()
+        return OutgoingRecord(self._outcome_topic, outcome.to_json(ingress), key, -1, [])
 
 
-def delivery_headers(origin: str, delivery: Delivery) -> Headers:
-    """The headers of a delivery: the record's own without requests, and the stamps."""
+def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
+    """The headers of a delivery: the record's own without requests, and the stamps.
+
+    `prefix` is that of its ingress partition.
+    """
     headers: Headers = []
     first = None
     for header in delivery.headers:
@@ -88,15 +95,16 @@ def delivery_headers(origin: str, delivery: Delivery) -> Headers:
             headers.append(header)
         elif header[0] == FIRST_ORIGIN:
             first = header[1]
-    headers.append((ORIGIN, f"{origin}{delivery.offset}".encode()))
+    headers.append((ORIGIN, f"{prefix}{delivery.offset}".encode()))
     headers.append((DUE, str(delivery.due_ms).encode()))
     if first is not None:
         headers.append((FIRST_ORIGIN, first))
     return headers
 
 
-def _auxiliary(note: Note, ref: RecordRef) -> OutgoingRecord:
-    return OutgoingRecord(note.topic, note.value, note.key, note.partition, note.headers, ref)
+def _auxiliary(record: AuxiliaryRecord, ref: RecordRef) -> OutgoingRecord:
+    _, topic, partition, key, value, headers = record
+    return OutgoingRecord(topic, value, key, partition, headers, ref)
 
 
 def _outcome_of_letter(letter: DeadLetter) -> Outcome:

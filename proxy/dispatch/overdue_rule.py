@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from proxy.records.body import Delivery
+from proxy.records.delivery import Delivery
 from proxy.records.headers import ID
+from proxy.records.outcome import EXPIRED, Outcome
 from proxy.records.rejection import Rejection
-from proxy.scheduling.transaction_buffer import Outcome
 
 
 class OverdueRule(NamedTuple):
@@ -26,4 +26,4 @@ class OverdueRule(NamedTuple):
         )
         if self.action == "dead-letter":
             return Rejection("overdue", f"the record for {delivery.target} was {detail}")
-        return Outcome(delivery.offset, "expired", delivery.due_ms, delivery.header(ID), detail)
+        return Outcome(delivery.offset, EXPIRED, delivery.due_ms, delivery.header(ID), detail)

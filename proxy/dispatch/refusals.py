@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from proxy.records.ingress_partition import IngressPartition
 from proxy.records.rejection import Rejection
-from proxy.scheduling.transaction_buffer import Note
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
 
 RecordRef: TypeAlias = tuple[str, int]
 """Origin prefix (`topic/partition/`) and offset: names one ingress record."""
@@ -15,9 +16,9 @@ BY_RECORD_BATCH: Final = frozenset({"too-large", "publish-failed"})
 """These may be reported of every record of a record batch, though one alone is at fault."""
 
 
-def auxiliary_ref(origin: str, note: Note) -> RecordRef:
+def auxiliary_ref(ingress: IngressPartition, record: AuxiliaryRecord) -> RecordRef:
     """Names a check-back: its refusal says nothing of the ingress record that it is about."""
-    return f"{origin}{note.topic}", note.offset
+    return f"{ingress.prefix}{record.topic}", record.offset
 
 
 class Report(NamedTuple):

@@ -13,10 +13,12 @@ from typing import Final, NamedTuple, TypeAlias
 from proxy.config.settings import ReleaseSettings
 from proxy.dispatch.overdue_rule import OverdueRule
 from proxy.dispatch.target_rate_limit import TargetRateLimit
-from proxy.records.body import GONE, Delivery
+from proxy.records.body import GONE
+from proxy.records.delivery import Delivery
 from proxy.records.entry import target_of
+from proxy.records.outcome import REQUEUED, Outcome
 from proxy.records.rejection import Rejection
-from proxy.scheduling.transaction_buffer import Batch, Hop, Outcome
+from proxy.scheduling.batch import Batch, Hop
 
 SOONEST_AGAIN_MS: Final = 5_000
 LATEST_AGAIN_MS: Final = 60_000
@@ -96,7 +98,7 @@ class ReleaseControl:
                 break
         if rules.is_paused:
             again_ms = now_ms + min(max(overdue_ms // 2, SOONEST_AGAIN_MS), LATEST_AGAIN_MS)
-            return Hop(delivery, "requeued", f"{delivery.target} is paused", again_ms)
+            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", again_ms)
         if rules.per_second is None:
             return None
         return self._at_rate(delivery, rules.per_second, now_ms)
@@ -110,7 +112,7 @@ class ReleaseControl:
         if again_ms is None:
             return None
         detail = f"{delivery.target} takes {per_second} records a second"
-        return Hop(delivery, "requeued", detail, again_ms)
+        return Hop(delivery, REQUEUED, detail, again_ms)
 
     def _rules_of(self, target: str) -> _TargetRules:
         rules = self._rules.get(target)

@@ -33,7 +33,7 @@ STABLE_WITHIN_S: Final = 60.0
 SUSPECT_AFTER_S: Final = 30.0
 HANGING: Final = (
     "either the broker is away, or a transaction that committed offsets never ends: "
-    "docs/operations.md says how to find and abort it"
+    "docs/operations/runbook.md says how to find and abort it"
 )
 
 NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001

@@ -1,7 +1,7 @@
 """Reads single records of the ingress again, by offset (setting `bodies: kafka`).
 
 A consumer of its own, which never joins the group. Jumping to an offset costs as much as reading
-on through some hundred kilobytes (docs/operations.md), so small gaps are read through.
+on through some hundred kilobytes (docs/operations/sizing.md), so small gaps are read through.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import Transaction
 from proxy.publishing.transaction_contents import TransactionContents
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.transaction_buffer import Batch
+from proxy.scheduling.batch import Batch
 
 
 class Publisher:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from proxy.dispatch.outgoing_records import OutgoingRecord
 from proxy.records.body import Content, unpacked
 from proxy.records.headers import DUE, ORIGIN, PREFIX
-from proxy.scheduling.transaction_buffer import Batch
+from proxy.scheduling.batch import Batch
 from storage.store import Entry
 
 UNPACKED_AT_ONCE: Final = 128
@@ -61,10 +61,10 @@ class RecordWriter:
 
         By position: named arguments make `produce` a quarter dearer.
         """
-        origin, produce = batch.origin, self._producer.produce
+        prefix, produce = batch.ingress.prefix, self._producer.produce
         for entry, (partition, key, value, headers) in _contents(batch.deliveries):
             stamped = [header for header in headers if header[0][:6] != PREFIX]
-            stamped.append((ORIGIN, f"{origin}{entry[1]}"))  # type: ignore[arg-type]
+            stamped.append((ORIGIN, f"{prefix}{entry[1]}"))  # type: ignore[arg-type]
             stamped.append((DUE, str(entry[0])))  # type: ignore[arg-type]
             try:
                 produce(entry[2], value, key, partition, None, None, NOW, stamped)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from proxy.publishing.errors import GroupMoved, NotFlushed, SessionLost, TransactionAborted
 from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.publishing.transaction_contents import TransactionContents
-from proxy.scheduling.transaction_buffer import Batch, Opened
+from proxy.scheduling.batch import Batch, ResolvedBatch
 
 FRUITLESS_ABORTS: Final = 8
 """After so many in a row that taught nothing the session ends."""
@@ -61,7 +61,7 @@ class Transaction:
         self._offsets, self._group_metadata = offsets, group_metadata
         self._started_s = time.monotonic()
         self._aborts = self._fruitless = 0
-        self._written: Sequence[Batch | Opened] = ()
+        self._written: Sequence[Batch | ResolvedBatch] = ()
         self._commit: Future[None]
 
     def send(self) -> None:
@@ -74,7 +74,7 @@ class Transaction:
                 self._commit = self._kafka.commit(self._offsets, self._group_metadata)
                 self.state = State.COMMITTING
 
-    def wait(self) -> Sequence[Batch | Opened]:
+    def wait(self) -> Sequence[Batch | ResolvedBatch]:
         """Return once it is committed: the batches as they were written."""
         while self.state is not State.COMMITTED:
             self.send()

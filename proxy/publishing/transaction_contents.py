@@ -11,7 +11,7 @@ from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
 from proxy.publishing.tracked_sender import TrackedSender
 from proxy.records.entry import target_of
-from proxy.scheduling.transaction_buffer import Batch, Opened
+from proxy.scheduling.batch import Batch, ResolvedBatch
 
 
 class TransactionContents:
@@ -41,7 +41,7 @@ class TransactionContents:
         self._targets.learn(asked_about(self._topics, self._batches), now_ms)
         self._targets.learn_rules(self._refusals.limited)
 
-    def write(self, *, is_again: bool) -> Sequence[Batch | Opened]:
+    def write(self, *, is_again: bool) -> Sequence[Batch | ResolvedBatch]:
         """Produce everything into the open transaction; gives the batches as they were written.
 
         Raises KafkaException or NotFlushed when the transaction cannot go on.
@@ -64,7 +64,7 @@ class TransactionContents:
                 self._writer.produce(record)
         return self._batches
 
-    def _write_resolved(self, *, is_tracked: bool) -> Sequence[Opened]:
+    def _write_resolved(self, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
         writer, rules = self._writer, self._targets.known.rules
         tracked = TrackedSender(writer.produce, writer.flush, rules, self._refusals)
         send = tracked.send if is_tracked else writer.produce

@@ -1,4 +1,4 @@
-"""Shapes of what goes in and out: headers, bodies, rejections, a shard's position.
+"""Shapes of what goes in and out: headers, bodies, deliveries, outcomes, a shard's position.
 
-May use storage. Begin with `message`, then `body`: what storage keeps of an ingress record.
+May use storage. Begin with `message`, then `delivery`: what an ingress record becomes.
 """

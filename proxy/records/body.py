@@ -8,7 +8,7 @@ is produced; in between the pieces of a record are one object instead of a dozen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import msgpack
 
@@ -24,38 +24,6 @@ FULL: Final = 0x94
 GONE: Final = 2**31
 """Partition of an entry whose record is no longer in the ingress. No request can name it."""
 LARGEST_BATCH_BYTES: Final = 2**31 - 1
-
-
-class Delivery(NamedTuple):
-    """An entry, unpacked. `offset` is that of the ingress record to be delivered.
-
-    (fires_ms, entry_offset) is the entry's key; `wanted_ms` when the record may be delivered at the
-    soonest, `due_ms` what it asked for (`proxy.records.entry`).
-    """
-
-    due_ms: int
-    offset: int
-    target: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    entry_offset: int
-    fires_ms: int
-    wanted_ms: int
-
-    def header(self, name: str) -> bytes | None:
-        """The last header of that name."""
-        return next((raw for found, raw in reversed(self.headers) if found == name), None)
-
-
-class LeftInKafka(NamedTuple):
-    """An entry whose body, of so many bytes, is in the ingress alone."""
-
-    due_ms: int
-    offset: int
-    target: str
-    size_bytes: int
 
 
 def packer() -> Callable[[Content], bytes]:

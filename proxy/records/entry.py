@@ -1,4 +1,4 @@
-"""Entries that need more than delivery: how the schedule keeps them, and what they say.
+"""Entries with a purpose of their own, and how the schedule keeps it.
 
 Most entries are delivered at their own time under their own offset. Those that are not have a mark
 before their target's name, which no topic name can have, and a private header in their body.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from proxy.records.body import Content, Delivery, Headers, content_of
+from proxy.records.body import Content, Headers
 from proxy.records.headers import ENTRY
-from storage.store import Entry
 
 MARK: Final = "!"
 
 
 class Purpose(NamedTuple):
-    """due_ms: what the record asked for. origin: offset of the record to be delivered.
+    """What an entry is for, where that is more than to be delivered at its time.
 
+    due_ms: what the record asked for. origin: offset of the ingress record to be delivered.
     wanted_ms: when it may be delivered at the soonest: at or after due_ms. An entry that fires
     before that is rewritten instead.
     """
@@ -36,36 +36,18 @@ def marked(target: str) -> str:
     return MARK + target
 
 
+def is_marked(entry_target: str) -> bool:
+    """Whether an entry for this target has a purpose of its own."""
+    return entry_target[0] == MARK
+
+
 def target_of(entry_target: str) -> str:
     """The topic that an entry is meant for, marked or not."""
     return entry_target.removeprefix(MARK)
 
 
-def opened(entry: Entry) -> Delivery:
-    """What is to be delivered, of an entry of either kind."""
-    fires_ms, offset, target, body = entry
-    partition, key, value, headers = content_of(body)
-    if target[0] != MARK:
-        return Delivery(
-            fires_ms, offset, target, partition, key, value, headers, offset, fires_ms, fires_ms
-        )
-    purpose = _purpose(headers)
-    kept = [header for header in headers if header[0] != ENTRY]
-    return Delivery(
-        purpose.due_ms,
-        purpose.origin,
-        target[1:],
-        partition,
-        key,
-        value,
-        kept,
-        offset,
-        fires_ms,
-        purpose.wanted_ms,
-    )
-
-
-def _purpose(headers: Headers) -> Purpose:
+def purpose_of(headers: Headers) -> Purpose:
+    """What the headers of a marked entry say."""
     written = [raw for name, raw in headers if name == ENTRY][-1]
     assert written is not None
     return Purpose(*map(int, written.split(b"/")))

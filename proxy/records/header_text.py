@@ -17,13 +17,17 @@ def text_of(raw: bytes | None) -> str:
 
 def shown(raw: bytes | None) -> str:
     """What was written, in quotes, cut where it is long."""
-    text = text_of(raw)
-    return "null" if raw is None else repr(text if len(text) <= 60 else text[:57] + "...")
+    return "null" if raw is None else quoted(text_of(raw))
 
 
-def remember(cache: dict[bytes | None, T], raw: bytes | None, verdict: T) -> None:
+def quoted(text: str) -> str:
+    """A text in quotes, cut where it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def remember(cache: dict[bytes | None, T], raw: bytes | None, answer: T) -> None:
     """A bounded cache: full, it starts anew, and the next records fill it with what is in use."""
     if len(cache) >= CACHE_ENTRIES:
         cache.clear()
     if raw is None or len(raw) <= CACHED_BYTES:
-        cache[raw] = verdict
+        cache[raw] = answer

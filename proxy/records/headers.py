@@ -1,4 +1,4 @@
-"""Names of the headers with which producers ask and the proxy answers (DESIGN 2, 6)."""
+"""Names of the headers with which producers ask and the proxy answers (docs/guide.md)."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ ERROR_DETAIL: Final = "timer-error-detail"
 INGRESS_KEY: Final = "timer-ingress-key"
 """Private: keeps the ingress record's own key when `timer-key` gave another for the target."""
 ENTRY: Final = "timer-entry"
-"""Private, in stored bodies alone: see `proxy.records.entry`."""
+"""Private, in stored bodies alone: what an entry is for (`proxy.records.entry`)."""
 UNREADABLE: Final = "timer-unreadable"
 """Private: stands in place of headers that the client library cannot decode."""
 
@@ -63,5 +63,3 @@ HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""
 KNOWN: Final = REQUESTS | STAMPS | HOPS
-SINCE_2: Final = KNOWN - PLAIN - {FIRST_ORIGIN}
-"""Refused by policies of the first protocol, which did not serve them."""

@@ -1,4 +1,5 @@
-"""A shard's committed position, and its form in the group's offset metadata (DESIGN 5).
+"""A shard's committed position, and its form in the group's offset metadata
+(docs/exactly-once.md#what-is-committed).
 
 The consumer group's committed offset is the only truth: the offset itself is O, the metadata
 holds the rest as compact JSON. Kafka refuses metadata over 4,096 bytes and aborts the
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from proxy.records.watermark import Watermark
+
 VERSION: Final = 1
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
@@ -20,7 +23,7 @@ METADATA_LIMIT_BYTES: Final = 2048
 
 
 class PolicyFrom(NamedTuple):
-    """From this ingress offset on, records are judged by the policy with this digest."""
+    """From this ingress offset on, records are read by the policy with this digest."""
 
     first_offset: int
     digest: str
@@ -42,9 +45,9 @@ class Position:
         assert self.policies, self
 
     @property
-    def mark(self) -> tuple[int, int]:
-        """(watermark_ms, cursor): what fires at or below has ended."""
-        return self.watermark_ms, self.cursor
+    def watermark(self) -> Watermark:
+        """What fires at or below has ended."""
+        return Watermark(self.watermark_ms, self.cursor)
 
     @classmethod
     def start(cls, offset: int, digest: str, topic_id: str) -> Position:
@@ -55,7 +58,7 @@ class Position:
         return offset < self.next_offset and (due_ms, offset) <= (self.watermark_ms, self.cursor)
 
     def under(self, digest: str) -> Position:
-        """The same position, records from `next_offset` on judged by another policy."""
+        """The same position, records from `next_offset` on read by another policy."""
         if self.policies[-1].digest == digest:
             return self
         kept = [p for p in self.policies if p.first_offset < self.next_offset]

@@ -18,8 +18,8 @@ REASONS: Final = {
     "header-unreadable": "the record's headers cannot be read, or those of another scheduler "
     "contradict each other",
     "header-unknown": "a header begins with timer- but is none of the protocol's",
-    "header-unsupported": "a header that did not count yet when the record came, or a request of "
-    "another scheduler (a recurring schedule) that is not served",
+    "header-unsupported": "a request of another scheduler (a recurring schedule) that is not "
+    "served",
     "target-missing": "no timer-topic header",
     "target-illegal": "timer-topic, timer-check-topic or a retry topic is no legal topic name",
     "target-refused": "the target is the proxy's own, internal, denied or not allowed",

@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from proxy.records.body import GONE, body_bytes, is_stub, packer, stub
-from proxy.records.entry import MARK, Purpose, opened
+from proxy.records.delivery import delivery_of
+from proxy.records.entry import MARK, Purpose
 from proxy.records.message import Message
-from proxy.requests.parsed import Fate, entry_of
+from proxy.requests.parsed import ParsedRecord, Scheduled
 from storage.store import Due, Entry, Store
 
 HELD_BYTES: Final = 32 * 1024 * 1024
@@ -43,7 +44,7 @@ class FetchedBodies:
         self,
         inner: Store,
         read_back: ReadBack,
-        judge: Callable[[Message], Fate],
+        judge: Callable[[Message], ParsedRecord],
         *,
         puts_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
@@ -138,10 +139,10 @@ class FetchedBodies:
     def _made_whole(self, entry: Entry, record: Message | None) -> Entry:
         if record is None:
             return self._without_record(entry)
-        again = entry_of(self._judge(record))
-        assert again is not None, entry
-        assert again[:3] == entry[:3], (entry, again[:3])
-        return again
+        parsed = self._judge(record)
+        assert isinstance(parsed, Scheduled), entry
+        assert parsed.entry[:3] == entry[:3], (entry, parsed.entry[:3])
+        return parsed.entry
 
     def _without_record(self, entry: Entry) -> Entry:
         """What it asked for is gone with it: of the times there is only when it fires."""
@@ -163,7 +164,7 @@ class FetchedBodies:
 
 def _stubbed(entry: Entry) -> Entry:
     """The entry without its body, unless that is another record's than the one at its offset."""
-    if entry[2][0] == MARK and opened(entry).offset != entry[1]:
+    if entry[2][0] == MARK and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
 

@@ -21,11 +21,10 @@ from proxy.errors import DataDirInUse
 from proxy.records.position import Position
 from storage.errors import StorageFull, StoreLocked
 from storage.ids.opening import open_register
-from storage.kinds import Kind, open_kind
-from storage.opening import Committed
-from storage.options import Options
+from storage.opening import open_store
+from storage.options import Options, StoreKind
 from storage.register import Register
-from storage.store import Store
+from storage.store import Committed, Store
 
 STUBS: Final = "stubs"
 """In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""
@@ -69,7 +68,7 @@ class LocalState:
         topic: str,
         topic_id: str,
         options: Options,
-        kind: Kind = "wheel",
+        kind: StoreKind = "wheel",
         *,
         puts_stubs: bool = False,
     ) -> None:
@@ -129,7 +128,7 @@ class LocalState:
         return self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
 
     def _open(self, folder: Path, at: Position) -> Store:
-        store = open_kind(self._kind, folder, _committed(at), self._options, rebuild=True)
+        store = open_store(self._kind, folder, _committed(at), self._options, rebuild=True)
         report = store.report
         if report.aside is not None:
             log.warning(

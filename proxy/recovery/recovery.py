@@ -15,17 +15,18 @@ from confluent_kafka import TopicPartition
 
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
+from proxy.records.ingress_partition import IngressPartition
 from proxy.records.message import Message
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
-from proxy.requests.parsed import Fate, Prepare
+from proxy.requests.parsed import ParsedRecord, Prepare
 from proxy.requests.policy import Policy
-from proxy.requests.policy_timeline import Judges
+from proxy.requests.policy_timeline import PolicyTimeline
 from proxy.requests.request_reader import RequestReader, request_reader
 from proxy.scheduling.shard import Shard
 from storage.register import Register
 from storage.store import Store
 
-Judge: TypeAlias = Callable[[Message], Fate]
+Judge: TypeAlias = Callable[[Message], ParsedRecord]
 ReadBack: TypeAlias = Callable[[int, Sequence[int]], Mapping[int, Message]]
 """(partition, ascending offsets) -> the ingress records that are still there."""
 
@@ -117,16 +118,25 @@ class Recovery:
             end=log_range.end,
             local_pending=store.pending(),
         )
-        judges = Judges([(first, self._reader(digest)) for first, digest in position.policies])
-        store = self._with_bodies(partition, store, judges.judge)
-        origin = f"{self._topic}/{partition}/"
+        readers = [(first, self._reader(digest)) for first, digest in position.policies]
+        timeline = PolicyTimeline(readers)
+        store = self._with_bodies(partition, store, timeline.read)
+        ingress = IngressPartition(self._topic, partition)
 
-        def read_halves(offsets: Sequence[int]) -> dict[int, Prepare]:
-            fates = ((o, judges.judge(m)) for o, m in self._read_back(partition, offsets).items())
-            return {offset: fate for offset, fate in fates if isinstance(fate, Prepare)}
+        def read_half_messages(offsets: Sequence[int]) -> dict[int, Prepare]:
+            messages = self._read_back(partition, offsets)
+            parsed = ((offset, timeline.read(message)) for offset, message in messages.items())
+            return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
 
         return Shard(
-            origin, position, store, judges, read_from, log_range.end, register, read_halves
+            ingress,
+            position,
+            store,
+            timeline,
+            read_from,
+            log_range.end,
+            register,
+            read_half_messages,
         )
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:

@@ -1,16 +1,13 @@
-"""When a record asks to be delivered (DESIGN 2): absolute beats relative beats level."""
+"""When a record asks to be delivered (docs/guide.md#when): absolute beats relative beats level."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from proxy.records.header_text import remember, shown, text_of
 from proxy.records.headers import DELAY, DELIVER_AT, HOP_FROM, LEVEL
 from proxy.records.rejection import Rejection
+from proxy.requests.header_values import Asked
 from proxy.requests.policy import Policy
 from proxy.requests.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
-
-Asked = Mapping[str, bytes | None]
 
 
 class DueTimes:

@@ -1,16 +1,14 @@
-"""The fate-deciding settings in force at an ingress offset (DESIGN 5.3).
+"""The settings that decide what a record's request means (docs/exactly-once.md, rule 3).
 
-A record's fate must come out the same after any crash and any change of settings. So these
-settings have a name made from their content, the digest; their JSON lies under it in the
-compacted topic `timer.settings`, and each shard's committed metadata says from which offset
-on which digest counts.
+A record must be read the same after any crash and any change of settings. So these settings have a
+name made from their content, the digest; their JSON lies under it in the compacted topic
+`timer.settings`, and each shard's committed metadata says from which offset on which digest counts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
@@ -18,13 +16,14 @@ from typing import Any, Final, NamedTuple
 from proxy.requests.times import parse_delay_ms, parse_levels
 
 DIGEST_LENGTH: Final = 16
-LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 INTERNAL_PREFIX: Final = "__"
 DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-ALWAYS_THERE: Final = frozenset({"levels_ms", "max_delay_ms", "allow", "deny", "own_topics"})
+ALWAYS_THERE: Final = frozenset(
+    {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
+)
+"""Fields that every policy's JSON has; of the others it may lack those that came later."""
 PROTOCOL: Final = 2
-"""1: neither ids nor cancels, retries, half messages, rolls and aliases. A policy written then must
-still judge as it did."""
+"""Version of the rules by which a policy reads records; no other one is served."""
 
 
 class RetryGroup(NamedTuple):
@@ -37,7 +36,7 @@ class RetryGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What decides a record's fate; equal policies have equal digests."""
+    """The settings by which records are read; equal policies have equal digests."""
 
     levels_ms: tuple[int, ...] = parse_levels(DEFAULT_LEVELS)
     max_delay_ms: int = parse_delay_ms("366d")
@@ -70,11 +69,15 @@ class Policy:
         """Raises ValueError when the JSON is not a policy that this version can read."""
         found = json.loads(text)
         known = {field.name for field in fields(cls)}
-        if not isinstance(found, dict) or not ALWAYS_THERE <= set(found) <= known:
+        if (
+            not isinstance(found, dict)
+            or not ALWAYS_THERE <= set(found) <= known
+            or found["protocol"] != PROTOCOL
+        ):
             raise ValueError(f"not a policy this version can read: {str(found)[:200]}")
         values = {name: _frozen(value) for name, value in found.items()}
         values["retry_groups"] = tuple(RetryGroup(*g) for g in values.get("retry_groups", ()))
-        return cls(**{"protocol": 1, **values})
+        return cls(**values)
 
     @property
     def digest(self) -> str:
@@ -107,8 +110,3 @@ class Policy:
 
 def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def is_legal_topic(name: str) -> bool:
-    """Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic)."""
-    return LEGAL_TOPIC.fullmatch(name) is not None and name not in (".", "..")

@@ -1,33 +1,31 @@
-"""Who judges a record: each policy from its first offset on (DESIGN 5.3)."""
+"""Which policy holds from which ingress offset on (docs/exactly-once.md, rule 3)."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from proxy.records.message import Message
 from proxy.records.position import LAST_OFFSET
-from proxy.requests.parsed import Fate, Read, unfolded
+from proxy.requests.parsed import ParsedRecord
 from proxy.requests.request_reader import RequestReader
 
 
-class Judges:
-    """Request readers by the first offset that each judges."""
+class PolicyTimeline:
+    """Readers of an ingress partition's records, each with the first offset of its policy."""
 
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
         self._readers = list(readers)
 
-    def at(self, offset: int) -> tuple[Callable[..., Read], int]:
-        """What reads the record at `offset`, and the first offset that is another's.
-
-        See `RequestReader.read_folded`."""
+    def at(self, offset: int) -> tuple[RequestReader, int]:
+        """What reads the record at `offset`, and the first offset that is another's."""
         index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
         until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
-        return self._readers[index][1].read_folded, until
+        return self._readers[index][1], until
 
-    def judge(self, message: Message) -> Fate:
-        """One record's fate, which is the same whenever it is asked for."""
+    def read(self, message: Message) -> ParsedRecord:
+        """What one record asks for, which is the same whenever it is read."""
         offset = message.offset()
+        reader, _until = self.at(offset)
         headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
-        read, _until = self.at(offset)
-        return unfolded(read(headers, message.key(), message.value(), timestamp_ms, offset))
+        return reader.read(headers, message.key(), message.value(), timestamp_ms, offset)

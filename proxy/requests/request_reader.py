@@ -1,4 +1,4 @@
-"""Reads what an ingress record asks for in its headers (DESIGN 2).
+"""Reads what ingress records ask for in their headers (docs/guide.md#rules-for-all-headers).
 
 The answer is a pure function of the record and of the policy in force at its offset, so that
 a replay after any crash gives it again. Bad input is a value, `Rejection`, never an exception.
@@ -6,6 +6,7 @@ a replay after any crash gives it again. Bad input is a value, `Rejection`, neve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Final
@@ -22,25 +23,22 @@ from proxy.records.headers import (
     PLAIN,
     PREFIX,
     REQUESTS,
-    SINCE_2,
     TOPIC,
     UNREADABLE,
 )
+from proxy.records.message import Message
 from proxy.records.rejection import Rejection
 from proxy.requests.aliases import alias_reader
 from proxy.requests.due_times import DueTimes
-from proxy.requests.parsed import Fate, Known, Read, unfolded
+from proxy.requests.header_values import BY_KEY, LONGEST_ID_BYTES, read_partition
+from proxy.requests.parsed import ParsedRecord, Scheduled
+from proxy.requests.parsed_batch import Compact, ParsedBatch, full
 from proxy.requests.policy import Policy
-from proxy.requests.special_requests import (
-    BY_KEY,
-    LONGEST_ID_BYTES,
-    Asking,
-    SpecialRequests,
-    read_partition,
-)
+from proxy.requests.special_requests import SpecialRequests, UnparsedRecord
 from proxy.requests.target_names import TargetNames
 
 FOREVER_MS: Final = 2**62
+USUAL: Final = PLAIN | {ID}
 MOST_USUAL_NAMES: Final = 1_000
 LONGEST_USUAL_NAME: Final = 100
 NO_ID: Final = bytes(bytearray(b"no id"))
@@ -49,16 +47,14 @@ one object for equal short bytes and for equal constants, and a record's id coul
 
 
 class RequestReader:
-    """Turns ingress records into what becomes of them under one policy."""
+    """Parses ingress records under one policy."""
 
     def __init__(self, policy: Policy) -> None:
-        self._policy = policy
         self._pack = packer()
         self._names, self._times = TargetNames(policy), DueTimes(policy)
         self._special = SpecialRequests(policy, self._names, self._times, self._pack)
-        self._verdicts, self._due_ms = self._names.verdicts, self._times.due_ms
-        self._ours = PLAIN | {ID} if policy.protocol >= 2 else PLAIN
-        self._usual = set(self._ours)
+        self._targets, self._due_ms = self._names.known, self._times.due_ms
+        self._usual = set(USUAL)
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(
@@ -68,19 +64,29 @@ class RequestReader:
         value: bytes | None,
         timestamp_ms: int,
         offset: int,
-    ) -> Fate:
-        """One record's fate. `timestamp_ms` is the record's own, -1 when it has none."""
-        return unfolded(self.read_folded(headers, key, value, timestamp_ms, offset))
+    ) -> ParsedRecord:
+        """What one record asks for. `timestamp_ms` is the record's own, -1 when it has none."""
+        return full(self._parse(headers, key, value, timestamp_ms, offset))
 
-    def read_folded(
+    def read_batch(self, messages: Sequence[Message]) -> ParsedBatch:
+        """What each of these records asks for."""
+        parse = self._parse
+        return ParsedBatch(
+            [
+                parse(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
+                for m in messages
+            ]
+        )
+
+    def _parse(
         self,
         headers: Headers,
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
         offset: int,
-    ) -> Read:
-        """As `read`, with the most usual fates as plain tuples (`fates.WithId`).
+    ) -> Compact:
+        """One record, the usual ones as plain tuples.
 
         The entry keeps the headers as they came; requests and stamps are stripped on delivery,
         and a dead letter shows what was really asked.
@@ -92,10 +98,10 @@ class RequestReader:
             or len(ident) > LONGEST_ID_BYTES
             or (not asked.keys() <= self._usual and self._is_special(asked))
         ):
-            return self._stranger(asked) or self._special.read(
-                Asking(asked, headers, key, value, timestamp_ms, offset)
+            return _unknown_header(asked) or self._special.read(
+                UnparsedRecord(asked, headers, key, value, timestamp_ms, offset)
             )
-        target = self._verdicts.get(asked.get(TOPIC)) or self._names.target(asked)
+        target = self._targets.get(asked.get(TOPIC)) or self._names.target(asked)
         if isinstance(target, Rejection):
             return target
         due_ms = self._due_ms(asked, timestamp_ms)
@@ -112,7 +118,7 @@ class RequestReader:
             content = with_purpose(content, Purpose(due_ms, offset, due_ms))
             fires_ms = timestamp_ms + self._roll_after_ms
             entry = fires_ms, offset, marked(target), self._pack(content)
-            return entry if ident is NO_ID else Known(entry, ident, None, due_ms, rolls=True)
+            return entry if ident is NO_ID else Scheduled(entry, ident, None, due_ms, rolls=True)
         entry = due_ms, offset, target, self._pack(content)
         return entry if ident is NO_ID else (entry, ident)
 
@@ -127,20 +133,9 @@ class RequestReader:
     def _remember(self, strange: set[str]) -> None:
         """Producers have few names of their own: from now on these are usual."""
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
-            self._usual = set(self._ours)
+            self._usual = set(USUAL)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
         self._usual.update(islice(names, MOST_USUAL_NAMES - len(self._usual)))
-
-    def _stranger(self, asked: dict[str, bytes | None]) -> Rejection | None:
-        """Why a record with these headers of ours, not all of them plain, cannot be served."""
-        ours = [name for name in asked if name[:6] == PREFIX and name not in PLAIN]
-        if self._policy.protocol < 2:
-            for name in ours:
-                if name in SINCE_2:
-                    return _too_new(name)
-        if CANCEL in asked:
-            return None
-        return next((_unknown(name) for name in ours if name not in KNOWN), None)
 
 
 class TranslatingReader(RequestReader):
@@ -150,19 +145,19 @@ class TranslatingReader(RequestReader):
         super().__init__(policy)
         self._foreign = alias_reader(policy.aliases)
 
-    def read_folded(
+    def _parse(
         self,
         headers: Headers,
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
         offset: int,
-    ) -> Read:
-        """See `RequestReader.read_folded`."""
+    ) -> Compact:
+        """One record, after the requests in the words of other schedulers have been added."""
         translated = self._foreign.translate(headers, key, value)
         if isinstance(translated, Rejection):
             return translated
-        return super().read_folded(*translated, timestamp_ms, offset)
+        return super()._parse(*translated, timestamp_ms, offset)
 
 
 def request_reader(policy: Policy) -> RequestReader:
@@ -170,10 +165,12 @@ def request_reader(policy: Policy) -> RequestReader:
     return TranslatingReader(policy) if policy.aliases else RequestReader(policy)
 
 
-def _too_new(name: str) -> Rejection:
-    return Rejection(
-        "header-unsupported", f"the header {name} did not count yet when the record was written"
-    )
+def _unknown_header(asked: dict[str, bytes | None]) -> Rejection | None:
+    """Why a record with a header that only looks like ours cannot be served; a cancel always is."""
+    if CANCEL in asked:
+        return None
+    strange = (name for name in asked if name[:6] == PREFIX and name not in KNOWN)
+    return next(map(_unknown, strange), None)
 
 
 def _unknown(name: str) -> Rejection:

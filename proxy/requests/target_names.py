@@ -7,50 +7,49 @@ from collections.abc import Mapping
 from proxy.records.header_text import remember, shown
 from proxy.records.headers import TOPIC
 from proxy.records.rejection import Rejection
-from proxy.requests.policy import Policy, is_legal_topic
+from proxy.requests.policy import Policy
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 
 class TargetNames:
-    """Judges names of topics under one policy, and remembers the verdicts on `timer-topic`."""
+    """Names of topics under one policy. `known`: the answers for values of `timer-topic`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.verdicts: dict[bytes | None, str | Rejection] = {}
+        self.known: dict[bytes | None, str | Rejection] = {}
 
     def target(self, asked: Mapping[str, bytes | None]) -> str | Rejection:
         """The topic that `timer-topic` asks for."""
         raw = asked.get(TOPIC)
         if raw is None:
             return _missing(asked)
-        return self.verdicts.get(raw) or self._judged(raw)
+        return self.known.get(raw) or self._learn(raw)
 
     def named_in(self, header: str, raw: bytes | None) -> str | Rejection:
         """The topic that another header asks for."""
-        return self._judge(header, raw or b"")
+        return self._named(header, raw or b"")
 
     def derived(self, name: str, raw: bytes | None) -> str | Rejection:
         """A topic whose name the proxy makes of a header's value: it need not be allowed."""
         if not is_legal_topic(name):
             return Rejection(
-                "target-illegal", f"{shown(raw)} makes the topic name {name[:80]!r}: {LEGAL}"
+                "target-illegal",
+                f"{shown(raw)} makes the topic name {name[:80]!r}: {TOPIC_NAME_RULE}",
             )
         refusal = self._policy.refusal(name, is_derived=True)
         return Rejection("target-refused", refusal) if refusal else name
 
-    def _judged(self, raw: bytes) -> str | Rejection:
-        verdict = self._judge(TOPIC, raw)
-        remember(self.verdicts, raw, verdict)
-        return verdict
+    def _learn(self, raw: bytes) -> str | Rejection:
+        answer = self._named(TOPIC, raw)
+        remember(self.known, raw, answer)
+        return answer
 
-    def _judge(self, header: str, raw: bytes) -> str | Rejection:
+    def _named(self, header: str, raw: bytes) -> str | Rejection:
         name = raw.decode("utf-8", "replace")
         if not is_legal_topic(name):
-            return Rejection("target-illegal", f"{header} is {shown(raw)}: {LEGAL}")
+            return Rejection("target-illegal", f"{header} is {shown(raw)}: {TOPIC_NAME_RULE}")
         refusal = self._policy.refusal(name)
         return Rejection("target-refused", refusal) if refusal else name
-
-
-LEGAL = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 
 
 def _missing(asked: Mapping[str, bytes | None]) -> Rejection:

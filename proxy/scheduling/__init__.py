@@ -1,4 +1,4 @@
-"""One shard: what of an ingress partition pends, and what the next transaction ends. Pure.
+"""One shard: what of an ingress partition pends, and what its next transaction holds. Pure.
 
 May use requests, records and storage. Begin with `shard`; `admission` takes records in.
 """

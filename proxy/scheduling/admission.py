@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, itemgetter
-from typing import Final, NamedTuple, cast
+from operator import itemgetter
+from typing import Final, NamedTuple
 
-from proxy.records.entry import opened
-from proxy.records.message import DeadLetter, Message, dead_entry
+from proxy.records.dead_letter import DeadLetter, dead_letter_of
+from proxy.records.delivery import delivery_of
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import Message
+from proxy.records.outcome import APPLIED, EXPIRED, MISSED, ROLLED_BACK, Outcome
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import (
-    Cancel,
-    Decision,
-    Fate,
-    Known,
-    Prepare,
-    Read,
-    Stray,
-    WithId,
-    parted,
-    unfolded,
-)
-from proxy.requests.policy_timeline import Judges
-from proxy.scheduling.half_message_records import gone_half, note_of
+from proxy.records.watermark import Watermark
+from proxy.requests.parsed import Cancel, Decision, ParsedRecord, Prepare, RejectedHop, Scheduled
+from proxy.requests.parsed_batch import ParsedBatch
+from proxy.requests.policy_timeline import PolicyTimeline
+from proxy.scheduling.half_message_records import entry_of_lost, record_of
+from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
-from proxy.scheduling.transaction_buffer import Ends, Outcome
-from proxy.scheduling.undecided import Undecided
-from storage.register import Key, Named
+from proxy.scheduling.transaction_buffer import TransactionBuffer
+from storage.register import Named
 from storage.store import Entry
 
-EXPIRED = Rejection(
+NEVER_DECIDED: Final = Rejection(
     "transaction-expired",
     "nobody has committed or rolled back this half message, though its producer was asked for as "
     "long as the settings say: see to the producer, then send the record again",
 )
 
-PLAIN_TUPLES: Final = {tuple}
-
-_ident, _fires_ms = attrgetter("ident"), itemgetter(0)
+_fires_ms = itemgetter(0)
 
 
-class Turn(NamedTuple):
-    """What counts for records ingested together. What lies below `committed` is read again: it has
-    ended what it ends before."""
+class IngestLimits(NamedTuple):
+    """Bounds for records ingested together. quota: how many may end with the next transaction.
+
+    What lies below `committed` is read again: it has ended what it ends before.
+    """
 
     now_ms: int
-    room: int
-    mark: Key
+    quota: int
+    watermark: Watermark
     committed: int
 
 
@@ -61,166 +55,183 @@ class Admitted(NamedTuple):
 class Admission:
     """Ingests the records of a shard in offset order.
 
-    `ends` grows with what ends in the very transaction that ingests it.
+    `buffer` grows with what ends in the very transaction that ingests it.
     """
 
     def __init__(
-        self, origin: str, judges: Judges, identities: Identities, undecided: Undecided
+        self,
+        ingress: IngressPartition,
+        timeline: PolicyTimeline,
+        identities: Identities,
+        half_messages: HalfMessages,
     ) -> None:
-        self.ends = Ends()
-        self._origin = origin
-        self._judges, self._identities, self._undecided = judges, identities, undecided
+        self.buffer = TransactionBuffer()
+        self._ingress = ingress
+        self._timeline, self._identities = timeline, identities
+        self._half_messages = half_messages
         self._entries: list[Entry] = []
         self._waits_for_clock = False
 
-    def admit(self, messages: Sequence[Message], turn: Turn) -> Admitted:
-        """Take the first of `messages`, as long as one policy counts and there is room."""
-        read, is_replay = self._read(messages, turn.committed)
-        if (waiting := self._all_wait(read, turn)) is not None:
-            return Admitted(len(read), waiting, waits_for_clock=False)
-        fates = list(map(unfolded, read))
-        self._look_up(fates)
-        watermark_ms, cursor = turn.mark
+    def admit(self, messages: Sequence[Message], limits: IngestLimits) -> Admitted:
+        """Take the first of `messages`, as long as one policy holds and the quota lasts."""
+        batch, is_replay = self._parse(messages, limits.committed)
+        if (waiting := self._all_wait(batch, limits)) is not None:
+            return Admitted(len(batch), waiting, waits_for_clock=False)
+        self._identities.look_up(batch.idents())
         self._entries, self._waits_for_clock = [], False
-        name_anew, taken = self._identities.name_anew, len(fates)
-        for number, fate in enumerate(fates):
-            if type(fate) is tuple and (  # an Entry; mypy does not follow
-                fate[0] > watermark_ms  # type: ignore[operator]
-                or (fate[0] == watermark_ms and fate[1] > cursor)
+        register_new, watermark = self._identities.register_new, limits.watermark
+        taken = len(batch)
+        for number, (entry, ident) in enumerate(batch.usual()):
+            if (
+                entry is not None
+                and (entry[0] > watermark[0] or entry[:2] > watermark)
+                and (ident is None or register_new(entry, ident, entry[0]))
             ):
-                self._entries.append(fate)  # type: ignore[arg-type]
-            elif type(fate) is Known and fate.entry[:2] > turn.mark and name_anew(fate):
-                self._entries.append(fate.entry)
+                self._entries.append(entry)
             elif is_replay:
-                self._take(messages[number], fate, Ends(), turn)
-            elif len(self.ends) >= turn.room or not self._take(
-                messages[number], fate, self.ends, turn
-            ):
+                self._take(messages[number], batch[number], TransactionBuffer(), limits)
+            elif not self._take_new(messages[number], batch[number], limits):
                 taken = number
                 break
         return Admitted(taken, self._entries, self._waits_for_clock)
 
-    def _read(self, messages: Sequence[Message], committed: int) -> tuple[list[Read], bool]:
-        """The fates of the first messages that one policy judges, and whether it is a replay."""
+    def _parse(self, messages: Sequence[Message], committed: int) -> tuple[ParsedBatch, bool]:
+        """The first messages that one policy reads, and whether they are read again."""
         first = messages[0].offset()
-        read, until = self._judges.at(first)
+        reader, until = self._timeline.at(first)
         is_replay = first < committed
         if is_replay:
             until = min(until, committed)
         if messages[-1].offset() >= until:
             messages = [message for message in messages if message.offset() < until]
-        fates = [
-            read(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
-            for m in messages
-        ]
-        return fates, is_replay
+        return reader.read_batch(messages), is_replay
 
-    def _all_wait(self, read: list[Read], turn: Turn) -> Sequence[Entry] | None:
+    def _all_wait(self, batch: ParsedBatch, limits: IngestLimits) -> Sequence[Entry] | None:
         """Their entries, if each is simply to wait: the usual case, done for all at once."""
-        if set(map(type, read)) != PLAIN_TUPLES:
+        waiting = batch.waiting()
+        if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
-        entries, named, idents = parted(cast("list[Entry | WithId]", read))
-        if min(map(_fires_ms, entries)) <= turn.mark[0]:
+        if waiting.idents and not self._identities.register_all_new(waiting.named, waiting.idents):
             return None
-        return entries if not named or self._identities.name_all_anew(named, idents) else None
+        return waiting.entries
 
-    def _look_up(self, fates: list[Fate]) -> None:
-        others = [f for f in fates if type(f) is not tuple and type(f) is not Rejection]
-        idents = map(_ident, others)
-        self._identities.look_up([ident for ident in idents if ident is not None])
+    def _take_new(self, message: Message, parsed: ParsedRecord, limits: IngestLimits) -> bool:
+        """A record that was not ingested before; False when it must wait."""
+        if isinstance(parsed, Scheduled) and self._pends_anew(parsed, limits):
+            self._entries.append(parsed.entry)
+            return True
+        return len(self.buffer) < limits.quota and self._take(message, parsed, self.buffer, limits)
 
-    def _take(self, message: Message, fate: Fate, ends: Ends, turn: Turn) -> bool:
+    def _pends_anew(self, scheduled: Scheduled, limits: IngestLimits) -> bool:
+        entry, ident, hop_from, due_ms, rolls = scheduled
+        if ident is None or hop_from is not None or entry[:2] <= limits.watermark:
+            return False
+        return self._identities.register_new(entry, ident, due_ms, rolls=rolls)
+
+    def _take(
+        self,
+        message: Message,
+        parsed: ParsedRecord,
+        buffer: TransactionBuffer,
+        limits: IngestLimits,
+    ) -> bool:
         """A record that does not simply pend; False when it must wait."""
         offset = message.offset()
-        match fate:
-            case Known():
-                return self._take_known(offset, fate, ends, turn)
+        match parsed:
+            case Scheduled():
+                return self._take_scheduled(offset, parsed, buffer, limits)
             case Prepare():
-                return self._take_half(offset, fate, ends, turn)
-            case Cancel():
-                ends.outcomes += self._identities.cancel(offset, fate.ident)
+                return self._take_half_message(offset, parsed, buffer, limits)
             case Decision():
-                return self._decide(offset, fate, ends, turn)
-            case Stray():
-                outcome = self._identities.stray(offset, fate)
+                return self._decide(offset, parsed, buffer, limits)
+            case Cancel():
+                buffer.outcomes += self._identities.cancel(offset, parsed.ident)
+            case RejectedHop():
+                outcome = self._identities.reject_hop(offset, parsed)
                 if outcome is None:
-                    ends.dead_letters.append(_dead(message, fate.rejection))
+                    buffer.dead_letters.append(_dead_letter(message, parsed.rejection))
                 else:
-                    ends.outcomes.append(outcome)
+                    buffer.outcomes.append(outcome)
             case Rejection():
-                ends.dead_letters.append(_dead(message, fate))
-            case _:
-                return self._schedule(fate, ends, turn)
+                buffer.dead_letters.append(_dead_letter(message, parsed))
         return True
 
-    def _may_fire(self, entry: Entry, turn: Turn) -> bool:
+    def _may_fire(self, entry: Entry, limits: IngestLimits) -> bool:
         """False for an entry due by the watermark that this machine's clock has not reached."""
-        must_wait = entry[0] > turn.now_ms and entry[:2] <= turn.mark
+        must_wait = entry[0] > limits.now_ms and entry[:2] <= limits.watermark
         self._waits_for_clock |= must_wait
         return not must_wait
 
-    def _schedule(self, entry: Entry, ends: Ends, turn: Turn) -> bool:
+    def _schedule(self, entry: Entry, buffer: TransactionBuffer, limits: IngestLimits) -> bool:
         """The entry pends, or is delivered at once; False when it must wait."""
-        if entry[:2] > turn.mark:
+        if entry[:2] > limits.watermark:
             self._entries.append(entry)
-        elif ends is not self.ends or self._may_fire(entry, turn):
-            ends.deliveries.append(entry)
+        elif buffer is not self.buffer or self._may_fire(entry, limits):
+            buffer.deliveries.append(entry)
         else:
             return False
         return True
 
-    def _take_known(self, offset: int, known: Known, ends: Ends, turn: Turn) -> bool:
-        if ends is self.ends and not self._may_fire(known.entry, turn):
+    def _take_scheduled(
+        self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer, limits: IngestLimits
+    ) -> bool:
+        if buffer is self.buffer and not self._may_fire(scheduled.entry, limits):
             return False
-        outcomes, stays = self._identities.admit(offset, known)
-        ends.outcomes += outcomes
-        return self._schedule(known.entry, ends, turn) if stays else True
+        outcomes, stays = self._identities.admit(offset, scheduled)
+        buffer.outcomes += outcomes
+        return self._schedule(scheduled.entry, buffer, limits) if stays else True
 
-    def _take_half(self, offset: int, prepare: Prepare, ends: Ends, turn: Turn) -> bool:
+    def _take_half_message(
+        self, offset: int, prepare: Prepare, buffer: TransactionBuffer, limits: IngestLimits
+    ) -> bool:
         """What was to happen to it by the watermark, had it been read in time, happens now."""
-        events = self._undecided.passed(offset, prepare)
-        if ends is self.ends and events and events[-1].fires_ms > turn.now_ms:
+        events = self._half_messages.passed(offset, prepare)
+        if buffer is self.buffer and events and events[-1].fires_ms > limits.now_ms:
             self._waits_for_clock = True
             return False
-        ends.outcomes += self._identities.prepare(offset, prepare)
-        ends.notes += [note for event in events if (note := note_of(self._origin, event))]
+        buffer.outcomes += self._identities.prepare(offset, prepare)
+        written = (record_of(self._ingress, event) for event in events)
+        buffer.auxiliary += [record for record in written if record is not None]
         return True
 
-    def _decide(self, offset: int, decision: Decision, ends: Ends, turn: Turn) -> bool:
-        half = self._identities.half_of(decision.ident)
+    def _decide(
+        self, offset: int, decision: Decision, buffer: TransactionBuffer, limits: IngestLimits
+    ) -> bool:
+        half = self._identities.half_message_of(decision.ident)
         if half is None or decision.hop_from not in (None, half.offset):
             detail = "no half message with this id is undecided"
-            ends.outcomes.append(Outcome(offset, "missed", None, decision.ident, detail))
+            buffer.outcomes.append(Outcome(offset, MISSED, None, decision.ident, detail))
             return True
         if decision.what == "commit":
             entry, rolls = self._committed(offset, half)
-            if not self._schedule(entry, ends, turn):
+            if not self._schedule(entry, buffer, limits):
                 return False
             self._identities.commit(offset, decision.ident, half, entry[0], rolls=rolls)
         else:
-            self._undo(decision, half, ends)
+            self._undo(decision, half, buffer)
             self._identities.drop(offset, decision.ident, half)
-        ends.outcomes.append(Outcome(offset, "applied", None, decision.ident))
+        buffer.outcomes.append(Outcome(offset, APPLIED, None, decision.ident))
         return True
 
     def _committed(self, offset: int, half: Named) -> tuple[Entry, bool]:
         """The commit's entry, which delivers the half message, and whether it rolls."""
-        prepare = self._undecided.prepare(half.offset)
+        prepare = self._half_messages.prepare(half.offset)
         if prepare is None:
-            return gone_half(offset, half), False
+            return entry_of_lost(offset, half), False
         fires_ms, _offset, target, body = prepare.entry
         return (fires_ms, offset, target, body), prepare.rolls
 
-    def _undo(self, decision: Decision, half: Named, ends: Ends) -> None:
+    def _undo(self, decision: Decision, half: Named, buffer: TransactionBuffer) -> None:
         if decision.what == "rollback":
-            ends.outcomes.append(Outcome(half.origin, "rolled-back", half.due_ms, decision.ident))
+            rolled_back = Outcome(half.origin, ROLLED_BACK, half.due_ms, decision.ident)
+            buffer.outcomes.append(rolled_back)
         else:
             entry, _rolls = self._committed(half.offset, half)
-            letter = dead_entry(opened(entry), EXPIRED)
-            ends.dead_letters.append(letter._replace(outcome="expired", ident=decision.ident))
+            letter = dead_letter_of(delivery_of(entry), NEVER_DECIDED)
+            buffer.dead_letters.append(letter._replace(outcome=EXPIRED, ident=decision.ident))
 
 
-def _dead(message: Message, rejection: Rejection) -> DeadLetter:
+def _dead_letter(message: Message, rejection: Rejection) -> DeadLetter:
     return DeadLetter(
         message.offset(),
         None,

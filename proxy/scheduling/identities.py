@@ -1,7 +1,7 @@
 """Which pending entry each id names, and what becomes of it when the id is used again.
 
-DESIGN 5.4, 5.5 and 5.10. A record that the proxy rewrote is in mid-hop until its successor has been
-ingested: what supersedes it meanwhile ends the successor as it arrives.
+docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until its
+successor has been ingested: what supersedes it meanwhile ends the successor as it arrives.
 """
 
 from __future__ import annotations
@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from proxy.requests.parsed import Known, Prepare, Stray
-from proxy.scheduling.transaction_buffer import Outcome
-from proxy.scheduling.undecided import Undecided
-from storage.register import NOTHING, Key, Named, Register
+from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, Outcome
+from proxy.records.watermark import Watermark
+from proxy.requests.parsed import Prepare, RejectedHop, Scheduled
+from proxy.scheduling.half_messages import HalfMessages
+from storage.register import NOTHING, Named, Register
 from storage.store import Entry
 
-HALF: Final = 1
+IS_HALF_MESSAGE: Final = 1
 ROLLS: Final = 2
-CANCELLED: Final = 4
-"""What `latest` was: a cancel, not a record."""
+IS_CANCEL: Final = 4
+"""Kinds of `Named`: its entry is a half message, or rolls; its `latest` is a cancel, no record."""
 NEVER_MS: Final = 2**62
 """A half message fires when it is decided, whenever that is."""
 
 
 class Identities:
-    """The ids of one shard. `mark` is its watermark and cursor: what lies at or below has ended."""
+    """The ids of one shard, whose watermark is `watermark`."""
 
-    def __init__(self, register: Register, undecided: Undecided, mark: Key) -> None:
-        self._register, self._undecided = register, undecided
-        self.mark = mark
+    def __init__(
+        self, register: Register, half_messages: HalfMessages, watermark: Watermark
+    ) -> None:
+        self._register, self._half_messages = register, half_messages
+        self.watermark = watermark
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
 
@@ -37,77 +40,75 @@ class Identities:
         self._rows = self._register.find(idents) if idents else {}
 
     def lowest(self, floor: int) -> int:
-        """The highest floor, at most `floor`, that lets a replay come to the same ends."""
-        half = self._undecided.first_offset
+        """The highest floor, at most `floor`, that lets a replay come to the same outcomes."""
+        half = self._half_messages.first_offset
         held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
         return self._register.lowered(min(held))
 
-    def name_anew(self, known: Known) -> bool:
-        """A record arrives that stays and ends nothing, since nothing is known of its id.
+    def register_new(self, entry: Entry, ident: bytes, due_ms: int, *, rolls: bool = False) -> bool:
+        """A producer's own record arrives that stays and ends nothing: its id is not known yet.
 
         False, and nothing done, where `admit` has to be asked.
         """
-        (fires_ms, offset, target, _body), ident, hop_from, due_ms, rolls = known
-        if ident is None or hop_from is not None or ident in self._rows:
+        if ident in self._rows:
             return False
+        fires_ms, offset, target, _body = entry
         kind = ROLLS if rolls else 0
         self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
         return True
 
-    def name_all_anew(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
-        """These records arrive, and stay, and nothing is known of any of their ids: the usual
-        case. False, and nothing done, where they have to be looked up and taken one by one.
+    def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
+        """Usual records arrive that stay and end nothing, since nothing is known of their ids.
+
+        False, and nothing done, where they have to be looked up and taken one by one.
         """
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
         return self._register.put_if_new(idents, fires_ms, offsets, targets)
 
-    def admit(self, offset: int, known: Known) -> tuple[list[Outcome], bool]:
+    def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
         """A record arrives: what it ends, and whether it stays (else it is among those ended)."""
-        ident = known.ident
+        ident, hop_from, due_ms = scheduled.ident, scheduled.hop_from, scheduled.due_ms
         if ident is None:
             return [], True
         row = self._row(ident)
         ended: list[Outcome] = []
-        if known.hop_from is not None:
-            self._landed(ident, known.hop_from)
-            if row.latest > known.hop_from:
-                return [self._ended_in_mid_hop(offset, known.due_ms, ident, row)], False
+        if hop_from is not None:
+            self._landed(ident, hop_from)
+            if row.latest > hop_from:
+                return [self._ended_in_mid_hop(offset, due_ms, ident, row)], False
             latest = row.latest
         else:
-            ended, _found = self._supersede(offset, ident, row, "replaced")
+            ended, _found = self._supersede(offset, ident, row, REPLACED)
             latest = offset
-        fires_ms, _offset, target, _body = known.entry
-        kind = ROLLS if known.rolls else 0
-        self._put(
-            offset, ident, Named(latest, fires_ms, offset, offset, known.due_ms, target, kind)
-        )
+        fires_ms, _offset, target, _body = scheduled.entry
+        kind = ROLLS if scheduled.rolls else 0
+        self._put(offset, ident, Named(latest, fires_ms, offset, offset, due_ms, target, kind))
         return ended, True
 
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
         """A half message arrives; what it ends."""
         ident, target = prepare.ident, prepare.entry[2]
-        ended, _found = self._supersede(offset, ident, self._row(ident), "replaced")
-        self._undecided.add(offset, prepare)
-        row = Named(offset, NEVER_MS, offset, offset, prepare.due_ms, target, HALF)
+        ended, _found = self._supersede(offset, ident, self._row(ident), REPLACED)
+        self._half_messages.add(offset, prepare)
+        row = Named(offset, NEVER_MS, offset, offset, prepare.due_ms, target, IS_HALF_MESSAGE)
         self._put(offset, ident, row)
         return ended
 
     def cancel(self, offset: int, ident: bytes) -> list[Outcome]:
         """A cancel arrives; what it ends, itself included."""
-        ended, found = self._supersede(offset, ident, self._row(ident), "cancelled")
-        self._put(offset, ident, Named(offset, kind=CANCELLED))
+        ended, found = self._supersede(offset, ident, self._row(ident), CANCELLED)
+        self._put(offset, ident, Named(offset, kind=IS_CANCEL))
         detail = "" if found else "nothing pends with this id"
-        said = "applied" if found else "missed"
-        return [*ended, Outcome(offset, said, None, ident, detail)]
+        return [*ended, Outcome(offset, APPLIED if found else MISSED, None, ident, detail)]
 
-    def half_of(self, ident: bytes) -> Named | None:
+    def half_message_of(self, ident: bytes) -> Named | None:
         """The undecided half message with this id."""
         row = self._row(ident)
-        return row if row.kind & HALF else None
+        return row if row.kind & IS_HALF_MESSAGE else None
 
     def commit(self, offset: int, ident: bytes, half: Named, fires_ms: int, *, rolls: bool) -> None:
         """The half message is to be delivered: from now on the commit's entry has its id."""
-        self._undecided.discard(half.offset)
+        self._half_messages.discard(half.offset)
         self._register.link(offset, half.offset, offset)
         kind = ROLLS if rolls else 0
         row = Named(half.latest, fires_ms, offset, half.origin, half.due_ms, half.target, kind)
@@ -115,22 +116,22 @@ class Identities:
 
     def drop(self, offset: int, ident: bytes, half: Named) -> None:
         """The half message is not to be delivered."""
-        self._undecided.discard(half.offset)
+        self._half_messages.discard(half.offset)
         self._put(offset, ident, Named(half.latest))
 
-    def stray(self, offset: int, stray: Stray) -> Outcome | None:
+    def reject_hop(self, offset: int, hop: RejectedHop) -> Outcome | None:
         """A rewritten record was rejected: its id names nothing any more.
 
-        What superseded it in mid-hop was told that it counts: then it has that end instead.
+        What superseded it in mid-hop has had its outcome `applied`: then that is its end instead.
         """
-        if stray.ident is None:
+        if hop.ident is None:
             return None
-        self._landed(stray.ident, stray.hop_from)
-        row = self._row(stray.ident)
-        if row.latest > stray.hop_from:
-            return self._ended_in_mid_hop(offset, None, stray.ident, row)
-        if row.offset == stray.hop_from:
-            self._put(offset, stray.ident, Named(row.latest))
+        self._landed(hop.ident, hop.hop_from)
+        row = self._row(hop.ident)
+        if row.latest > hop.hop_from:
+            return self._ended_in_mid_hop(offset, None, hop.ident, row)
+        if row.offset == hop.hop_from:
+            self._put(offset, hop.ident, Named(row.latest))
         return None
 
     def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
@@ -153,13 +154,13 @@ class Identities:
         self, at: int, ident: bytes, row: Named, what: str
     ) -> tuple[list[Outcome], bool]:
         """End what the id names; the outcome, and whether there was anything to end."""
-        by = at if what == "replaced" else None
+        by = at if what == REPLACED else None
         ended = Outcome(row.origin, what, row.due_ms, ident, next_offset=by)
-        if row.kind & HALF:
-            self._undecided.discard(row.offset)
+        if row.kind & IS_HALF_MESSAGE:
+            self._half_messages.discard(row.offset)
             return [ended], True
-        if row.offset != NOTHING and row.key > self.mark:
-            self._register.bury(at, row.key, row.target)
+        if row.offset != NOTHING and row.key > self.watermark:
+            self._register.add_tombstone(at, row.key, row.target)
             return [ended], True
         return [], self._is_hopping(ident, row)
 
@@ -167,7 +168,8 @@ class Identities:
         """Whether the id's entry was rewritten, and its successor will end as it arrives.
 
         What was to be rewritten by now has been, or will be in the transaction being made. What was
-        re-queued before a takeover cannot be told from what was delivered (DESIGN 5.10).
+        re-queued before a takeover cannot be told from what was delivered (docs/exactly-once.md,
+        rule 10).
         """
         if row.offset == NOTHING:
             return False
@@ -175,6 +177,6 @@ class Identities:
 
     def _ended_in_mid_hop(self, at: int, due_ms: int | None, ident: bytes, row: Named) -> Outcome:
         self._register.link(at, row.latest, at)
-        if row.kind & CANCELLED:
-            return Outcome(at, "cancelled", due_ms, ident, "cancelled while it was rewritten")
-        return Outcome(at, "replaced", due_ms, ident, next_offset=row.latest)
+        if row.kind & IS_CANCEL:
+            return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
+        return Outcome(at, REPLACED, due_ms, ident, next_offset=row.latest)

@@ -1,4 +1,4 @@
-"""What has become of a record so far, as its shard knows: by id, or by where it lies."""
+"""What has become of a record so far, as its shard knows: by id, or by its offset."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.records.entry import target_of
 from proxy.records.message import Message
-from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, entry_of
-from proxy.scheduling.identities import HALF
+from proxy.records.rejection import Rejection
+from proxy.requests.parsed import ParsedRecord, Prepare, RejectedHop, Scheduled
+from proxy.scheduling.identities import IS_HALF_MESSAGE
 from proxy.scheduling.shard import Shard
 from storage.register import NOTHING, Named
 from storage.store import Entry
 
-Whereabouts: TypeAlias = Literal["pending", "half-message", "ended"]
-ENDED: Final[Whereabouts] = "ended"
+RecordState: TypeAlias = Literal["pending", "half-message", "ended"]
+ENDED: Final[RecordState] = "ended"
 
 
 class Found(NamedTuple):
-    """A record: where it lies, and what is known. due_ms: what it asks for, fires_ms: when the
+    """A record by its origin, and what is known of it. due_ms: what it asks for, fires_ms: when the
     proxy looks at it next; both None for one that has no time, or had none that could be read."""
 
     origin: str
     ident: bytes | None
-    state: Whereabouts
+    state: RecordState
     target: str | None = None
     due_ms: int | None = None
     fires_ms: int | None = None
@@ -35,44 +36,43 @@ def find_id(shard: Shard, ident: bytes) -> Found | None:
     if row is None or state is None:
         return None
     fires_ms = None if state == "half-message" else row.fires_ms
-    origin, target = f"{shard.origin}{row.origin}", target_of(row.target)
+    origin, target = shard.ingress.origin(row.origin), target_of(row.target)
     return Found(origin, ident, state, target, row.due_ms, fires_ms)
 
 
 def find_record(shard: Shard, message: Message) -> Found:
     """What has become of this ingress record of the shard's partition, which it has ingested."""
     offset = message.offset()
-    origin = f"{shard.origin}{offset}"
-    fate = shard.judged(message)
-    ident = _ident(fate)
-    entry = fate.entry if isinstance(fate, Prepare) else entry_of(fate)
-    if entry is None:
+    origin = shard.ingress.origin(offset)
+    parsed = shard.parsed(message)
+    ident = _ident(parsed)
+    if not isinstance(parsed, Scheduled | Prepare):
         return Found(origin, ident, ENDED)
+    entry = parsed.entry
     row = None if ident is None else shard.named(ident)
     state = _of_entry(shard, entry) if ident is None else _of_named(shard, offset, row)
     fires_ms = entry[0] if row is None or state != "pending" else row.fires_ms
-    due_ms = fate.due_ms if isinstance(fate, Known | Prepare) else entry[0]
     is_waiting = state == "pending"
     target = target_of(entry[2])
-    return Found(origin, ident, state, target, due_ms, fires_ms if is_waiting else None)
+    return Found(origin, ident, state, target, parsed.due_ms, fires_ms if is_waiting else None)
 
 
-def _state_of(shard: Shard, row: Named) -> Whereabouts | None:
-    if row.kind & HALF:
+def _state_of(shard: Shard, row: Named) -> RecordState | None:
+    if row.kind & IS_HALF_MESSAGE:
         return "half-message"
-    return "pending" if row.offset != NOTHING and row.key > shard.position.mark else None
+    return "pending" if row.offset != NOTHING and row.key > shard.position.watermark else None
 
 
-def _of_entry(shard: Shard, entry: Entry) -> Whereabouts:
-    return "pending" if entry[:2] > shard.position.mark else ENDED
+def _of_entry(shard: Shard, entry: Entry) -> RecordState:
+    return "pending" if entry[:2] > shard.position.watermark else ENDED
 
 
-def _of_named(shard: Shard, offset: int, row: Named | None) -> Whereabouts:
+def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
     """Only the last record with an id can still wait."""
     if row is None or offset not in (row.offset, row.origin):
         return ENDED
     return _state_of(shard, row) or ENDED
 
 
-def _ident(fate: Fate) -> bytes | None:
-    return fate.ident if isinstance(fate, Known | Prepare | Cancel | Decision) else None
+def _ident(parsed: ParsedRecord) -> bytes | None:
+    return None if isinstance(parsed, RejectedHop | Rejection) else parsed.ident

@@ -1,31 +1,36 @@
 """One shard: what of an ingress partition is pending, and what the next transaction ends.
 
-Pure: it is handed fetched records, the time, a store and a register, and keeps the invariants of
-DESIGN 5. Nothing counts as done until `confirm`: a plan that was not committed is made again.
+Pure: it is handed fetched records, the time, a store and a register of ids, and keeps the rules of
+docs/exactly-once.md. Nothing counts as done until `confirm`: a plan that was not committed is made
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from operator import itemgetter
 from typing import Final
 
 from proxy.records.entry import target_of
-from proxy.records.message import DeadLetter, Message
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import Message
 from proxy.records.position import LAST_OFFSET, Position
-from proxy.requests.parsed import Fate, Prepare
-from proxy.requests.policy_timeline import Judges
-from proxy.scheduling.admission import Admission, Turn
-from proxy.scheduling.half_message_records import note_of
-from proxy.scheduling.identities import HALF, Identities
-from proxy.scheduling.transaction_buffer import Ends, Note, Outcome
-from proxy.scheduling.undecided import Event, Undecided
-from storage.register import Key, Named, Register
+from proxy.records.watermark import Watermark
+from proxy.requests.parsed import ParsedRecord, Prepare
+from proxy.requests.policy_timeline import PolicyTimeline
+from proxy.scheduling.admission import Admission, IngestLimits
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.half_message_records import record_of
+from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages
+from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
+from proxy.scheduling.plan import Plan
+from proxy.scheduling.transaction_buffer import TransactionBuffer
+from storage.register import Named, Register
 from storage.store import Entry, Store
 
-JUDGED_AT_ONCE: Final = 2048
+PARSED_AT_ONCE: Final = 2048
 """What is known of their ids is asked for together."""
 
 _offset_of = itemgetter(1)
@@ -39,47 +44,27 @@ class State(Enum):
     READY = "ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one transaction holds of one shard, and the position that it makes true.
-
-    `passed`: pending entries that it passes over, since they have been taken back.
-    """
-
-    deliveries: Sequence[Entry]
-    dead_letters: Sequence[DeadLetter]
-    outcomes: Sequence[Outcome]
-    notes: Sequence[Note]
-    position: Position
-    passed: int = 0
-
-    @property
-    def records(self) -> int:
-        said = len(self.outcomes) + len(self.notes)
-        return len(self.deliveries) + len(self.dead_letters) + said + self.passed
-
-
 class Shard:
     """All state of one ingress partition.
 
     `position` is what the broker has committed, `read_from` the first offset that will be
     handed to `ingest`, `barrier` the end of the partition as it was at takeover: until it is
-    reached the watermark stands still (DESIGN 5.5).
+    reached the watermark stands still (docs/exactly-once.md, rule 5).
     """
 
     def __init__(
         self,
-        origin: str,
+        ingress: IngressPartition,
         position: Position,
         store: Store,
-        judges: Judges,
+        timeline: PolicyTimeline,
         read_from: int,
         barrier: int,
         register: Register,
-        read_halves: Callable[[Sequence[int]], dict[int, Prepare]],
+        read_half_messages: Callable[[Sequence[int]], dict[int, Prepare]],
     ) -> None:
         assert read_from <= position.next_offset, (read_from, position)
-        self.origin = origin
+        self.ingress = ingress
         self.position = position
         self.store = store
         self.next_offset = read_from
@@ -87,12 +72,13 @@ class Shard:
         self.waiting: list[Message] = []
         self.waits_for_clock = False
         self.read_ms = 0
-        self._register, self._judges = register, judges
+        self._register, self._timeline = register, timeline
         self._stored_below = store.covered
-        self._undecided = Undecided(read_halves, position.mark)
-        self._undecided.load((n.offset, ident) for ident, n in register.of_kind(HALF))
-        self._identities = Identities(register, self._undecided, position.mark)
-        self._admission = Admission(origin, judges, self._identities, self._undecided)
+        self._half_messages = HalfMessages(read_half_messages, position.watermark)
+        undecided = register.of_kind(IS_HALF_MESSAGE)
+        self._half_messages.load((row.offset, ident) for ident, row in undecided)
+        self._identities = Identities(register, self._half_messages, position.watermark)
+        self._admission = Admission(ingress, timeline, self._identities, self._half_messages)
 
     @property
     def state(self) -> State:
@@ -108,59 +94,59 @@ class Shard:
     @property
     def ending(self) -> int:
         """How many records end with the next transaction, since they were due when ingested."""
-        return len(self._admission.ends)
+        return len(self._admission.buffer)
 
     @property
     def undecided(self) -> int:
         """How many half messages are undecided."""
-        return len(self._undecided)
+        return len(self._half_messages)
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""
-        return self.store.pending() - sum(self._register.buried_by_target().values())
+        return self.store.pending() - sum(self._register.tombstones_by_target().values())
 
     def pending_by_target(self) -> dict[str, int]:
         """How many of them for each target."""
         counts: dict[str, int] = {}
-        buried = self._register.buried_by_target()
+        taken_back = self._register.tombstones_by_target()
         for target, count in self.store.pending_by_target().items():
             name = target_of(target)
-            counts[name] = counts.get(name, 0) + count - buried[target]
+            counts[name] = counts.get(name, 0) + count - taken_back[target]
         return {target: count for target, count in counts.items() if count}
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        """About how many of them until when, as `Store.pending_by_time`; those taken back count
-        until their time has come."""
+        """About how many of them are due up to each of the ascending edges, and beyond the last;
+        those cancelled or replaced count until their time has come."""
         return self.store.pending_by_time(edges_ms)
 
     def named(self, ident: bytes) -> Named | None:
         """What is known of an id."""
         return self._register.find([ident]).get(ident)
 
-    def judged(self, message: Message) -> Fate:
-        """The fate of a record of this partition, the same as when it was ingested."""
-        return self._judges.judge(message)
+    def parsed(self, message: Message) -> ParsedRecord:
+        """What a record of this partition asks for, the same as when it was ingested."""
+        return self._timeline.read(message)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""
-        event_ms = self._undecided.next_ms()
+        event_ms = self._half_messages.next_ms()
         due_ms = self.store.next_due_ms(until_ms)
         if event_ms is None or event_ms > until_ms:
             return due_ms
         return event_ms if due_ms is None else min(event_ms, due_ms)
 
-    def ingest(self, messages: Sequence[Message], now_ms: int, room: int) -> None:
+    def ingest(self, messages: Sequence[Message], now_ms: int, quota: int) -> None:
         """Take records in offset order; keep in `waiting` what the next transaction cannot hold.
 
-        `room` bounds the records that end as they are ingested. A record due by a watermark
-        that this machine's clock has not reached waits too (DESIGN 5.7).
+        `quota` bounds the records that end as they are ingested. A record due by a watermark that
+        this machine's clock has not reached waits too (docs/exactly-once.md, rule 7).
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
         self.waiting = []
         self.waits_for_clock = False
         start = 0
         while start < len(messages):
-            taken = self._ingest_run(messages, start, now_ms, room)
+            taken = self._ingest_run(messages, start, now_ms, quota)
             if taken == start:
                 self.waiting = list(messages[start:])
                 return
@@ -173,29 +159,29 @@ class Shard:
 
     def plan(self, now_ms: int, limit: int) -> Plan:
         """The next transaction: newcomers first, then pending in (due, offset) order."""
-        ends = self._admission.ends
-        room = limit - len(ends)
-        mark = self.position.mark
+        buffer = self._admission.buffer
+        quota = limit - len(buffer)
+        watermark = self.position.watermark
         pending: list[Entry] = []
-        notes: list[Note] = []
+        auxiliary: list[AuxiliaryRecord] = []
         passed = 0
-        if self.state is State.READY and room > 0 and now_ms >= mark[0]:
-            pending, events, passed, upto = self._due(now_ms, room)
-            mark = max(mark, upto)
-            notes = [note for event in events if (note := note_of(self.origin, event))]
-        deliveries = [*ends.deliveries, *pending] if ends.deliveries else pending
+        if self.state is State.READY and quota > 0 and now_ms >= watermark.due_ms:
+            pending, events, passed, upto = self._due(now_ms, quota)
+            watermark = max(watermark, upto)
+            auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
+        deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         position = replace(
             self.position,
             next_offset=max(self.next_offset, self.position.next_offset),
-            watermark_ms=mark[0],
-            cursor=mark[1],
+            watermark_ms=watermark.due_ms,
+            cursor=watermark.offset,
             floor=self._floor(deliveries),
         )
         return Plan(
             deliveries,
-            tuple(ends.dead_letters),
-            tuple(ends.outcomes),
-            (*ends.notes, *notes),
+            tuple(buffer.dead_letters),
+            tuple(buffer.outcomes),
+            (*buffer.auxiliary, *auxiliary),
             position,
             passed,
         )
@@ -207,20 +193,20 @@ class Shard:
         """
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
-        mark = plan.position.mark
-        self.store.advance(*mark)
-        self._register.advance(*mark)
-        self._undecided.advance(mark)
-        self._identities.mark = mark
+        watermark = plan.position.watermark
+        self.store.advance(*watermark)
+        self._register.advance(*watermark)
+        self._half_messages.advance(watermark)
+        self._identities.watermark = watermark
         self._identities.hopped(hops)
-        self._admission.ends = Ends()
+        self._admission.buffer = TransactionBuffer()
 
     def maintain(self, budget_entries: int) -> bool:
         """A bounded piece of the engine's own work; True when more waits."""
         more = self.store.maintain(self.settled_offset, budget_entries)
         return self._register.maintain(self._in_store, self.position.floor) or more
 
-    def put_away(self) -> None:
+    def flush_and_close(self) -> None:
         """Write local state and close it; the broker has it all."""
         try:
             self.store.flush(self.settled_offset)
@@ -238,7 +224,8 @@ class Shard:
         return min(self.settled_offset, self.store.covered)
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """F stands still until hops of before the takeover have landed (DESIGN 5.4).
+        """The floor stands still until hops of before the takeover have been ingested again
+        (docs/exactly-once.md, rule 4).
 
         Any of the deliveries may turn out to be a hop.
         """
@@ -248,25 +235,28 @@ class Shard:
         floor = self._identities.lowest(min(floor, self.store.floor(self.next_offset)))
         return max(self.position.floor, floor)
 
-    def _due(self, now_ms: int, room: int) -> tuple[list[Entry], list[Event], int, Key]:
+    def _due(
+        self, now_ms: int, quota: int
+    ) -> tuple[list[Entry], list[HalfMessageEvent], int, Watermark]:
         """What is due, how many entries were taken back, and up to where that is all."""
-        found, is_all = self.store.due(now_ms, room)
-        upto = (now_ms, LAST_OFFSET) if is_all else found[-1][:2]
-        events = self._undecided.due(upto, room)
-        if len(events) == room:
-            upto = events[-1].fires_ms, events[-1].offset
+        found, is_all = self.store.due(now_ms, quota)
+        upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
+        events = self._half_messages.due(upto, quota)
+        if len(events) == quota:
+            upto = Watermark(events[-1].fires_ms, events[-1].offset)
             found = [entry for entry in found if entry[:2] <= upto]
-        buried = self._register.buried(self.position.mark, upto)
-        if not buried:
+        taken_back = self._register.tombstones(self.position.watermark, upto)
+        if not taken_back:
             return found, events, 0, upto
-        alive = [entry for entry in found if entry[:2] not in buried]
-        return alive, events, len(found) - len(alive), upto
+        kept = [entry for entry in found if entry[:2] not in taken_back]
+        return kept, events, len(found) - len(kept), upto
 
-    def _ingest_run(self, messages: Sequence[Message], start: int, now_ms: int, room: int) -> int:
-        """Ingest from `start` while one policy counts and there is room; the index reached."""
-        run = messages[start : start + JUDGED_AT_ONCE]
-        turn = Turn(now_ms, room, self.position.mark, self.position.next_offset)
-        admitted = self._admission.admit(run, turn)
+    def _ingest_run(self, messages: Sequence[Message], start: int, now_ms: int, quota: int) -> int:
+        """Ingest from `start` while one policy holds and the quota lasts; the index reached."""
+        run = messages[start : start + PARSED_AT_ONCE]
+        position = self.position
+        limits = IngestLimits(now_ms, quota, position.watermark, position.next_offset)
+        admitted = self._admission.admit(run, limits)
         self.waits_for_clock = admitted.waits_for_clock
         entries = admitted.entries
         if entries and entries[0][1] < self._stored_below:

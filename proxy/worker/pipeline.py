@@ -20,9 +20,11 @@ from proxy.publishing.errors import GroupMoved
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
 from proxy.records.headers import ID
+from proxy.records.ingress_partition import IngressPartition
 from proxy.records.position import PolicyFrom
-from proxy.scheduling.shard import Plan, Shard, State
-from proxy.scheduling.transaction_buffer import Batch, Opened
+from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.plan import Plan
+from proxy.scheduling.shard import Shard, State
 from proxy.telemetry.metrics import Metrics
 from proxy.worker.back_pressure import BackPressure
 from proxy.worker.pacing import Pacing
@@ -177,7 +179,7 @@ class Pipeline:
         if not plans:
             return
         started_s = time.monotonic()
-        batches = [_batch(self.shards[p].origin, plan) for p, plan in plans.items()]
+        batches = [_batch(self.shards[p].ingress, plan) for p, plan in plans.items()]
         offsets = [
             self._ingress.offset(p, plan.position.next_offset, plan.position.to_metadata())
             for p, plan in plans.items()
@@ -236,8 +238,8 @@ class Pipeline:
         )
 
 
-def _batch(origin: str, plan: Plan) -> Batch:
-    return Batch(origin, plan.deliveries, plan.dead_letters, plan.outcomes, plan.notes)
+def _batch(ingress: IngressPartition, plan: Plan) -> Batch:
+    return Batch(ingress, plan.deliveries, plan.dead_letters, plan.outcomes, plan.auxiliary)
 
 
 def _rotated(partitions: list[int], turns: int) -> list[int]:
@@ -245,7 +247,7 @@ def _rotated(partitions: list[int], turns: int) -> list[int]:
     return partitions[first:] + partitions[:first]
 
 
-def _hops_with_ids(batch: Batch | Opened) -> list[tuple[bytes, int]]:
+def _hops_with_ids(batch: Batch | ResolvedBatch) -> list[tuple[bytes, int]]:
     """Ids and offsets of the entries that were rewritten instead of delivered."""
     hops = ((hop.delivery.header(ID), hop.delivery.entry_offset) for hop in batch.hops)
     return [(ident, offset) for ident, offset in hops if ident is not None]
@@ -253,7 +255,7 @@ def _hops_with_ids(batch: Batch | Opened) -> list[tuple[bytes, int]]:
 
 def _flush_and_close(partition: int, shard: Shard) -> None:
     try:
-        shard.put_away()
+        shard.flush_and_close()
     except StorageError as error:
         log.error(
             "local state not written; the broker has it all", partition=partition, why=str(error)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from proxy.scheduling.transaction_buffer import Batch, Opened
+from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.telemetry.metrics import Metrics
-from storage.columns import dues_of
+from storage.store import dues_of
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +24,9 @@ class TransactionMetrics:
         """One was aborted for good, after so long."""
         self._metrics.count_transaction("aborted", seconds)
 
-    def committed(self, batches: Iterable[Batch | Opened], seconds: float, now_ms: int) -> None:
+    def committed(
+        self, batches: Iterable[Batch | ResolvedBatch], seconds: float, now_ms: int
+    ) -> None:
         """One was committed, after so long."""
         self._metrics.count_transaction("committed", seconds)
         for batch in batches:
@@ -39,7 +41,7 @@ class TransactionMetrics:
                 _log_dead_letters(batch, reasons)
 
 
-def _log_dead_letters(batch: Batch | Opened, reasons: Mapping[str, int]) -> None:
+def _log_dead_letters(batch: Batch | ResolvedBatch, reasons: Mapping[str, int]) -> None:
     """One line per transaction and reason, with the first record as an example."""
     for code, count in reasons.items():
         example = next(letter for letter in batch.dead_letters if letter.reason.code == code)
@@ -47,6 +49,6 @@ def _log_dead_letters(batch: Batch | Opened, reasons: Mapping[str, int]) -> None
             "dead letters",
             reason=code,
             count=count,
-            first=f"{batch.origin}{example.offset}",
+            first=batch.ingress.origin(example.offset),
             detail=example.reason.detail,
         )

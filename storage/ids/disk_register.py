@@ -1,44 +1,24 @@
-"""The `Register` on disk: memory tables for what is new, sorted runs for the rest."""
+"""The `Register` on disk: memtables for what is new, sorted runs for the rest."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import compress
 from pathlib import Path
 
 import numpy as np
 
-from storage.errors import StorageFull, StoreDamaged
-from storage.files import Files
-from storage.ids.hash_filter import marks_of
-from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashing, Words, padded
+from storage.ids.compaction import Compaction
+from storage.ids.lsm_state import LsmState
 from storage.ids.options import IdOptions
-from storage.ids.upkeep import Upkeep
+from storage.ids.runs.bloom_filter import bits_of
+from storage.ids.runs.idents import Hashing, Words, padded
 from storage.register import Key, Named
-from storage.shard_files import DAMAGED
-from storage.wheel_store import OpenReport
+from storage.shard.damage_guard import DamageGuard
+from storage.shard.files import Files
+from storage.store import OpenReport
 
 OF_KIND_ROWS = 16_384
 NO_HASHES = np.zeros(0, np.uint64)
-
-
-class _Guard:
-    """Notes damage in the folder, and names what the disk refuses."""
-
-    def __init__(self, folder: Path, files: Files) -> None:
-        self._folder = folder
-        self._files = files
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, StoreDamaged):
-            with suppress(OSError):
-                self._files.replace(self._folder / DAMAGED, str(error).encode())
-        if isinstance(error, OSError):
-            raise StorageFull(self._folder, error) from error
 
 
 class DiskRegister:
@@ -48,46 +28,46 @@ class DiskRegister:
     def __init__(
         self,
         folder: Path,
-        held: Holdings,
+        state: LsmState,
         options: IdOptions,
         files: Files,
         hashing: Hashing,
         report: OpenReport,
     ) -> None:
         self.report = report
-        self._held = held
+        self._state = state
         self._hashing = hashing
         self._few_ids = options.few_ids
-        self._upkeep = Upkeep(folder, held, options, files, hashing)
-        self._guard = _Guard(folder, files)
+        self._compaction = Compaction(folder, state, options, files, hashing)
+        self._guard = DamageGuard(folder, files)
         self._at = -1
 
     @property
     def covered(self) -> int:
-        """See `Register.covered`."""
-        return self._held.covered
+        """Changes below this offset are in the runs."""
+        return self._state.covered
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
-        """See `Register.find`. Raises StoreDamaged."""
+        """Ask the memtables, then the runs. Raises StoreDamaged."""
         asked = ids if isinstance(ids, Sequence) else list(ids)
         found: dict[bytes, Named] = {}
-        tables, runs = self._held.tables, self._held.runs
-        needs_hashes = bool(runs) or any(table.new for table in tables)
+        memtables, runs = self._state.memtables, self._state.runs
+        needs_hashes = bool(runs) or any(memtable.new for memtable in memtables)
         hashes = self._hashing(padded(asked)) if needs_hashes else NO_HASHES
-        for table in reversed(tables):
-            table.find(asked, hashes, found)
+        for memtable in reversed(memtables):
+            memtable.find(asked, hashes, found)
         if runs:
             with self._guard:
                 self._find_on_disk(asked, hashes, found)
         return found
 
     def put(self, at: int, ident: bytes, named: Named) -> None:
-        """See `Register.put`. Raises ValueError when `at` falls, or was said to be settled."""
+        """Put into the active memtable. Raises ValueError when `at` falls, or is settled."""
         if at != self._at:
             self._move_to(at)
-        recent = self._held.recent
-        recent.ids[ident] = named
-        recent.ident_bytes += len(ident)
+        active = self._state.active
+        active.ids[ident] = named
+        active.ident_bytes += len(ident)
 
     def put_if_new(
         self,
@@ -96,7 +76,7 @@ class DiskRegister:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> bool:
-        """See `Register.put_if_new`. Raises as `put` and `find` do."""
+        """Put all at once, as columns, if no hash of them is known. Raises as `put`, `find`."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -104,87 +84,87 @@ class DiskRegister:
         if self._has_any(ids, hashes):
             return False
         self._move_to(offsets[0])
-        recent = self._held.recent
-        recent.new.add(idents, hashes, fires_ms, offsets, targets)
-        recent.ident_bytes += int(idents.sizes.sum())
-        recent.last = self._at = offsets[-1]
+        active = self._state.active
+        active.new.add(idents, hashes, fires_ms, offsets, targets)
+        active.ident_bytes += int(idents.sizes.sum())
+        active.last = self._at = offsets[-1]
         return True
 
-    def bury(self, at: int, key: Key, target: str) -> None:
-        """See `Register.bury`. Raises as `put` does."""
+    def add_tombstone(self, at: int, key: Key, target: str) -> None:
+        """Put into the active memtable. Raises as `put` does."""
         if at != self._at:
             self._move_to(at)
-        self._held.buried.add(self._held.recent.buried, key, target)
+        self._state.tombstones.add(self._state.active.tombstones, key, target)
 
-    def buried(self, after: Key, upto: Key) -> set[Key]:
-        """See `Register.buried`."""
-        return self._held.buried.between(after, upto)
+    def tombstones(self, after: Key, upto: Key) -> set[Key]:
+        """Keys of deleted entries beyond `after`, up to and with `upto`."""
+        return self._state.tombstones.between(after, upto)
 
-    def buried_by_target(self) -> Counter[str]:
-        """See `Register.buried_by_target`."""
-        return self._held.buried.by_target.copy()
+    def tombstones_by_target(self) -> Counter[str]:
+        """How many deleted entries have not been passed, for each target."""
+        return self._state.tombstones.by_target.copy()
 
     def link(self, at: int, low: int, high: int) -> None:
-        """See `Register.link`. Raises as `put` does."""
+        """Forbid floors in (low, high]. Raises as `put` does."""
         if at != self._at:
             self._move_to(at)
-        self._held.recent.links.append((low, high))
-        self._held.links.add(low, high)
+        self._state.active.links.append((low, high))
+        self._state.links.add(low, high)
 
     def lowered(self, floor: int) -> int:
-        """See `Register.lowered`."""
-        return self._held.links.lowered(floor)
+        """The highest floor at or below `floor` that no link forbids."""
+        return self._state.links.lowered(floor)
 
     def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
-        """See `Register.of_kind`. Raises StoreDamaged."""
+        """Ids with this bit of `kind`, from all memtables and runs. Raises StoreDamaged."""
         seen: set[bytes] = set()
         with self._guard:
             for ids in self._may_be_of_kind(bit):
                 unseen = [ident for ident in ids if ident not in seen]
                 for ident, named in self.find(unseen).items():
-                    if named.kind & bit and named.key > self._held.ended:
+                    if named.kind & bit and named.key > self._state.ended:
                         seen.add(ident)
                         yield ident, named
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
-        """See `Register.advance`."""
+        """Forget the tombstones at or below the watermark."""
         ended = (watermark_ms, cursor)
-        if ended > self._held.ended:
-            self._held.ended = ended
-            self._held.buried.end(ended)
+        if ended > self._state.ended:
+            self._state.ended = ended
+            self._state.tombstones.end(ended)
 
     def maintain(self, settled_offset: int, floor: int) -> bool:
-        """See `Register.maintain`."""
-        self._held.settle(settled_offset, floor)
+        """Do a step of writing and a step of merging."""
+        self._state.settle(settled_offset, floor)
         with self._guard:
-            return self._upkeep.step()
+            return self._compaction.step()
 
     def flush(self, settled_offset: int, floor: int) -> None:
-        """See `Register.flush`."""
-        self._held.settle(settled_offset, floor)
+        """Write every memtable that is settled."""
+        self._state.settle(settled_offset, floor)
         with self._guard:
-            self._upkeep.write_all()
+            self._compaction.write_all()
 
     def close(self) -> None:
-        """See `Register.close`."""
-        self._upkeep.close()
-        self._held.runs = []
-        self._held.attach_buried()
+        """Give the files back."""
+        self._compaction.close()
+        self._state.runs = []
+        self._state.attach_tombstones()
 
     def _move_to(self, at: int) -> None:
         """Go on to changes caused at `at`. Tables are cut here alone, between two offsets: what is
         done again after a crash begins with the first change that an offset caused."""
-        held = self._held
-        if at < self._at or at < held.settled:
+        state = self._state
+        if at < self._at or at < state.settled:
             raise ValueError(
                 f"a change caused at offset {at} comes after one at {self._at}, or after "
-                f"{held.settled} was said to be settled"
+                f"{state.settled} was said to be settled"
             )
-        if held.is_closing and held.frozen is None:
-            held.freeze()
-        if held.recent.first < 0:
-            held.recent.first = at
-        held.recent.last = self._at = at
+        if state.is_closing and state.immutable is None:
+            state.close_active()
+        if state.active.first < 0:
+            state.active.first = at
+        state.active.last = self._at = at
 
     def _put_few_if_new(
         self,
@@ -204,11 +184,11 @@ class DiskRegister:
         in_order = np.sort(hashes)
         if (in_order[1:] == in_order[:-1]).any():
             return True
-        marks = marks_of(in_order)
-        if any(table.has_any(ids, in_order, marks) for table in self._held.tables):
+        bits = bits_of(in_order)
+        if any(memtable.has_any(ids, in_order, bits) for memtable in self._state.memtables):
             return True
         with self._guard:
-            return any(run.has_any(in_order, marks) for run in self._held.runs)
+            return any(run.has_any(in_order, bits) for run in self._state.runs)
 
     def _find_on_disk(
         self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]
@@ -217,7 +197,7 @@ class DiskRegister:
         if found:
             is_left = np.fromiter((ident not in found for ident in asked), np.bool_, len(asked))
             left, hashes = list(compress(asked, is_left.tolist())), hashes[is_left]
-        for run in reversed(self._held.runs):
+        for run in reversed(self._state.runs):
             if not left:
                 return
             indices, known = run.find(hashes, left)
@@ -227,7 +207,7 @@ class DiskRegister:
                 left, hashes = [left[index] for index in unmet.tolist()], hashes[unmet]
 
     def _may_be_of_kind(self, bit: int) -> Iterator[list[bytes]]:
-        for table in self._held.tables:
-            yield [ident for ident, named in table.ids.items() if named.kind & bit]
-        for run in reversed(self._held.runs):
-            yield from run.of_kind(bit, self._held.ended, OF_KIND_ROWS)
+        for memtable in self._state.memtables:
+            yield [ident for ident, named in memtable.ids.items() if named.kind & bit]
+        for run in reversed(self._state.runs):
+            yield from run.of_kind(bit, self._state.ended, OF_KIND_ROWS)

@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from storage.ids.hash_filter import HashFilter, marks_of
-from storage.ids.idents import Column, Idents, Words, gathered, texts
-from storage.ids.layout import NONE_BURIED, ROW, Contents
-from storage.records import Rows
+from storage.ids.runs.bloom_filter import BloomFilter, bits_of
+from storage.ids.runs.idents import Idents, Words, gathered, texts
+from storage.ids.runs.layout import NO_TOMBSTONES, ROW, Rows, RunContents
 from storage.register import Named
+from storage.store import Column
 
 FILTER_POWER: Final = 21
 """256 KiB. With 32,768 ids here, of 1,024 others one passes."""
@@ -40,7 +40,7 @@ class NewIds:
         self._parts: list[_Part] = []
         self._starts: list[int] = []
         self._hashes = np.empty(FIRST_ROOM, np.uint64)
-        self._filter: HashFilter | None = None
+        self._filter: BloomFilter | None = None
         self._count = self._indexed_parts = 0
         self._places: dict[bytes, int] = {}
 
@@ -55,7 +55,7 @@ class NewIds:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> None:
-        """Append ids, whose hashes are given; see `Register.put_if_new`."""
+        """Append ids, whose hashes are given, at rising offsets; each names its own entry."""
         part = _Part(
             idents,
             np.fromiter(fires_ms, np.int64, hashes.size),
@@ -66,11 +66,11 @@ class NewIds:
         self._starts.append(self._count)
         self._note(hashes)
 
-    def has_any(self, hashes: Words, marks: Words) -> bool:
+    def has_any(self, hashes: Words, bits: Words) -> bool:
         """Whether an id with one of these hashes is here. True, too, if there seem to be many."""
         if self._filter is None:
             return False
-        passing = hashes[self._filter.passing(hashes, marks)]
+        passing = hashes[self._filter.passing(hashes, bits)]
         if passing.size > COMPARED:
             return True
         column = self._hashes[: self._count]
@@ -78,13 +78,13 @@ class NewIds:
 
     def find(self, asked: Sequence[bytes], hashes: Words) -> dict[bytes, Named]:
         """What is known of those of `asked`, whose hashes are given, that are here."""
-        if not self.has_any(hashes, marks_of(hashes)):
+        if not self.has_any(hashes, bits_of(hashes)):
             return {}
         self._index()
         places = self._places
         return {ident: self._named(places[ident]) for ident in asked if ident in places}
 
-    def contents(self, numbers: Mapping[str, int], found: list[Contents]) -> Iterator[None]:
+    def contents(self, numbers: Mapping[str, int], found: list[RunContents]) -> Iterator[None]:
         """Append them all, in two steps; `numbers` are those of the targets."""
         order = np.argsort(self._hashes[: self._count])
         rows = self._rows(numbers, order)
@@ -94,7 +94,7 @@ class NewIds:
         idents = gathered(words, self._first_words()[order], sizes)
         rows["word"], rows["size"] = idents.starts, sizes
         hashes = self._hashes[: self._count][order]
-        found.append(Contents(hashes, rows, idents.words, NONE_BURIED, []))
+        found.append(RunContents(hashes, rows, idents.words, NO_TOMBSTONES, []))
 
     def _numbered(self, targets: Sequence[str]) -> Column:
         numbers = self._numbers
@@ -108,7 +108,7 @@ class NewIds:
 
     def _note(self, hashes: Words) -> None:
         if self._filter is None:
-            self._filter = HashFilter.empty(FILTER_POWER)
+            self._filter = BloomFilter.empty(FILTER_POWER)
         self._filter.add(hashes)
         end = self._count + hashes.size
         if end > self._hashes.size:

@@ -1,20 +1,20 @@
-"""Opening a shard's register at the broker's truth."""
+"""Opening a shard's register at the broker's committed offset."""
 
 import shutil
 from pathlib import Path
 
-from storage.checkpoint import boot_id
 from storage.errors import StorageFull, StoreDamaged
-from storage.files import Files
 from storage.ids.disk_register import DiskRegister
-from storage.ids.holdings import Holdings
-from storage.ids.idents import Hashing, hashes_of
-from storage.ids.manifest import MANIFEST, Manifest, read_manifest
+from storage.ids.lsm_state import LsmState
 from storage.ids.options import IdOptions
-from storage.ids.run import Run
-from storage.opening import Committed
-from storage.shard_files import DAMAGED
-from storage.wheel_store import OpenReport
+from storage.ids.runs.idents import Hashing, hashes_of
+from storage.ids.runs.manifest import MANIFEST, Manifest, read_manifest
+from storage.ids.runs.run import Run
+from storage.shard.checkpoint import boot_id
+from storage.shard.damage_guard import damage_noted
+from storage.shard.files import Files
+from storage.shard.opening import refuse_ahead
+from storage.store import Committed, OpenReport
 
 
 def open_register(
@@ -41,38 +41,30 @@ def open_register(
             if found is not None and found.covered < committed.floor:
                 files.remove(folder / MANIFEST)  # nothing below the floor is needed any more
             elif found is not None:
-                manifest, runs = found, [Run(folder, facts) for facts in found.runs]
+                manifest, runs = found, [Run(folder, summary) for summary in found.runs]
                 _survived_restart(manifest, runs)
                 report = OpenReport("reopened")
         except (StoreDamaged, ValueError, KeyError, TypeError) as damage:
             manifest, runs = Manifest(), []
             report = OpenReport("put aside", str(damage), _put_aside(folder, files))
         _remove_unknown(folder, runs, files)
-        held = Holdings(manifest, runs, committed)
-        return DiskRegister(folder, held, options or IdOptions(), files, hashing, report)
+        state = LsmState(manifest, runs, committed)
+        return DiskRegister(folder, state, options or IdOptions(), files, hashing, report)
     except OSError as error:
         raise StorageFull(folder, error) from error
 
 
 def _trusted(folder: Path, committed: Committed) -> Manifest | None:
     """The manifest, None when there is none. Raises StoreDamaged when it must not be used."""
-    if (folder / DAMAGED).exists():
-        raise StoreDamaged((folder / DAMAGED).read_text(errors="replace"))
+    damage = damage_noted(folder)
+    if damage is not None:
+        raise StoreDamaged(damage)
     try:
         manifest = read_manifest(folder / MANIFEST)
     except FileNotFoundError:
         return None
-    if manifest.covered > committed.next_offset:
-        raise StoreDamaged(
-            f"{folder} covers offsets up to {manifest.covered}, but the broker's committed "
-            f"offset is {committed.next_offset}: it was reset"
-        )
-    at = (manifest.watermark_ms, manifest.cursor)
-    if at > (committed.watermark_ms, committed.cursor):
-        raise StoreDamaged(
-            f"{folder} stands at watermark {at[0]}/{at[1]}, beyond "
-            f"the broker's {committed.watermark_ms}/{committed.cursor}"
-        )
+    ended = (manifest.watermark_ms, manifest.cursor)
+    refuse_ahead(folder, manifest.covered, ended, committed)
     return manifest
 
 

@@ -17,10 +17,9 @@ from typing import Any
 
 from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_levels
-from storage.kinds import KINDS, Kind, open_kind
-from storage.opening import Committed
-from storage.options import Options
-from storage.store import Entry, Store
+from storage.opening import open_store
+from storage.options import Options, StoreKind
+from storage.store import Committed, Entry, Store
 
 START_MS = 1_800_000_000_000
 LEVELS_MS = 7_200_001
@@ -28,6 +27,8 @@ LEVELS_MS = 7_200_001
 PUT_ENTRIES = 1000
 PEEK_ENTRIES = 2000
 BUDGET_ENTRIES = 4096
+MEASURED: tuple[StoreKind, ...] = ("wheel", "rocksdb")
+"""`levels` is the wheel."""
 STEADY = ("put", "maintain", "due", "advance", "open and reclaim")
 """Calls that fall between two transactions: their longest is a delay of whatever is due."""
 
@@ -47,7 +48,7 @@ class Costs:
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), took_s)
         return result
 
-    def report(self, name: str, kind: Kind, records: int) -> dict[str, object]:
+    def report(self, name: str, kind: StoreKind, records: int) -> dict[str, object]:
         return {
             "scenario": name,
             "store": kind,
@@ -95,18 +96,18 @@ def drain(store: Store, records: int, horizon_ms: int, costs: Costs) -> None:
         costs.timed("open and reclaim", lambda: store.maintain(records, BUDGET_ENTRIES))
 
 
-def measure(name: str, kind: Kind, records: int, horizon_ms: int) -> dict[str, object]:
+def measure(name: str, kind: StoreKind, records: int, horizon_ms: int) -> dict[str, object]:
     """Fill, restart and drain one shard."""
     costs = Costs()
     entries = made(records, horizon_ms)
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
-        store: Store = open_kind(kind, folder, Committed(START_MS, -1, 0, 0), Options())
+        store: Store = open_store(kind, folder, Committed(START_MS, -1, 0, 0), Options())
         fill(store, entries, costs)
         store.close()
         at = Committed(START_MS, -1, 0, records)
         store = costs.timed(  # type: ignore[assignment]
-            "open", lambda: open_kind(kind, folder, at, Options())
+            "open", lambda: open_store(kind, folder, at, Options())
         )
         disk_mb = round(sum(f.stat().st_blocks for f in folder.rglob("*")) / 2048, 1)
         drain(store, records, horizon_ms, costs)
@@ -140,7 +141,7 @@ def main() -> None:
         ("one instant", 2),
         ("18 fixed delays", LEVELS_MS),
     ):
-        for kind in KINDS:
+        for kind in MEASURED:
             lines.append(measure(name, kind, records, horizon_ms))
             print(json.dumps(lines[-1]), flush=True)
     print(table(lines))

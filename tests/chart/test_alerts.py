@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.markdown_pages import anchors
 from tests.support.promql.alerting import Miss, Rule, read_rules, run_test, seconds
 from tests.support.promql.series import labels_of
 
 REPOSITORY = Path(__file__).parents[2]
 RULES = REPOSITORY / "helm/kafka-delay-proxy/files/alerts.yaml"
+RUNBOOK = REPOSITORY / "docs/operations/runbook.md"
 FILES = sorted((Path(__file__).parent / "alerts").glob("*.yaml"))
 NEVER_S, AT_ONCE_S = 30 * 86_400.0, 0.0
 PROMTOOL = shutil.which("promtool")
@@ -81,8 +83,26 @@ def test_each_alert_says_what_it_is_and_where_to_read_on(rule: Rule) -> None:
     assert set(rule.annotations) == {"summary", "description", "runbook_url"}
     assert len(re.findall(r"[.:] [A-Z]", rule.annotations["description"])) > 0
     page, _, anchor = rule.annotations["runbook_url"].partition("#")
-    assert anchor in _anchors(REPOSITORY / page)
+    assert anchor in anchors(REPOSITORY / page)
     assert anchor == rule.name.lower()
+
+
+@pytest.mark.parametrize("alert", NAMED)
+def test_the_runbook_of_each_alert_says_what_it_means_where_to_look_and_what_to_do(
+    alert: str,
+) -> None:
+    _, _, behind = RUNBOOK.read_text("utf-8").partition(f"\n### {alert}\n")
+    entry, _, _ = behind.partition("\n#")
+    assert set(re.findall(r"\*\*(\w+)\*\*", entry)) >= {"Means", "Look", "Do", "Over"}
+
+
+@pytest.mark.parametrize("alert", NAMED)
+def test_a_link_of_an_older_alert_leads_on_to_its_runbook(alert: str) -> None:
+    """Before the operations page was split its anchors were the runbooks."""
+    page = REPOSITORY / "docs/operations.md"
+    assert alert.lower() in anchors(page)
+    leads_on = f"### [{alert}](operations/runbook.md#{alert.lower()})\n"
+    assert leads_on in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize("rule", read_rules(RULES), ids=NAMED)
@@ -95,9 +115,9 @@ def test_the_words_of_an_alert_name_only_labels_that_it_has(rule: Rule) -> None:
                 assert named <= set(dict(labels_of(sample["labels"])))
 
 
-def test_every_alert_stands_in_the_first_table_of_the_operations_guide() -> None:
-    guide = (REPOSITORY / "docs/operations.md").read_text("utf-8")
-    assert re.findall(r"^\| \[(DelayProxy\w+)\]", guide, re.MULTILINE) == NAMED
+def test_every_alert_stands_in_the_first_table_of_the_runbook() -> None:
+    runbook = RUNBOOK.read_text("utf-8")
+    assert re.findall(r"^\| \[(DelayProxy\w+)\]", runbook, re.MULTILINE) == NAMED
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
@@ -119,11 +139,6 @@ def test_promtool_says_of_every_case_what_our_evaluator_says(
 
 def _held(rule: Rule, for_s: float) -> Rule:
     return replace(rule, for_s=for_s)
-
-
-def _anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def _write_for_promtool(rules: list[Rule], folder: Path) -> None:

@@ -174,7 +174,9 @@ def test_runbooks_become_links_where_the_operator_says_what_leads_to_them() -> N
     groups = release.one("PrometheusRule")["spec"]["groups"]
     found = {one["annotations"]["runbook_url"] for group in groups for one in group["rules"]}
     assert len(found) > 20
-    assert all(one.startswith("https://git.example.com/docs/operations.md#") for one in found)
+    assert all(
+        one.startswith("https://git.example.com/docs/operations/runbook.md#") for one in found
+    )
 
 
 def test_alerts_and_dashboard_are_left_out_unless_asked_for(chart_with_files: Path) -> None:

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from storage.kinds import Kind, kind_of
+from storage.options import StoreKind
+from storage.shard.folder import kind_of
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 
@@ -28,7 +29,7 @@ def _asking(topic: str, delay: bytes) -> list[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("kind", ["rocksdb", "levels"])
 def test_killed_in_the_middle_every_record_appears_once(
-    installation: Installation, kind: Kind
+    installation: Installation, kind: StoreKind
 ) -> None:
     topic, proxy = installation.target(), installation.proxy(store=kind)
     proxy.start_ready()

@@ -99,7 +99,7 @@ class Trial:
         self._tell(f"rollback to revision 1: all objects are as at first (revisions: {history})")
 
     def _change_the_volume(self) -> None:
-        """As docs/operations.md says."""
+        """As docs/operations/kubernetes.md says."""
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/{NAME}"
         self._api.ask("DELETE", path, {"propagationPolicy": "Orphan"})
         wait_for(lambda: SET not in self._live(), GONE_WITHIN_S, "the StatefulSet to go")

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from proxy.records.body import is_stub
-from storage.kinds import Kind, dump
+from storage.opening import dump
+from storage.options import StoreKind
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.quiet_clients import admin_client
@@ -54,7 +55,7 @@ def _bodies_on_disk(proxy: ProxyProcess) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("kind", ["wheel", "rocksdb"])
 def test_killed_in_the_middle_every_record_appears_once_to_the_byte(
-    installation: Installation, kind: Kind
+    installation: Installation, kind: StoreKind
 ) -> None:
     topic, proxy = installation.target(), installation.proxy(bodies="kafka", store=kind)
     proxy.start_ready()

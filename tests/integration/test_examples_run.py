@@ -1,8 +1,9 @@
-"""The examples, run as a reader would run them."""
+"""The examples, and the commands of the README, run as a reader would run them."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ WITHIN_S = 180
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
 COMMAND = Path(sys.executable).with_name("kafka-delay-proxy")
+README = (REPOSITORY / "README.md").read_text("utf-8")
+PASTED = [code for code in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if "make" not in code]
+OWN_TOPIC = "readme-orders"
 BY_DEFAULT = {
     "client_send.py": ["in two seconds", "at its time", "at level 1"],
     "client_cancel_replace.py": ["arrived: second, replaced"],
@@ -49,7 +53,8 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker of its own: the examples use the names that `make run` gives."""
     with EmbeddedBroker(tmp_path_factory.mktemp("examples") / "broker") as broker:
         admin = admin_client(broker.bootstrap_servers)
-        admin.create_topics([NewTopic("orders", 3)])["orders"].result(WITHIN_S)
+        for made in admin.create_topics([NewTopic(t, 3) for t in ("orders", OWN_TOPIC)]).values():
+            made.result(WITHIN_S)
         yield broker.bootstrap_servers
 
 
@@ -105,8 +110,37 @@ def show(bootstrap: str, file: str, shown: list[str]) -> None:
     assert "not paid" not in said
 
 
+def paste(code: str, bootstrap: str) -> str:
+    """What the README's code prints; no other example writes to the topic that it gets here."""
+    code = re.sub(r"\borders\b", OWN_TOPIC, code.replace("localhost:9092", bootstrap))
+    ran = subprocess.run(
+        ["sh", "-ec", code.replace(".venv/bin/", f"{COMMAND.parent}/")],  # noqa: S607
+        cwd=REPOSITORY,
+        env={**os.environ, "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout.replace(OWN_TOPIC, "orders")
+
+
+def without_figures(line: str) -> str:
+    """Times, offsets and partitions differ from run to run."""
+    return re.sub(r"\s+", " ", re.sub(r"[\d:.]+", "0", line))
+
+
 @pytest.mark.usefixtures("by_default")
 class TestWithTheDefaults:
+    @pytest.mark.parametrize("code", PASTED, ids=["first", "plain headers"])
+    def test_the_readme_s_commands_run_as_pasted_and_print_what_it_shows(
+        self, bootstrap: str, code: str
+    ) -> None:
+        shown = re.findall(r"^# (.*)$", code, re.MULTILINE)
+        printed = paste(code, bootstrap).splitlines()
+        assert list(map(without_figures, printed)) == list(map(without_figures, shown))
+
     @pytest.mark.parametrize(("file", "shown"), BY_DEFAULT.items())
     def test_an_example_shows_what_it_is_about(
         self, bootstrap: str, file: str, shown: list[str]

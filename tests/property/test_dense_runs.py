@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from storage.kinds import Kind
+from storage.options import StoreKind
 from tests.property.test_exactly_once import COMMITS, run, run_with_local_state
 from tests.support.simulation.manual_clock import START_MS
 
@@ -67,7 +67,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
     return chance.choices(steps, [sends, 25, 18, crashes, 3, 2, 2, 3, 1, 1, 1])[0]
 
 
-def _play(kind: Kind | None, seeds: range) -> None:
+def _play(kind: StoreKind | None, seeds: range) -> None:
     for seed in seeds:
         chance = random.Random(seed)
         sends, crashes = chance.choice([8, 15, 45]), chance.choice([3, 12])
@@ -85,13 +85,13 @@ def _play(kind: Kind | None, seeds: range) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "wheel", "rocksdb", "levels"])
-def test_every_record_ends_once_where_operations_meet(kind: Kind | None) -> None:
+def test_every_record_ends_once_where_operations_meet(kind: StoreKind | None) -> None:
     """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
     _play(kind, range(RUNS[kind]))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", [None, "wheel", "levels"])
-def test_every_record_ends_once_in_thousands_of_runs(kind: Kind | None) -> None:
+def test_every_record_ends_once_in_thousands_of_runs(kind: StoreKind | None) -> None:
     """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
     _play(kind, range(RUNS[kind], SOAK_RUNS))

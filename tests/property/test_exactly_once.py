@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.records.position import Position
 from proxy.requests.policy import Policy
-from storage.kinds import Kind
+from storage.options import StoreKind
 from storage.register import Register
 from storage.store import Store
 from tests.support.oracle.asked import Rules
@@ -26,7 +26,7 @@ from tests.support.simulation.world import World
 
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
-QUICK_KINDS: tuple[Kind, ...] = ("wheel", "levels")
+QUICK_KINDS: tuple[StoreKind, ...] = ("wheel", "levels")
 StoreOpener = Callable[[int, Position], Store]
 RegisterOpener = Callable[[int, Position, int], Register]
 POLICY = Policy(
@@ -171,7 +171,7 @@ def _send(world: World, request: dict[str, str], target: str, partition: int) ->
 
 def check_conservation(world: World) -> None:
     """Every ingress record has ended in one place, none early, as it asked and the log says."""
-    assert violations(world.told(("checks",)), RULES) == []
+    assert violations(world.evidence(("checks",)), RULES) == []
 
 
 def run(
@@ -206,7 +206,7 @@ def test_every_record_ends_once_and_never_early_without_local_state(
 
 
 def run_with_local_state(
-    kind: Kind, script: list[tuple[object, ...]], limit: int, commits: Executor | None = None
+    kind: StoreKind, script: list[tuple[object, ...]], limit: int, commits: Executor | None = None
 ) -> None:
     """Play the script with a real engine in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +244,7 @@ def test_every_record_ends_once_and_never_early_with_levels(
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(QUICK_KINDS), steps_with_bodies, st.integers(1, 6))
 def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
-    kind: Kind, script: list[tuple[object, ...]], limit: int
+    kind: StoreKind, script: list[tuple[object, ...]], limit: int
 ) -> None:
     """Whatever happens, each record ends once and none early, though `bodies` changes.
 

@@ -36,7 +36,6 @@ POLICIES: Final = [
         max_checks=2,
     ),
     Policy(retry_first_level=40, retry_max_attempts=1, deny=("retry.own", "dlq.*"), allow=()),
-    Policy(protocol=1),
 ]
 ALIASES: Final = ("cesium", "etf1", "karafka", "rocketmq", "rabbitmq", "nats", "spring")
 WITH_ALIASES: Final = [

@@ -53,7 +53,7 @@ def test_the_audit_spells_every_header_as_the_proxy_does() -> None:
     assert ours == {name: theirs[name] for name in ours}
     assert set(header_names.KNOWN) == headers.KNOWN
     assert set(header_names.STAMPS) == headers.STAMPS
-    assert set(header_names.BEYOND_PLAIN) == headers.SINCE_2
+    assert set(header_names.BEYOND_PLAIN) == headers.KNOWN - headers.PLAIN - {headers.FIRST_ORIGIN}
     assert set(header_names.USUAL) == headers.PLAIN | {headers.ID}
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
+from proxy.requests.parsed import (
+    Cancel,
+    Decision,
+    ParsedRecord,
+    Prepare,
+    RejectedHop,
+    Scheduled,
+)
 from storage.store import Entry
 
 NOTHING: dict[str, Any] = dict.fromkeys(
@@ -17,34 +24,32 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 )
 
 
-def told(fate: Fate) -> dict[str, Any]:
+def told(parsed: ParsedRecord) -> dict[str, Any]:
     """Columns of ASKED by name."""
-    return {**NOTHING, **_told(fate)}
+    return {**NOTHING, **_told(parsed)}
 
 
-def _told(fate: Fate) -> dict[str, Any]:
-    match fate:
+def _told(parsed: ParsedRecord) -> dict[str, Any]:
+    match parsed:
         case Rejection():
-            return {"kind": "refused", "code": fate.code}
-        case Stray():
-            return {"kind": "refused", "code": fate.rejection.code, "hop_from": fate.hop_from}
+            return {"kind": "refused", "code": parsed.code}
+        case RejectedHop():
+            return {"kind": "refused", "code": parsed.rejection.code, "hop_from": parsed.hop_from}
         case Cancel():
-            return {"kind": "cancel", "ident": fate.ident}
+            return {"kind": "cancel", "ident": parsed.ident}
         case Decision():
-            return {"kind": fate.what, "ident": fate.ident, "hop_from": fate.hop_from}
-        case Known():
-            entry = _entry(fate.entry)
-            return {**entry, "kind": "record", "ident": fate.ident, "hop_from": fate.hop_from}
+            return {"kind": parsed.what, "ident": parsed.ident, "hop_from": parsed.hop_from}
+        case Scheduled():
+            entry = _entry(parsed.entry)
+            return {**entry, "kind": "record", "ident": parsed.ident, "hop_from": parsed.hop_from}
         case Prepare():
-            expires_ms = fate.first_check_ms + fate.max_checks * fate.interval_ms
-            entry = _entry(fate.entry)
-            return {**entry, "kind": "prepare", "ident": fate.ident, "expires_ms": expires_ms}
-        case _:
-            return {**_entry(fate), "kind": "record"}
+            expires_ms = parsed.first_check_ms + parsed.max_checks * parsed.interval_ms
+            entry = _entry(parsed.entry)
+            return {**entry, "kind": "prepare", "ident": parsed.ident, "expires_ms": expires_ms}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
-    delivery = opened(entry)
+    delivery = delivery_of(entry)
     return {
         "target": delivery.target,
         "target_partition": None if delivery.partition < 0 else delivery.partition,

@@ -11,7 +11,7 @@ from proxy.cli.check.findings import Finding, advice, stop, warn
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.policy_of import policy_of
 from proxy.config.settings import Settings
-from proxy.requests.policy import is_legal_topic
+from proxy.requests.topic_names import is_legal_topic
 
 ANY_GROUP = "group"
 NEEDED = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})

@@ -11,7 +11,7 @@ from proxy.records.body import Headers
 from proxy.records.entry import target_of
 from proxy.records.headers import CANCEL, ID, KEY, TRANSACTION
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Known, Prepare, entry_of
+from proxy.requests.parsed import Prepare, Scheduled
 from proxy.requests.request_reader import request_reader
 
 BY_KEY: Final = -1
@@ -59,11 +59,8 @@ def _control(headers: Headers, ident: str, partition: int | None) -> IngressReco
 def prospect_of(record: IngressRecord, settings: Settings, timestamp_ms: int) -> Prospect:
     """What a proxy with these settings will do with a record to be delivered."""
     policy = replace(policy_of(settings, None), roll_after_ms=None)
-    fate = request_reader(policy).read(record.headers, record.key, record.value, timestamp_ms, 0)
-    if isinstance(fate, Rejection):
-        return Prospect(None, None, fate)
-    if isinstance(fate, Known | Prepare):
-        return Prospect(target_of(fate.entry[2]), fate.due_ms, None)
-    entry = entry_of(fate)
-    assert entry is not None, fate
-    return Prospect(target_of(entry[2]), entry[0], None)
+    parsed = request_reader(policy).read(record.headers, record.key, record.value, timestamp_ms, 0)
+    if isinstance(parsed, Rejection):
+        return Prospect(None, None, parsed)
+    assert isinstance(parsed, Scheduled | Prepare), parsed
+    return Prospect(target_of(parsed.entry[2]), parsed.due_ms, None)

@@ -7,7 +7,7 @@ import typer
 
 from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, load_settings
-from proxy.requests.special_requests import LONGEST_ID_BYTES, is_ident
+from proxy.requests.header_values import LONGEST_ID_BYTES, is_ident
 
 Config = Annotated[
     Path | None,

@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 from proxy.dead_letters.letters.edits import Edits, is_stamp, requests_of
 from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.records.body import Headers
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.headers import UNREADABLE
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Cancel, Decision, Prepare, Stray, entry_of
+from proxy.requests.parsed import Cancel, Decision, RejectedHop
 from proxy.requests.request_reader import RequestReader
 
 NOT_OURS: Final = "not-a-dead-letter"
@@ -90,16 +90,15 @@ class Prospector:
 
     def _judge_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> Prospect:
         headers = requests_of(letter, letter.headers, self.edits)
-        fate = self.reader.read(headers, letter.key, value, now_ms, letter.place.offset)
-        rejection = fate.rejection if isinstance(fate, Stray) else fate
-        if isinstance(rejection, Rejection):
-            return Stays(letter, rejection.code, rejection.detail)
+        parsed = self.reader.read(headers, letter.key, value, now_ms, letter.place.offset)
+        if isinstance(parsed, RejectedHop):
+            parsed = parsed.rejection
+        if isinstance(parsed, Rejection):
+            return Stays(letter, parsed.code, parsed.detail)
         partition = self._partition_of(letter)
-        if isinstance(fate, Cancel | Decision):
+        if isinstance(parsed, Cancel | Decision):
             return Goes(letter, A_CONTROL, now_ms, partition, value, headers)
-        entry = fate.entry if isinstance(fate, Prepare) else entry_of(fate)
-        assert entry is not None, fate
-        asked = opened(entry)
+        asked = delivery_of(parsed.entry)
         if refusal := self.refusal(asked.target, asked.partition):
             return Stays(letter, refusal.code, refusal.detail)
         return Goes(letter, asked.target, asked.due_ms, partition, value, headers)

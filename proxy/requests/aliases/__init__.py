@@ -1,4 +1,4 @@
-"""Header aliases: the same request in the words of other schedulers (DESIGN 2).
+"""Header aliases: the same request in the headers of other schedulers (docs/aliases.md).
 
 Opt-in by name. A record in foreign words gets our own request headers added; its own headers,
 key and value stay as they are, and reach the target byte for byte. The answer is a pure function
@@ -13,10 +13,11 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias
 
 from proxy.records.body import Headers
+from proxy.records.header_text import shown
 from proxy.records.headers import CANCEL, HOP_FROM, PARTITION, TOPIC
 from proxy.records.rejection import Rejection
 from proxy.requests.aliases import cesium, etf1, karafka, nats, rabbitmq, rocketmq, spring
-from proxy.requests.aliases.foreign import TIMES, Ask, ForeignRecord, Refused, shown
+from proxy.requests.aliases.foreign import TIMES, Ask, ForeignRecord, Refused
 
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
 """(headers, key, value) of a record."""
@@ -114,17 +115,17 @@ def _one_request(asks: list[Ask]) -> Ask:
     """What all readers ask for together; Refused where two want different things."""
     if len(asks) == 1:
         return asks[0]
-    said: dict[str, tuple[str, bytes | None, str]] = {}
+    found: dict[str, tuple[str, bytes | None, str]] = {}
     for ask in asks:
         for name, (value, source) in ask.items():
             about = "time" if name in TIMES else name
-            before = said.setdefault(about, (name, value, source))
+            before = found.setdefault(about, (name, value, source))
             if before[:2] != (name, value):
                 raise _contradiction(about, before, (name, value, source))
-    if CANCEL in said and len(said) > 1:
-        other = next(told for about, told in said.items() if about != CANCEL)
-        raise _contradiction(CANCEL, said[CANCEL], other)
-    return {name: (value, source) for name, value, source in said.values()}
+    if CANCEL in found and len(found) > 1:
+        other = next(one for about, one in found.items() if about != CANCEL)
+        raise _contradiction(CANCEL, found[CANCEL], other)
+    return {name: (value, source) for name, value, source in found.values()}
 
 
 def _contradiction(

@@ -1,6 +1,6 @@
 """cesium-kafka: a delay or an instant on the record, the destination in the process's settings.
 
-Source: mjucius/cesium-kafka, docs/header-protocol.md, protocol version 1 (sections 1.1 to 1.7).
+Source: mjucius/cesium-kafka/docs/header-protocol.md, protocol version 1 (sections 1.1 to 1.7).
 """
 
 from typing import Final

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from proxy.records.header_text import shown
 from proxy.records.headers import (
     CANCEL,
     DELAY,
@@ -23,8 +24,8 @@ from proxy.records.headers import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.requests.policy import is_legal_topic
 from proxy.requests.times import MAX_DIGITS
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 TIMES: Final = frozenset({DELIVER_AT, DELAY, LEVEL})
 SETTLES_TIME: Final = TIMES | {RETRY_GROUP}
@@ -83,8 +84,7 @@ class ForeignRecord:
         if not is_legal_topic(raw.decode("utf-8", "replace")):
             raise Refused(
                 "target-illegal",
-                f"{name} is {shown(raw)}: a Kafka topic name has 1 to 249 of the characters "
-                "a-z A-Z 0-9 . _ -",
+                f"{name} is {shown(raw)}: {TOPIC_NAME_RULE}",
             )
         return {TOPIC: (raw, name)}
 
@@ -155,11 +155,3 @@ class ForeignRecord:
 def digits(number: int) -> bytes:
     """A number as our own headers carry it."""
     return b"%d" % number
-
-
-def shown(raw: bytes | None) -> str:
-    """A foreign value in a sentence, cut when it is long."""
-    if raw is None:
-        return "null"
-    text = raw[:61].decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -7,8 +7,9 @@ karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb.
 
 from typing import Final
 
+from proxy.records.header_text import shown
 from proxy.records.headers import PARTITION
-from proxy.requests.aliases.foreign import SECONDS, Ask, ForeignRecord, Refused, shown
+from proxy.requests.aliases.foreign import SECONDS, Ask, ForeignRecord, Refused
 
 VERSION: Final = "schedule_schema_version"
 TYPE: Final = "schedule_source_type"

@@ -6,8 +6,9 @@ that an `@at` in the past fires at once, and which headers belong to recurring s
 
 from typing import Final
 
+from proxy.records.header_text import shown
 from proxy.records.headers import DELIVER_AT
-from proxy.requests.aliases.foreign import Ask, ForeignRecord, Refused, digits, shown
+from proxy.requests.aliases.foreign import Ask, ForeignRecord, Refused, digits
 from proxy.requests.times import parse_instant_ms
 
 SCHEDULE: Final = "Nats-Schedule"

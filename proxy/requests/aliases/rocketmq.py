@@ -10,15 +10,9 @@ and the UNIQ_KEY).
 
 from typing import Final
 
+from proxy.records.header_text import shown
 from proxy.records.headers import CANCEL, ID, LEVEL
-from proxy.requests.aliases.foreign import (
-    SECONDS,
-    Ask,
-    ForeignRecord,
-    Refused,
-    digits,
-    shown,
-)
+from proxy.requests.aliases.foreign import SECONDS, Ask, ForeignRecord, Refused, digits
 
 DELAY_LEVEL: Final = "DELAY"
 DELAY_SEC: Final = "TIMER_DELAY_SEC"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import StoreDamaged
-from storage.kinds import KINDS, Kind
+from storage.options import KINDS, StoreKind
 from storage.store import Entry
 from tests.unit.storage.shards import committed, entries, opened_kind, taken
 
@@ -20,7 +20,7 @@ AT = committed(watermark_ms=700, cursor=150, next_offset=150)
 kinds = st.sampled_from(KINDS)
 
 
-def filled(folder: Path, seed: int, kind: Kind = "wheel") -> tuple[list[Entry], int]:
+def filled(folder: Path, seed: int, kind: StoreKind = "wheel") -> tuple[list[Entry], int]:
     """A closed store with entries over several laps, some ended; what pends, and where it stood."""
     draw = random.Random(seed)
     dues_ms = [draw.choice([draw.randrange(1, 3000), draw.randrange(1, 10**6)]) for _ in range(150)]
@@ -40,7 +40,7 @@ def damaged_file(folder: Path, choice: int) -> Path:
     return files[choice % len(files)]
 
 
-def read_back(folder: Path, pending: list[Entry], kind: Kind = "wheel") -> list[Entry] | None:
+def read_back(folder: Path, pending: list[Entry], kind: StoreKind = "wheel") -> list[Entry] | None:
     """What pends for a restarted proxy, from the folder and, beyond what that covers, from the
     broker again; None when the folder was refused."""
     store = opened_kind(kind, folder, AT)
@@ -70,7 +70,9 @@ def read_back(folder: Path, pending: list[Entry], kind: Kind = "wheel") -> list[
     place=st.floats(0, 1),
     bit=st.integers(0, 7),
 )
-def test_a_flipped_bit_anywhere(kind: Kind, seed: int, choice: int, place: float, bit: int) -> None:
+def test_a_flipped_bit_anywhere(
+    kind: StoreKind, seed: int, choice: int, place: float, bit: int
+) -> None:
     """With a bit flipped in any file, what pends is read back exactly, or the folder put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
@@ -84,7 +86,7 @@ def test_a_flipped_bit_anywhere(kind: Kind, seed: int, choice: int, place: float
 
 @settings(max_examples=100, deadline=None)
 @given(kind=kinds, seed=st.integers(0, 20), choice=st.integers(0, 100), place=st.floats(0, 1))
-def test_a_file_cut_short(kind: Kind, seed: int, choice: int, place: float) -> None:
+def test_a_file_cut_short(kind: StoreKind, seed: int, choice: int, place: float) -> None:
     """With any file cut anywhere, what pends is read back exactly, or the folder is put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
@@ -96,7 +98,7 @@ def test_a_file_cut_short(kind: Kind, seed: int, choice: int, place: float) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(kind=kinds, seed=st.integers(0, 20), choice=st.integers(0, 100))
-def test_a_file_missing(kind: Kind, seed: int, choice: int) -> None:
+def test_a_file_missing(kind: StoreKind, seed: int, choice: int) -> None:
     """With any file gone, what pends is read back exactly, or the folder is put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
@@ -116,7 +118,7 @@ def test_pages_lost_in_a_power_cut_are_noticed(
     data = bytearray(path.read_bytes())
     data[: len(data) // 2] = bytes(len(data) // 2)
     path.write_bytes(data)
-    monkeypatch.setattr("storage.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.wheel.opening.boot_id", lambda: "another")
     assert read_back(folder, pending) in ((None,) if name == "log" else (None, pending))
 
 
@@ -124,5 +126,5 @@ def test_an_intact_folder_is_trusted_after_a_restart_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pending, _ = filled(tmp_path / "shard", 1)
-    monkeypatch.setattr("storage.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.wheel.opening.boot_id", lambda: "another")
     assert read_back(tmp_path / "shard", pending) == pending

@@ -5,22 +5,21 @@ from __future__ import annotations
 import errno
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from storage.backed_store import BackedStore
 from storage.errors import StorageFull
-from storage.files import Files
-from storage.kinds import Kind, verify
-from storage.opening import Committed
-from storage.store import Entry
-from storage.wheel_store import WheelStore
+from storage.opening import verify
+from storage.options import StoreKind
+from storage.shard.files import Files
+from storage.shard.tiered_store import TieredStore
+from storage.store import Committed, Entry
+from storage.wheel.wheel_tier import WheelTier
 from tests.unit.storage.shards import START_MS, crashed, opened_kind
 
 LAP_MS = 800
@@ -81,7 +80,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     """Invariant: at every step the store answers as a sorted list of what was put and has not
     ended would, whatever was flushed, reopened or cut short by a crash before."""
 
-    kind: Kind
+    kind: StoreKind
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +95,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.files = DyingFiles()
         self.store = self.open()
 
-    def open(self) -> WheelStore | BackedStore:
+    def open(self) -> TieredStore:
         floor = min((e[1] for e in self.model), default=self.next_offset)
         at = Committed(*self.ended, floor, self.next_offset)
         self.files.dies_at = ("never", 0)
@@ -245,10 +244,10 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     def settled(self) -> bool:
         """Whether slots that others passed while the store was closed have been gone through."""
-        store = self.store
-        if isinstance(store, BackedStore):
+        tier = self.store._tier
+        if not isinstance(tier, WheelTier):
             return True
-        return store._shard.checkpoint.closed >= store._settle_before
+        return tier.files.checkpoint.closed >= tier.loaded_from
 
     def teardown(self) -> None:
         self.store.close()
@@ -267,34 +266,10 @@ class RocksAgainstModel(StoreAgainstModel):
     kind = "rocksdb"
 
 
-SMALL_FIFOS = {
-    "levels_fifo": {"FILE_BYTES": 500, "READ_BYTES": 150},
-    "levels_backing": {
-        "FILE_BYTES": 500,
-        "MOST_FIFOS": 6,
-        "MERGE_AT": 4,
-        "MERGED_AT_ONCE": 3,
-        "MERGE_BYTES": 300,
-    },
-}
-
-
 class LevelsAgainstModel(StoreAgainstModel):
-    """Invariant: as above, for one FIFO a level, though the delays are anything but levels, so
-    that FIFOs are merged all the time."""
+    """Invariant: as above, for the wheel under its other name."""
 
     kind = "levels"
-
-    def __init__(self) -> None:
-        self.small = ExitStack()
-        for module, sizes in SMALL_FIFOS.items():
-            for name, size in sizes.items():
-                self.small.enter_context(patch(f"storage.{module}.{name}", size))
-        super().__init__()
-
-    def teardown(self) -> None:
-        super().teardown()
-        self.small.close()
 
 
 LONG_RUNS = settings(

@@ -22,8 +22,8 @@ $ helm install delay-proxy helm/kafka-delay-proxy \\
 ```
 
 How to install, upgrade and look after it:
-[docs/operations.md](../../docs/operations.md#with-helm). The images are built from this repository;
-no public registry has them.
+[docs/operations/kubernetes.md](../../docs/operations/kubernetes.md). The images are built from this
+repository; no public registry has them.
 
 Unknown keys are refused. This file is made from the comments of [values.yaml](values.yaml) by
 `make chart`.

@@ -8,19 +8,28 @@ from pathlib import Path
 from proxy.records.position import Position
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
-from storage.kinds import Kind, open_kind
-from storage.opening import Committed
-from storage.options import Options
+from storage.opening import open_store
+from storage.options import Options, StoreKind
 from storage.register import Register
-from storage.store import Store
+from storage.store import Committed, Store
 
 TINY = Options(
-    precision_ms=4, slots=8, segment_bytes=1024, recent_entries=6, recent_offsets=12, close_slots=2
+    precision_ms=4,
+    slots=8,
+    segment_bytes=1024,
+    memtable_entries=6,
+    replayed_offsets=12,
+    close_slots=2,
 )
 
 
 TINY_IDS = IdOptions(
-    table_entries=4, recent_offsets=6, write_entries=2, merge_entries=3, most_runs=4, merged_runs=2
+    memtable_entries=4,
+    replayed_offsets=6,
+    write_entries=2,
+    merge_entries=3,
+    most_runs=4,
+    merged_runs=2,
 )
 
 
@@ -35,12 +44,12 @@ def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
 
 
 def store_in(
-    kind: Kind, data_dir: Path, options: Options = TINY
+    kind: StoreKind, data_dir: Path, options: Options = TINY
 ) -> Callable[[int, Position], Store]:
     """Opens partitions' stores below `data_dir`, as `proxy.recovery.local_state` does."""
 
     def open_partition(partition: int, at: Position) -> Store:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
-        return open_kind(kind, data_dir / str(partition), committed, options)
+        return open_store(kind, data_dir / str(partition), committed, options)
 
     return open_partition

@@ -12,7 +12,7 @@ class MemoryRegister:
     def __init__(self) -> None:
         self.covered = 0
         self._ids: dict[bytes, Named] = {}
-        self._buried: dict[Key, str] = {}
+        self._tombstones: dict[Key, str] = {}
         self._links: list[tuple[int, int]] = []
         self._ended: Key = (-1, -1)
 
@@ -35,15 +35,15 @@ class MemoryRegister:
             self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
         return True
 
-    def bury(self, at: int, key: Key, target: str) -> None:
+    def add_tombstone(self, at: int, key: Key, target: str) -> None:
         if key > self._ended:
-            self._buried[key] = target
+            self._tombstones[key] = target
 
-    def buried(self, after: Key, upto: Key) -> set[Key]:
-        return {key for key in self._buried if after < key <= upto}
+    def tombstones(self, after: Key, upto: Key) -> set[Key]:
+        return {key for key in self._tombstones if after < key <= upto}
 
-    def buried_by_target(self) -> Counter[str]:
-        return Counter(self._buried.values())
+    def tombstones_by_target(self) -> Counter[str]:
+        return Counter(self._tombstones.values())
 
     def link(self, at: int, low: int, high: int) -> None:
         self._links.append((low, high))
@@ -60,7 +60,7 @@ class MemoryRegister:
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         self._ended = max(self._ended, (watermark_ms, cursor))
-        self._buried = {key: t for key, t in self._buried.items() if key > self._ended}
+        self._tombstones = {key: t for key, t in self._tombstones.items() if key > self._ended}
 
     def maintain(self, settled_offset: int, floor: int) -> bool:
         useless = [

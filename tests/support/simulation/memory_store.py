@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from storage.spread import Spread
+from storage.shard.due_histogram import DueHistogram
 from storage.store import Due, Entry
 
 
@@ -45,7 +45,7 @@ class MemoryStore:
         return dict(Counter(entry[2] for entry in self._entries))
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        spread = Spread(edges_ms)
+        spread = DueHistogram(edges_ms)
         spread.add(np.array([entry[0] for entry in self._entries], np.int64))
         return spread.whole()
 

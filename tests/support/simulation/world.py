@@ -192,11 +192,11 @@ class World:
             for record in self.kafka.read(topic)
             if (origin := record.header("timer-origin"))
         ]
-        said = [json.loads(record.value() or b"") for record in self.kafka.read(OUTCOMES)]
-        return delivered + [(o["origin"], o["outcome"], o["detail"]) for o in said]
+        outcomes = [json.loads(record.value() or b"") for record in self.kafka.read(OUTCOMES)]
+        return delivered + [(o["origin"], o["outcome"], o["detail"]) for o in outcomes]
 
-    def told(self, check_topics: tuple[str, ...] = ()) -> Ends:
-        """What the topics tell, in the form that the judge reads."""
+    def evidence(self, check_topics: tuple[str, ...] = ()) -> Ends:
+        """What lies in the topics, in the form that the oracle reads."""
         ends = Ends({placed.place: placed.record for placed in self._placed(INGRESS)})
         for topic in self.kafka.topics:
             (ends.checks.extend if topic in check_topics else ends.add_targets)(self._placed(topic))

@@ -11,12 +11,12 @@ from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
 from proxy.records.body import Content, packer, stub
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.position import Position
 from proxy.recovery.local_state import LocalState
-from storage.opening import Committed, open_store
+from storage.opening import open_store
 from storage.options import Options
-from storage.store import Entry
+from storage.store import Committed, Entry
 
 NOW_MS = 1_000_000
 DAY_MS = 86_400_000
@@ -33,7 +33,7 @@ WAITING: list[tuple[int, int, str, Content]] = [
     (NOW_MS + 2 * DAY_MS, 2, "orders", (-1, b"k", b"w", [])),
 ]
 ENTRIES: list[Entry] = [(*made[:3], packer()(made[3])) for made in WAITING]
-DELIVERIES = [opened(entry) for entry in ENTRIES]
+DELIVERIES = [delivery_of(entry) for entry in ENTRIES]
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -42,7 +42,7 @@ def data_dir(tmp_path: Path) -> Path:
     """A data folder: shard 0 with three entries, shard 1 never written, one put aside."""
     folder = tmp_path / "timer.ingress-0@abc"
     options = Options(slots=1000)
-    store = open_store(folder, Committed(-1, -1, 0, 0), options)
+    store = open_store("wheel", folder, Committed(-1, -1, 0, 0), options)
     store.put(ENTRIES)
     store.flush(3)
     store.close()
@@ -133,7 +133,9 @@ def test_dump_prints_each_entry_with_its_bytes_as_text(call: Call) -> None:
 def test_what_was_left_in_kafka_is_shown_by_its_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = open_store(tmp_path / "timer.ingress-0@abc", Committed(-1, -1, 0, 0), Options(slots=9))
+    store = open_store(
+        "wheel", tmp_path / "timer.ingress-0@abc", Committed(-1, -1, 0, 0), Options(slots=9)
+    )
     store.put([ENTRIES[0], (*ENTRIES[1][:3], stub(bytes(70_000)))])
     store.flush(2)
     store.close()
@@ -163,7 +165,7 @@ def test_pending_on_disk_counts_by_target_and_by_due(
 def test_a_due_at_the_edge_counts_to_the_nearer_span() -> None:
     dues_ms = (-1, 0, 60_000, 60_001, 8 * DAY_MS)
     body = packer()((-1, None, None, []))
-    entries = [opened((due_ms, 0, "t", body)) for due_ms in dues_ms]
+    entries = [delivery_of((due_ms, 0, "t", body)) for due_ms in dues_ms]
     assert count_entries(entries, 0)[1] == {
         "overdue": 2,
         "within a minute": 1,

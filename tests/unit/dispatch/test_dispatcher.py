@@ -10,12 +10,14 @@ from proxy.dispatch.refusals import Refusals, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.records.body import Content, packer
 from proxy.records.entry import Purpose, marked, with_purpose
+from proxy.records.ingress_partition import IngressPartition
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.transaction_buffer import Batch, Note, Opened
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import Batch, ResolvedBatch
 from storage.store import Entry
 
-ORIGIN = "timer.ingress/0/"
+INGRESS = IngressPartition("timer.ingress", 0)
 NOW_MS = 1_000_000
 RETRY = RetryGroup("", (10, 20, 40), 4)
 
@@ -52,8 +54,10 @@ class Bench:
         self.refusals = Refusals()
         self._dispatcher = Dispatcher(self.targets, self.refusals, RETRY, ReleaseControl(), NOW_MS)
 
-    def resolve(self, *entries: Entry, notes: tuple[Note, ...] = ()) -> Opened:
-        return self._dispatcher.resolve(Batch(ORIGIN, entries, (), (), notes))
+    def resolve(
+        self, *entries: Entry, auxiliary: tuple[AuxiliaryRecord, ...] = ()
+    ) -> ResolvedBatch:
+        return self._dispatcher.resolve(Batch(INGRESS, entries, (), (), auxiliary))
 
 
 def test_record_for_a_topic_that_takes_it_is_delivered() -> None:
@@ -70,9 +74,9 @@ def test_record_for_a_missing_topic_is_tried_again_at_the_retry_levels(
 ) -> None:
     (hop,) = Bench().resolve(an_entry(1, "nowhere", attempt=failed)).hops
     assert (hop.what, hop.not_before_ms) == ("requeued", NOW_MS + waits_ms)
-    assert hop.attempt == (failed or 0) + 1
+    assert hop.failures == (failed or 0) + 1
     assert hop.detail.startswith("target-unknown: ")
-    assert hop.detail.endswith(f"attempt {hop.attempt} of 4")
+    assert hop.detail.endswith(f"attempt {hop.failures} of 4")
 
 
 @pytest.mark.parametrize("failed", [3, 4, 99])
@@ -89,7 +93,7 @@ def test_record_for_a_partition_that_is_not_there_is_a_dead_letter_at_once() -> 
 
 def test_record_that_fires_before_it_is_wanted_is_rolled() -> None:
     (hop,) = Bench().resolve(an_entry(1, wanted_ms=NOW_MS + 1)).hops
-    assert (hop.what, hop.not_before_ms, hop.attempt) == ("rolled", None, None)
+    assert (hop.what, hop.not_before_ms, hop.failures) == ("rolled", None, None)
     assert Bench().resolve(an_entry(1, wanted_ms=NOW_MS)).hops == []
 
 
@@ -104,7 +108,7 @@ def test_record_that_the_broker_refused_goes_on_where_waiting_may_help(
     code: str, goes_on: bool
 ) -> None:
     bench = Bench()
-    bench.refusals.refused[ORIGIN, 1] = Rejection(code, "the broker says")
+    bench.refusals.refused[INGRESS.prefix, 1] = Rejection(code, "the broker says")
     done = bench.resolve(an_entry(1), an_entry(2))
     assert [delivery.offset for delivery in done.deliveries] == [2]
     assert (len(done.hops), len(done.dead_letters)) == ((1, 0) if goes_on else (0, 1))
@@ -115,7 +119,7 @@ def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
     bench = Bench()
     entry = an_entry(1, "nowhere")
     assert len(bench.resolve(entry).hops) == 1
-    bench.refusals.refused[ORIGIN, 1] = Rejection("too-large", "for the ingress")
+    bench.refusals.refused[INGRESS.prefix, 1] = Rejection("too-large", "for the ingress")
     done = bench.resolve(entry)
     assert [letter.reason.code for letter in done.dead_letters] == ["too-large"]
     assert done.hops == []
@@ -129,27 +133,29 @@ def test_rules_of_a_topic_are_held_before_the_broker_has_to() -> None:
     assert [letter.reason.code for letter in done.dead_letters] == ["publish-failed", "too-large"]
 
 
-def a_note(offset: int, topic: str) -> Note:
-    return Note(offset, topic, -1, b"key", b"value", [])
+def a_check_back(offset: int, topic: str) -> AuxiliaryRecord:
+    return AuxiliaryRecord(offset, topic, -1, b"key", b"value", [])
 
 
 def test_check_back_that_cannot_be_written_is_left_out() -> None:
     """The next one follows; what the proxy writes to its own ingress is never left out."""
     bench = Bench()
-    refused = a_note(3, "checks")
-    bench.refusals.refused[auxiliary_ref(ORIGIN, refused)] = Rejection(
+    refused = a_check_back(3, "checks")
+    bench.refusals.refused[auxiliary_ref(INGRESS, refused)] = Rejection(
         "too-large", "the broker says"
     )
-    own = a_note(3, "timer.ingress")
-    done = bench.resolve(notes=(a_note(1, "checks"), a_note(2, "nowhere"), refused, own))
-    assert list(done.notes) == [a_note(1, "checks"), own]
+    own = a_check_back(3, "timer.ingress")
+    done = bench.resolve(
+        auxiliary=(a_check_back(1, "checks"), a_check_back(2, "nowhere"), refused, own)
+    )
+    assert list(done.auxiliary) == [a_check_back(1, "checks"), own]
 
 
 def test_refused_check_back_says_nothing_of_the_message_it_is_about() -> None:
     bench = Bench()
-    note = a_note(3, "checks")
-    bench.refusals.refused[auxiliary_ref(ORIGIN, note)] = Rejection(
+    note = a_check_back(3, "checks")
+    bench.refusals.refused[auxiliary_ref(INGRESS, note)] = Rejection(
         "too-large", "for the check topic"
     )
-    done = bench.resolve(an_entry(3), notes=(note,))
+    done = bench.resolve(an_entry(3), auxiliary=(note,))
     assert [delivery.offset for delivery in done.deliveries] == [3]

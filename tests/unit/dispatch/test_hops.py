@@ -6,16 +6,18 @@ import tempfile
 from pathlib import Path
 
 from proxy.dispatch.hops import failures, outcome_of, successor
-from proxy.records.body import Delivery, Headers
+from proxy.records.body import Headers
+from proxy.records.delivery import Delivery
+from proxy.records.ingress_partition import IngressPartition
 from proxy.requests.policy import Policy
-from proxy.scheduling.transaction_buffer import Hop
+from proxy.scheduling.batch import Hop
 from tests.support.oracle.asked import Rules
 from tests.support.oracle.conservation import violations
 from tests.support.simulation.local_store import store_in
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 
-ORIGIN = "timer.ingress/2/"
+INGRESS = IngressPartition("timer.ingress", 2)
 POLICY = Policy(roll_after_ms=1_000, levels_ms=(100, 200, 400), retry_first_level=1)
 RULES = Rules(levels_ms=(100, 200, 400), first_level=1)
 
@@ -27,7 +29,7 @@ def a_delivery(*headers: tuple[str, bytes | None], entry_offset: int = 7) -> Del
 
 def test_successor_is_the_same_record_with_an_absolute_time() -> None:
     delivery = a_delivery(("timer-delay", b"1h"), ("timer-id", b"a"), ("x", None))
-    note = successor(ORIGIN, Hop(delivery, "rolled"))
+    note = successor(INGRESS, Hop(delivery, "rolled"))
     assert (note.topic, note.partition, note.key, note.value) == (
         "timer.ingress",
         2,
@@ -52,7 +54,7 @@ def test_successor_of_a_committed_half_message_is_an_ordinary_record() -> None:
         ("timer-check-topic", b"checks"),
         ("timer-check-immunity", b"1s"),
     )
-    note = successor(ORIGIN, Hop(a_delivery(*asked, entry_offset=9), "rolled"))
+    note = successor(INGRESS, Hop(a_delivery(*asked, entry_offset=9), "rolled"))
     said = dict(note.headers)
     assert not {name for name, _ in asked} & set(said)
     assert said["timer-hop-from"] == b"9"
@@ -67,7 +69,7 @@ def test_second_successor_keeps_where_it_began_and_what_has_failed() -> None:
         ("timer-hop-attempt", b"4"),
         ("timer-first-origin", b"timer.ingress/2/1"),
     )
-    said = dict(successor(ORIGIN, Hop(a_delivery(*hopped), "rolled")).headers)
+    said = dict(successor(INGRESS, Hop(a_delivery(*hopped), "rolled")).headers)
     assert said["timer-hop-from"] == b"7"
     assert said["timer-hop-not-before"] == b"9000"
     assert said["timer-hop-attempt"] == b"4"
@@ -76,7 +78,7 @@ def test_second_successor_keeps_where_it_began_and_what_has_failed() -> None:
 
 def test_failed_attempt_counts_and_says_when_the_next_one_is() -> None:
     hop = Hop(a_delivery(("timer-hop-attempt", b"4")), "requeued", "target-unknown: …", 9_000, 5)
-    said = dict(successor(ORIGIN, hop).headers)
+    said = dict(successor(INGRESS, hop).headers)
     assert (said["timer-hop-attempt"], said["timer-hop-not-before"]) == (b"5", b"9000")
     assert failures(said["timer-hop-attempt"]) == 5
     assert failures(None) == 0
@@ -84,7 +86,7 @@ def test_failed_attempt_counts_and_says_when_the_next_one_is() -> None:
 
 def test_successor_gets_the_key_that_its_record_had_in_the_ingress() -> None:
     asked = (("timer-key", b"key"), ("timer-ingress-key", b"own"))
-    note = successor(ORIGIN, Hop(a_delivery(*asked), "rolled"))
+    note = successor(INGRESS, Hop(a_delivery(*asked), "rolled"))
     assert note.key == b"own"
     assert ("timer-key", b"key") in note.headers
     assert "timer-ingress-key" not in dict(note.headers)
@@ -117,7 +119,7 @@ def test_record_rolls_until_it_is_due_and_arrives_with_its_own_due() -> None:
     assert int(record.header("timer-due") or b"") == START_MS + 3_500
     assert record.header("timer-first-origin") == b"timer.ingress/0/0"
     assert record.partition() == 2
-    assert violations(world.told(), RULES) == []
+    assert violations(world.evidence(), RULES) == []
 
 
 def test_first_copies_are_needed_no_more_once_they_are_rolled() -> None:
@@ -146,7 +148,7 @@ def test_rolled_records_outlive_their_first_copies_without_local_state() -> None
     assert [record.header("timer-first-origin") for record in world.delivered()] == [
         b"timer.ingress/0/0"
     ]
-    assert violations(world.told(), RULES) == []
+    assert violations(world.evidence(), RULES) == []
 
 
 def test_topic_made_meanwhile_gets_its_record_by_a_retry() -> None:
@@ -158,4 +160,4 @@ def test_topic_made_meanwhile_gets_its_record_by_a_retry() -> None:
     (record,) = world.delivered("later")
     assert (record.key(), record.value()) == (b"asked", b"value")
     assert int(record.header("timer-due") or b"") == START_MS
-    assert violations(world.told(), RULES) == []
+    assert violations(world.evidence(), RULES) == []

@@ -6,9 +6,12 @@ import pytest
 
 from proxy.dispatch.overdue_rule import OverdueRule
 from proxy.dispatch.release_control import REMEMBERED, Disposition, ReleaseControl
-from proxy.records.body import GONE, Delivery, Headers, packer
+from proxy.records.body import GONE, Headers, packer
+from proxy.records.delivery import Delivery
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import Outcome
 from proxy.records.rejection import Rejection
-from proxy.scheduling.transaction_buffer import Batch, Hop, Outcome
+from proxy.scheduling.batch import Batch, Hop
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -138,7 +141,12 @@ def test_a_record_whose_body_is_gone_is_not_sent_on_without_it() -> None:
 
 
 def a_batch(target: str, due_ms: int) -> list[Batch]:
-    return [Batch("timer.ingress/0/", [(due_ms, 1, target, packer()((-1, None, None, [])))])]
+    return [
+        Batch(
+            IngressPartition("timer.ingress", 0),
+            [(due_ms, 1, target, packer()((-1, None, None, [])))],
+        )
+    ]
 
 
 def test_only_topics_that_something_is_said_of_are_looked_into() -> None:

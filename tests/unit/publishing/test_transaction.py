@@ -13,8 +13,9 @@ from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import FRUITLESS_ABORTS
 from proxy.records.body import packer
+from proxy.records.ingress_partition import IngressPartition
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.transaction_buffer import Batch
+from proxy.scheduling.batch import Batch
 from tests.support.simulation.executors import AtOnce, WhenAsked
 from tests.support.simulation.stand_in import (
     INGRESS,
@@ -25,7 +26,7 @@ from tests.support.simulation.stand_in import (
 )
 
 ENTRY = (1_000, 7, "orders", packer()((-1, b"key", b"value", [])))
-BATCH = Batch(f"{INGRESS}/0/", [ENTRY])
+BATCH = Batch(IngressPartition(INGRESS, 0), [ENTRY])
 OFFSET = TopicPartition(INGRESS, 0, 8)
 ABORTED = kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True)
 

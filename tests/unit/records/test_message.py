@@ -1,14 +1,15 @@
 """The shapes in which records leave."""
 
-from proxy.records.body import Delivery, Headers
-from proxy.records.message import DeadLetter, dead_entry, dead_letter_headers
+from proxy.records.body import Headers
+from proxy.records.dead_letter import DeadLetter, dead_letter_headers, dead_letter_of
+from proxy.records.delivery import Delivery
 from proxy.records.rejection import Rejection
 
 
 def test_an_undeliverable_entry_becomes_the_record_it_was() -> None:
     reason = Rejection("target-unknown", "no such topic")
     asked: Headers = [("timer-topic", b"x"), ("timer-key", b"new"), ("timer-ingress-key", b"own")]
-    letter = dead_entry(Delivery(5, 7, "x", -1, b"new", b"v", asked, 7, 5, 5), reason)
+    letter = dead_letter_of(Delivery(5, 7, "x", -1, b"new", b"v", asked, 7, 5, 5), reason)
     assert letter == DeadLetter(7, 5, reason, b"own", b"v", asked[:2])
 
 

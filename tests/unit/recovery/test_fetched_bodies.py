@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import pytest
 
@@ -11,8 +10,9 @@ from proxy.records.body import GONE, content_of, is_stub
 from proxy.records.message import Message
 from proxy.recovery import fetched_bodies
 from proxy.recovery.fetched_bodies import FetchedBodies, _chunk
+from proxy.requests.parsed import Scheduled
 from proxy.requests.policy import Policy
-from proxy.requests.policy_timeline import Judges
+from proxy.requests.policy_timeline import PolicyTimeline
 from proxy.requests.request_reader import RequestReader
 from storage.store import Entry
 from tests.support.simulation.memory_store import MemoryStore
@@ -27,7 +27,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.kafka = StandInKafka(1)
-        self.judges = Judges([(0, RequestReader(Policy()))])
+        self.timeline = PolicyTimeline([(0, RequestReader(Policy()))])
         self.inner = MemoryStore()
         self.reads: list[Sequence[int]] = []
         self.read_takes_s = self.now_s = 0.0
@@ -38,7 +38,7 @@ class Shelf:
         return FetchedBodies(
             self.inner,
             self._read_back,
-            self.judges.judge,
+            self.timeline.read,
             puts_stubs=puts_stubs,
             now_s=lambda: self.now_s,
         )
@@ -50,7 +50,9 @@ class Shelf:
             ("timer-deliver-at", b"%d" % due_ms),
         ]
         record = self.kafka.append(INGRESS, 0, b"key", value, headers)
-        return cast(Entry, self.judges.judge(record))
+        parsed = self.timeline.read(record)
+        assert isinstance(parsed, Scheduled)
+        return parsed.entry
 
     def put(self, *dues_ms: int) -> list[Entry]:
         """Records with these dues, put into the store; their entries in due order."""

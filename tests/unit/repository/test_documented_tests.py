@@ -1,4 +1,4 @@
-"""The failure matrix and the operations guide name tests: they are there."""
+"""The pages name tests, the failure matrix above all: they are there."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-PAGES = ("exactly-once.md", "operations.md")
-TEXT = "".join((TESTS.parent / "docs" / page).read_text() for page in PAGES)
-NAMED = sorted(set(re.findall(r"`((?:unit|property|integration|faults)/[^`\s]*)`", TEXT)))
+PAGES = sorted((TESTS.parent / "docs").rglob("*.md"))
+TEXT = "".join(page.read_text("utf-8") for page in PAGES)
+NAMED = sorted(set(re.findall(r"`((?:unit|property|integration|faults|spark)/[^`\s]*)`", TEXT)))
 
 
 @pytest.mark.parametrize("named", NAMED)

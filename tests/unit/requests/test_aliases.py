@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from proxy.records.body import Headers
 from proxy.records.rejection import REASONS, Rejection
 from proxy.requests.aliases import ALIASES, KNOWN_ALIASES, alias_reader
+from proxy.requests.parsed import Scheduled
 from proxy.requests.policy import Policy
 from proxy.requests.request_reader import RequestReader
 
@@ -164,9 +165,9 @@ def test_what_is_added_is_what_the_proxy_s_own_reader_takes() -> None:
     ]
     answer = ALL.translate(headers, KEY, b"body")
     assert isinstance(answer, tuple)
-    entry = RequestReader(Policy()).read(*answer, 1_767_258_000_000, 7)
-    assert isinstance(entry, tuple)
-    assert entry[0] == 1_767_258_000_123
+    parsed = RequestReader(Policy()).read(*answer, 1_767_258_000_000, 7)
+    assert isinstance(parsed, Scheduled)
+    assert parsed.entry[0] == 1_767_258_000_123
 
 
 FOREIGN = sorted({name for alias in ALIASES.values() for name in alias.headers})

@@ -1,8 +1,10 @@
-"""Fate-deciding settings are named by their content."""
+"""The settings by which records are read are named by their content."""
+
+import json
 
 import pytest
 
-from proxy.requests.policy import DIGEST_LENGTH, Policy, is_legal_topic
+from proxy.requests.policy import DIGEST_LENGTH, Policy
 
 
 def test_equal_policies_have_equal_digests_and_others_differ() -> None:
@@ -22,6 +24,11 @@ def test_json_of_another_version_is_refused(text: str) -> None:
         Policy.from_json(text)
 
 
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249])
-def test_legal_topic_names(name: str) -> None:
-    assert is_legal_topic(name)
+@pytest.mark.parametrize("protocol", [None, 1, 3])
+def test_a_policy_for_another_version_of_the_rules_is_refused(protocol: int | None) -> None:
+    fields = json.loads(Policy().to_json())
+    fields["protocol"] = protocol
+    if protocol is None:
+        del fields["protocol"]
+    with pytest.raises(ValueError, match="not a policy this version can read"):
+        Policy.from_json(json.dumps(fields))

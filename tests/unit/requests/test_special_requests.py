@@ -1,4 +1,4 @@
-"""Requests beyond plain delivery, read as DESIGN 2 and 6 say."""
+"""Requests beyond plain delivery, read as docs/guide.md says."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.records.entry import opened
+from proxy.records.delivery import delivery_of
 from proxy.records.rejection import REASONS, Rejection
-from proxy.requests.parsed import Cancel, Decision, Fate, Known, Prepare, Stray
+from proxy.requests.parsed import (
+    Cancel,
+    Decision,
+    ParsedRecord,
+    Prepare,
+    RejectedHop,
+    Scheduled,
+)
 from proxy.requests.policy import Policy, RetryGroup
 from proxy.requests.request_reader import NO_ID, RequestReader
 from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
@@ -26,24 +33,24 @@ HOP = {"timer-hop-from": "3", "timer-first-origin": "timer.ingress/0/1"}
 LONGEST_ID = "x" * 256
 
 
-def read(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Fate:
-    """The fate of a record that asks for this; to `orders` unless it says otherwise."""
+def read(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> ParsedRecord:
+    """What is read of a record that asks for this; to `orders` unless it says otherwise."""
     given = {"timer-topic": "orders", **asked}
     headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in given.items() if v != ""]
     return RequestReader(policy).read(headers, b"key", b"value", NOW_MS, OFFSET)
 
 
-def known(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Known:
-    fate = read(asked, policy)
-    assert isinstance(fate, Known), fate
-    return fate
+def scheduled(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Scheduled:
+    found = read(asked, policy)
+    assert isinstance(found, Scheduled), found
+    return found
 
 
 def code(asked: Mapping[str, str | bytes | None]) -> str:
-    fate = read(asked)
-    assert isinstance(fate, Rejection), fate
-    assert fate.code in REASONS
-    return fate.code
+    found = read(asked)
+    assert isinstance(found, Rejection), found
+    assert found.code in REASONS
+    return found.code
 
 
 def retried(attempt: str, **more: str) -> dict[str, str | bytes | None]:
@@ -67,30 +74,30 @@ def test_ids_have_1_to_256_bytes_of_any_kind(name: str) -> None:
 
 @pytest.mark.parametrize(("attempt", "delay_ms"), [("0", 30), ("1", 40), ("2", 50), ("15", 50)])
 def test_retry_waits_at_level_three_plus_its_failures(attempt: str, delay_ms: int) -> None:
-    fate = known(retried(attempt))
-    assert (fate.due_ms, fate.entry[2]) == (NOW_MS + delay_ms, "retry.g")
+    found = scheduled(retried(attempt))
+    assert (found.due_ms, found.entry[2]) == (NOW_MS + delay_ms, "retry.g")
 
 
 def test_group_with_rules_of_its_own_follows_them() -> None:
     own = {"timer-topic": "", "timer-retry-group": "own"}
-    assert known({**own, "timer-attempt": "1"}).due_ms == NOW_MS + 6
-    assert known({**own, "timer-attempt": "2"}).entry[2] == "dlq.own"
+    assert scheduled({**own, "timer-attempt": "1"}).due_ms == NOW_MS + 6
+    assert scheduled({**own, "timer-attempt": "2"}).entry[2] == "dlq.own"
 
 
 @pytest.mark.parametrize("more", [{}, {"topic": "orders"}, {"delay": "1h"}, {"delay": "junk"}])
 def test_record_that_failed_too_often_is_given_up_at_once(more: dict[str, str]) -> None:
     """Whatever target or time it asks for."""
-    fate = known(retried("16", **more))
-    assert (fate.due_ms, fate.entry[2]) == (NOW_MS, "dlq.g")
+    found = scheduled(retried("16", **more))
+    assert (found.due_ms, found.entry[2]) == (NOW_MS, "dlq.g")
 
 
 def test_given_up_record_that_is_tried_again_keeps_its_due() -> None:
-    fate = known({**retried("16"), **HOP, "timer-deliver-at": "5"})
-    assert fate.due_ms == 5
+    found = scheduled({**retried("16"), **HOP, "timer-deliver-at": "5"})
+    assert found.due_ms == 5
 
 
 def test_retry_topics_need_not_be_allowed_but_may_be_denied() -> None:
-    assert known(retried("0")).entry[2] == "retry.g"
+    assert scheduled(retried("0")).entry[2] == "retry.g"
     denied = {"timer-topic": "", "timer-retry-group": "secret"}
     assert code({**denied, "timer-attempt": "0"}) == "target-refused"
 
@@ -114,10 +121,10 @@ def test_group_that_makes_no_topic_name_is_refused(group: str | bytes) -> None:
 
 
 def test_prepare_says_when_and_how_often_it_is_asked_about() -> None:
-    fate = read({"timer-id": "t", "timer-transaction": "prepare", "timer-check-topic": "checks"})
-    assert isinstance(fate, Prepare)
-    assert (fate.check_topic, fate.first_check_ms) == ("checks", NOW_MS + 6_000)
-    assert (fate.interval_ms, fate.max_checks) == (30_000, 15)
+    found = read({"timer-id": "t", "timer-transaction": "prepare", "timer-check-topic": "checks"})
+    assert isinstance(found, Prepare)
+    assert (found.check_topic, found.first_check_ms) == ("checks", NOW_MS + 6_000)
+    assert (found.interval_ms, found.max_checks) == (30_000, 15)
 
 
 def test_prepare_may_ask_for_its_own_immunity_up_to_the_longest_delay() -> None:
@@ -153,15 +160,17 @@ def test_other_words_for_a_transaction_are_refused(what: str | bytes | None) -> 
 
 
 def test_successor_goes_on_from_where_it_says() -> None:
-    fate = known({**HOP, "timer-id": "a", "timer-deliver-at": "5", "timer-hop-not-before": "99"})
-    assert (fate.hop_from, fate.ident, fate.due_ms) == (3, b"a", 5)
-    assert opened(fate.entry).wanted_ms == 99
+    found = scheduled(
+        {**HOP, "timer-id": "a", "timer-deliver-at": "5", "timer-hop-not-before": "99"}
+    )
+    assert (found.hop_from, found.ident, found.due_ms) == (3, b"a", 5)
+    assert delivery_of(found.entry).wanted_ms == 99
 
 
 def test_successor_that_the_policy_of_today_refuses_still_goes_on_from_there() -> None:
-    fate = read({**HOP, "timer-id": "a", "timer-topic": "secret-orders"})
-    assert isinstance(fate, Stray)
-    assert (fate.rejection.code, fate.ident, fate.hop_from) == ("target-refused", b"a", 3)
+    found = read({**HOP, "timer-id": "a", "timer-topic": "secret-orders"})
+    assert isinstance(found, RejectedHop)
+    assert (found.rejection.code, found.ident, found.hop_from) == ("target-refused", b"a", 3)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +195,8 @@ def test_forged_hop_headers_are_refused(forged: dict[str, str | bytes | None]) -
 
 
 def test_record_waits_no_longer_than_the_longest_delay_whatever_its_hop_says() -> None:
-    fate = known({**HOP, "timer-hop-not-before": "9" * 15})
-    assert opened(fate.entry).wanted_ms == NOW_MS + POLICY.max_delay_ms
+    found = scheduled({**HOP, "timer-hop-not-before": "9" * 15})
+    assert delivery_of(found.entry).wanted_ms == NOW_MS + POLICY.max_delay_ms
 
 
 @pytest.mark.parametrize("attempt", ["x", "9" * 5_000, "-1"])

@@ -28,7 +28,7 @@ def cancel(world: World, ident: str = "a") -> None:
     world.send({"timer-cancel": ident})
 
 
-def said(world: World) -> list[str]:
+def how_all_ended(world: World) -> list[str]:
     """How the ingress records ended, in log order."""
     ends = {int(origin.rpartition("/")[2]): what for origin, what, _ in world.ends()}
     return [ends.get(offset, "pending") for offset in range(world.kafka.end(0))]
@@ -45,7 +45,7 @@ def test_cancel_ends_a_record_at_once_however_far_its_due() -> None:
     record(world, delay="300d")
     cancel(world)
     world.settle()
-    assert said(world) == ["cancelled", "applied"]
+    assert how_all_ended(world) == ["cancelled", "applied"]
     pass_all(world)
     assert world.delivered() == []
 
@@ -55,8 +55,8 @@ def test_newer_record_replaces_the_older_one_and_says_so() -> None:
     record(world)
     record(world, delay="100ms")
     pass_all(world)
-    assert said(world) == ["replaced", "delivered"]
-    (ended,) = world.told().outcomes["timer.ingress/0/0"]
+    assert how_all_ended(world) == ["replaced", "delivered"]
+    (ended,) = world.evidence().outcomes["timer.ingress/0/0"]
     assert ended["next_origin"] == "timer.ingress/0/1"
 
 
@@ -68,7 +68,7 @@ def test_cancel_misses_what_has_not_come_or_has_gone() -> None:
     cancel(world)
     cancel(world)
     world.settle()
-    assert said(world) == ["missed", "delivered", "missed", "missed"]
+    assert how_all_ended(world) == ["missed", "delivered", "missed", "missed"]
 
 
 def test_replaced_record_is_not_counted_as_pending() -> None:
@@ -92,7 +92,7 @@ def test_cancel_before_takeover_counts_though_its_record_is_overdue() -> None:
     cancel(world)
     world.batch_records = 1
     world.settle()
-    assert said(world) == ["cancelled", "pending", "applied"]
+    assert how_all_ended(world) == ["cancelled", "pending", "applied"]
 
 
 def test_cancel_that_arrives_in_the_very_turn_of_the_due_comes_first() -> None:
@@ -102,7 +102,7 @@ def test_cancel_that_arrives_in_the_very_turn_of_the_due_comes_first() -> None:
     cancel(world)
     world.time.pass_ms(500)
     world.turn()
-    assert said(world) == ["cancelled", "applied"]
+    assert how_all_ended(world) == ["cancelled", "applied"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_comes_while_a_record_is_rewritten_ends_its_successor(
     if crashes:
         world.crash()
     pass_all(world)
-    assert said(world) == ends
+    assert how_all_ended(world) == ends
 
 
 def test_cancel_after_several_rolls_still_finds_its_record() -> None:
@@ -140,8 +140,8 @@ def test_cancel_after_several_rolls_still_finds_its_record() -> None:
     pass_all(world)
     cancel(world)
     world.settle()
-    assert said(world)[-2:] == ["cancelled", "applied"]
-    assert set(said(world)[:-2]) == {"rolled"}
+    assert how_all_ended(world)[-2:] == ["cancelled", "applied"]
+    assert set(how_all_ended(world)[:-2]) == {"rolled"}
 
 
 def test_cancel_finds_a_record_that_waits_for_its_topic() -> None:
@@ -150,7 +150,7 @@ def test_cancel_finds_a_record_that_waits_for_its_topic() -> None:
     world.settle()
     cancel(world)
     pass_all(world)
-    assert said(world) == ["requeued", "cancelled", "applied"]
+    assert how_all_ended(world) == ["requeued", "cancelled", "applied"]
 
 
 def test_floor_stays_below_what_ended_a_successor_until_both_are_passed() -> None:
@@ -166,8 +166,8 @@ def test_floor_stays_below_what_ended_a_successor_until_both_are_passed() -> Non
         world.crash()
         world.settle()
         assert world.shards[0].pending() == 0
-    assert said(world)[:3] == ["rolled", "delivered", "applied"]
-    assert said(world)[3] == "cancelled"
+    assert how_all_ended(world)[:3] == ["rolled", "delivered", "applied"]
+    assert how_all_ended(world)[3] == "cancelled"
 
 
 def test_id_of_a_rejected_record_names_nothing_and_replaces_nothing() -> None:
@@ -175,4 +175,4 @@ def test_id_of_a_rejected_record_names_nothing_and_replaces_nothing() -> None:
     record(world)
     world.send({"timer-topic": "no topic!", "timer-id": "a"})
     pass_all(world)
-    assert said(world) == ["delivered", "dead-lettered"]
+    assert how_all_ended(world) == ["delivered", "dead-lettered"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dispatch.release_control import ReleaseControl
+from proxy.requests.policy import Policy
 from proxy.scheduling.record_lookup import Found, find_id, find_record
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
@@ -89,3 +90,15 @@ def test_a_record_with_a_place_in_line_says_what_it_asked_for_and_when_it_is_loo
     assert found == Found("timer.ingress/0/2", b"b", "pending", "orders", due_ms, due_ms + 1_000)
     assert at(world, 2) == found
     assert at(world, 1).state == "ended"
+
+
+@pytest.mark.parametrize("more", [{}, {"timer-id": "a"}])
+def test_a_record_that_rolls_says_what_it_asked_for_and_when_it_is_rewritten(
+    more: dict[str, str],
+) -> None:
+    world = World()
+    world.policy = Policy(roll_after_ms=1_000)
+    world.send({**ORDER, **more})
+    world.settle()
+    found = at(world, 0)
+    assert (found.due_ms, found.fires_ms) == (START_MS + 10_000, START_MS + 1_000)

@@ -5,26 +5,25 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from storage.backed_store import BackedStore
-from storage.backing import Backing
-from storage.files import Files
-from storage.kinds import Kind, open_kind
-from storage.opening import Committed
-from storage.options import Options
-from storage.rocks_db import RocksBacking
-from storage.store import Entry, Store
-from storage.wheel_store import WheelStore
+from storage.opening import open_store
+from storage.options import Options, StoreKind
+from storage.shard.disk_tier import DiskTier
+from storage.shard.files import Files
+from storage.shard.tiered_store import TieredStore
+from storage.sorted.rocks_tier import RocksTier
+from storage.store import Committed, Entry, Store
+from storage.wheel.wheel_tier import WheelTier
 
 START_MS = 1_800_000_000_000
 TINY = Options(
     precision_ms=100,
     slots=8,
     segment_bytes=4096,
-    recent_entries=20,
-    recent_bytes=10**9,
-    recent_offsets=200,
+    memtable_entries=20,
+    memtable_bytes=10**9,
+    replayed_offsets=200,
     close_slots=3,
 )
 
@@ -54,37 +53,39 @@ def committed(
     return Committed(START_MS + watermark_ms, cursor, floor, next_offset)
 
 
-def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> WheelStore:
+def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> TieredStore:
     """A wheel store with tiny slots, unless other options are given."""
-    return cast(WheelStore, opened_kind("wheel", folder, at, **kwargs))
+    return opened_kind("wheel", folder, at, **kwargs)
 
 
 def opened_kind(
-    kind: Kind, folder: Path, at: Committed | None = None, **kwargs: Any
-) -> WheelStore | BackedStore:
+    kind: StoreKind, folder: Path, at: Committed | None = None, **kwargs: Any
+) -> TieredStore:
     """A store of any kind with tiny tables, unless other options are given."""
     options = kwargs.pop("options", TINY)
     files: Files | None = kwargs.pop("files", None)
-    return open_kind(kind, folder, at or committed(), options, files=files, **kwargs)
+    return open_store(kind, folder, at or committed(), options, files=files, **kwargs)
 
 
-def crashed(store: WheelStore | BackedStore, folder: Path) -> None:
+def crashed(store: TieredStore, folder: Path) -> None:
     """Close the store, then leave its folder as it was before: closing RocksDB writes."""
-    if isinstance(store, WheelStore):
+    if isinstance(store._tier, WheelTier):
         store.close()
         return
     as_it_was = folder.with_name("as-it-was")
-    while not _is_copied(store._backing, folder, as_it_was):
+    while not _is_copied(store._tier, folder, as_it_was):
         shutil.rmtree(as_it_was, ignore_errors=True)
     store.close()
     shutil.rmtree(folder)
     as_it_was.rename(folder)
 
 
-def _is_copied(backing: Backing, folder: Path, copy: Path) -> bool:
+def _is_copied(tier: DiskTier, folder: Path, copy: Path) -> bool:
     """Copy the folder in between RocksDB's background work; False when files changed meanwhile."""
-    if isinstance(backing, RocksBacking):
-        while any(backing._db.property_int_value(f"rocksdb.{work}") for work in BACKGROUND_WORK):
+    if isinstance(tier, RocksTier):
+        while any(
+            tier.database._db.property_int_value(f"rocksdb.{work}") for work in BACKGROUND_WORK
+        ):
             pass
     try:
         before = _listing(folder)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageFull, StoreLocked, StoreMismatch
-from storage.kinds import KINDS, Kind, dump, kind_of, verify
+from storage.opening import dump, verify
+from storage.options import KINDS, StoreKind
+from storage.shard.folder import kind_of
 from storage.store import Store
 from tests.unit.storage.shards import (
     START_MS,
@@ -27,7 +29,7 @@ from tests.unit.storage.shards import (
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
-def filled(kind: Kind, folder: Path, count: int = 100) -> None:
+def filled(kind: StoreKind, folder: Path, count: int = 100) -> None:
     """A closed store with one entry a millisecond, all committed."""
     store = opened_kind(kind, folder)
     store.put(entries(range(1, count + 1)))
@@ -35,7 +37,7 @@ def filled(kind: Kind, folder: Path, count: int = 100) -> None:
     store.close()
 
 
-def test_what_was_flushed_is_there_again(kind: Kind, tmp_path: Path) -> None:
+def test_what_was_flushed_is_there_again(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     filled(kind, folder)
     store = opened_kind(kind, folder, committed(next_offset=100))
@@ -45,7 +47,7 @@ def test_what_was_flushed_is_there_again(kind: Kind, tmp_path: Path) -> None:
 
 
 def test_a_store_given_up_while_it_is_read_again_covers_only_what_it_was_given(
-    kind: Kind, tmp_path: Path
+    kind: StoreKind, tmp_path: Path
 ) -> None:
     folder, at = tmp_path / "shard", committed(next_offset=100)
     store = opened_kind(kind, folder, at)
@@ -62,7 +64,7 @@ def test_a_store_given_up_while_it_is_read_again_covers_only_what_it_was_given(
     store.close()
 
 
-def test_a_folder_is_one_process_s(kind: Kind, tmp_path: Path) -> None:
+def test_a_folder_is_one_process_s(kind: StoreKind, tmp_path: Path) -> None:
     store = opened_kind(kind, tmp_path / "shard")
     with pytest.raises(StoreLocked):
         opened_kind(kind, tmp_path / "shard")
@@ -70,7 +72,7 @@ def test_a_folder_is_one_process_s(kind: Kind, tmp_path: Path) -> None:
     opened_kind(kind, tmp_path / "shard").close()
 
 
-def test_a_folder_remembers_its_kind(kind: Kind, tmp_path: Path) -> None:
+def test_a_folder_remembers_its_kind(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     filled(kind, folder)
     assert kind_of(folder) == kind
@@ -87,7 +89,9 @@ def test_a_folder_remembers_its_kind(kind: Kind, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "at", [committed(next_offset=99), committed(watermark_ms=-1, next_offset=100)]
 )
-def test_a_folder_ahead_of_the_broker_is_put_aside(kind: Kind, tmp_path: Path, at: object) -> None:
+def test_a_folder_ahead_of_the_broker_is_put_aside(
+    kind: StoreKind, tmp_path: Path, at: object
+) -> None:
     folder = tmp_path / "shard"
     filled(kind, folder)
     store = opened_kind(kind, folder, at)  # type: ignore[arg-type]
@@ -95,7 +99,7 @@ def test_a_folder_ahead_of_the_broker_is_put_aside(kind: Kind, tmp_path: Path, a
     store.close()
 
 
-def test_what_ended_elsewhere_is_counted_out_on_opening(kind: Kind, tmp_path: Path) -> None:
+def test_what_ended_elsewhere_is_counted_out_on_opening(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     filled(kind, folder)
     at = committed(watermark_ms=60, cursor=10**9, floor=60, next_offset=500)
@@ -107,9 +111,9 @@ def test_what_ended_elsewhere_is_counted_out_on_opening(kind: Kind, tmp_path: Pa
 
 
 def test_large_bodies_come_a_few_at_a_time(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("front", "opened"):
+    for module in ("sorted.read_ahead_buffer", "wheel.loaded_rows"):
         monkeypatch.setattr(f"storage.{module}.PEEK_BYTES", 300)
     folder = tmp_path / "shard"
     filled(kind, folder)
@@ -121,7 +125,7 @@ def test_large_bodies_come_a_few_at_a_time(
     store.close()
 
 
-def test_what_the_floor_has_passed_is_not_given_out(kind: Kind, tmp_path: Path) -> None:
+def test_what_the_floor_has_passed_is_not_given_out(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     filled(kind, folder)
     store = opened_kind(kind, folder, committed(floor=40, next_offset=100))
@@ -130,7 +134,7 @@ def test_what_the_floor_has_passed_is_not_given_out(kind: Kind, tmp_path: Path) 
     store.close()
 
 
-def test_verify_and_dump_read_any_kind(kind: Kind, tmp_path: Path) -> None:
+def test_verify_and_dump_read_any_kind(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     assert verify(folder).findings == []
     filled(kind, folder)
@@ -148,7 +152,8 @@ from pathlib import Path
 from storage.options import Options
 from storage.store import Store
 from tests.unit.storage.shards import entries, opened_kind
-store = opened_kind(sys.argv[1], Path(sys.argv[2]), options=Options(slots=1000, recent_entries=500))
+options = Options(slots=1000, memtable_entries=500)
+store = opened_kind(sys.argv[1], Path(sys.argv[2]), options=options)
 store.put(entries([10**6] * 20_000))
 store.flush(20_000)
 for first in range(20_000, 10**7, 100):
@@ -160,7 +165,7 @@ for first in range(20_000, 10**7, 100):
 
 @pytest.mark.parametrize("after_puts", [1, 60, 700])
 def test_a_killed_process_loses_nothing_below_what_is_covered(
-    kind: Kind, tmp_path: Path, after_puts: int
+    kind: StoreKind, tmp_path: Path, after_puts: int
 ) -> None:
     folder = tmp_path / "shard"
     command = [sys.executable, "-c", FILL_FOREVER, kind, str(folder)]
@@ -185,7 +190,7 @@ def test_a_killed_process_loses_nothing_below_what_is_covered(
 
 
 def test_a_full_disk_keeps_what_it_could_not_write(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "shard"
     store = opened_kind(kind, folder)
@@ -206,16 +211,16 @@ def maintain_long(store: Store) -> None:
         store.maintain(100, 100)
 
 
-def refuse_writes(kind: Kind, store: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def refuse_writes(kind: StoreKind, store: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every write of the store fail as on a full disk."""
 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     if kind == "rocksdb":
-        monkeypatch.setattr(store._backing, "_db", Refusing(store._backing._db))  # type: ignore[attr-defined]
+        monkeypatch.setattr(database := store._tier.database, "_db", Refusing(database._db))  # type: ignore[attr-defined]
     else:
-        monkeypatch.setattr("storage.files.Files.write", refuse)
+        monkeypatch.setattr("storage.shard.files.Files.write", refuse)
 
 
 class Refusing:
@@ -231,7 +236,7 @@ class Refusing:
         raise Exception("IO error: No space left on device: While appending to file")  # noqa: TRY002
 
 
-def test_what_still_waits_in_memory_is_not_called_covered(kind: Kind, tmp_path: Path) -> None:
+def test_what_still_waits_in_memory_is_not_called_covered(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     store = opened_kind(kind, folder)
     store.put(entries(range(1000, 1020)))

@@ -1,0 +1,101 @@
+"""Many ingress records, parsed at once: the usual ones as columns, any of them one by one.
+
+Most records are a producer's own, to be delivered at their due, perhaps under an id. While they are
+parsed each is a plain tuple, told apart by its length: a tuple of a class of its own takes five
+times as long to make. This module alone knows of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, cast
+
+from proxy.records.delivery import delivery_of
+from proxy.records.entry import is_marked
+from proxy.requests.parsed import (
+    Cancel,
+    Decision,
+    ParsedRecord,
+    Prepare,
+    RejectedHop,
+    Scheduled,
+)
+from storage.store import Entry
+
+WithId: TypeAlias = tuple[Entry, bytes]
+Compact: TypeAlias = Entry | WithId | ParsedRecord
+"""A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""
+
+ALL_USUAL: Final = {tuple}
+WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
+
+
+class Waiting(NamedTuple):
+    """Usual records in their order: all `entries`; of those with ids, `named`, the `idents`."""
+
+    entries: Sequence[Entry]
+    named: Sequence[Entry]
+    idents: Sequence[bytes]
+
+
+class ParsedBatch:
+    """What the records of a batch ask for, in their order."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Sequence[Compact]) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> ParsedRecord:
+        """What one record asks for."""
+        return full(self._records[index])
+
+    def waiting(self) -> Waiting | None:
+        """All records, if each is a usual one; else None."""
+        if set(map(type, self._records)) != ALL_USUAL:
+            return None
+        usual = cast("Sequence[Entry | WithId]", self._records)
+        with_ids = [record for record in usual if len(record) == 2]
+        if not with_ids:
+            return Waiting(cast("Sequence[Entry]", usual), (), ())
+        named, idents = zip(*with_ids, strict=True)
+        if len(named) == len(usual):
+            return Waiting(named, named, idents)
+        entries = [record[0] if len(record) == 2 else record for record in usual]
+        return Waiting(entries, named, idents)
+
+    def usual(self) -> Iterator[tuple[Entry, bytes | None] | tuple[None, None]]:
+        """Each record's entry and id; (None, None) for one that is not usual."""
+        for record in self._records:
+            if type(record) is not tuple:
+                yield None, None
+            elif len(record) == 2:
+                yield record
+            else:
+                yield cast(Entry, record), None
+
+    def idents(self) -> list[bytes]:
+        """The ids that records of the batch have or name."""
+        usual = (ident for _entry, ident in self.usual())
+        others = (
+            record.ident
+            for record in self._records
+            if type(record) is not tuple and isinstance(record, WITH_ID)
+        )
+        return [ident for ident in (*usual, *others) if ident is not None]
+
+
+def full(record: Compact) -> ParsedRecord:
+    """The record in the form that all but the usual path work with."""
+    if type(record) is not tuple:
+        return cast(ParsedRecord, record)
+    if len(record) == 2:
+        entry, ident = record
+        return Scheduled(entry, ident, None, entry[0], rolls=False)
+    entry = cast(Entry, record)
+    rolls = is_marked(entry[2])
+    due_ms = delivery_of(entry).due_ms if rolls else entry[0]
+    return Scheduled(entry, None, None, due_ms, rolls=rolls)

@@ -1,0 +1,15 @@
+"""What Kafka takes for the name of a topic."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+"""Kafka's own rule (org.apache.kafka.common.internals.Topic)."""
+TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+
+
+def is_legal_topic(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return LEGAL_TOPIC.fullmatch(name) is not None

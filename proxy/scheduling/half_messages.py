@@ -1,0 +1,186 @@
+"""Half messages that nobody has committed or rolled back yet (docs/exactly-once.md#half-messages).
+
+Half messages are kept in memory while there is room, else they are read back from the ingress.
+When one is asked about, and when it expires, follows from its own time alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from proxy.records.watermark import Watermark
+from proxy.requests.parsed import Prepare
+
+HELD_BYTES: Final = 32 * 1024 * 1024
+READ_AT_ONCE: Final = 256
+LOST: Final = 0
+"""In place of a check's number: the record is no longer in the ingress."""
+
+AgendaItem = tuple[int, int, int]
+"""(fires_ms, offset, check): the next event of a half message."""
+ReadHalfMessages = Callable[[Sequence[int]], dict[int, Prepare]]
+"""Offsets of half messages, ascending -> those that the ingress still has, read anew."""
+
+
+class HalfMessageEvent(NamedTuple):
+    """The `check`-th check-back of a half message is due; with `is_last` its expiry request is."""
+
+    fires_ms: int
+    offset: int
+    ident: bytes
+    check: int
+    prepare: Prepare | None
+
+    @property
+    def is_last(self) -> bool:
+        return self.prepare is None or self.check > self.prepare.max_checks
+
+
+class HalfMessages:
+    """The half messages of a shard that are undecided, in offset order.
+
+    What was to happen up to the shard's `watermark` has happened.
+    """
+
+    def __init__(self, read_half_messages: ReadHalfMessages, watermark: Watermark) -> None:
+        self._read_back = read_half_messages
+        self._watermark = watermark
+        self._idents: OrderedDict[int, bytes] = OrderedDict()
+        self._prepares: dict[int, Prepare] = {}
+        self._unread: list[int] = []
+        self._held_bytes = 0
+        self._agenda: list[AgendaItem] = []
+
+    def __len__(self) -> int:
+        return len(self._idents)
+
+    @property
+    def first_offset(self) -> int | None:
+        """The lowest offset of an undecided half message."""
+        return next(iter(self._idents), None)
+
+    def load(self, known: Iterable[tuple[int, bytes]]) -> None:
+        """Half messages known from before, by offset and id; read when they are first needed."""
+        for offset, ident in sorted(known):
+            self._idents[offset] = ident
+            self._unread.append(offset)
+
+    def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
+        """Events of a half message that has just been read whose time the watermark has passed."""
+        item: AgendaItem | None = _item(prepare, offset, _first_check(prepare))
+        events: list[HalfMessageEvent] = []
+        while item is not None and item[:2] <= self._watermark:
+            fires_ms, _offset, check = item
+            events.append(HalfMessageEvent(fires_ms, offset, prepare.ident, check, prepare))
+            item = _after(prepare, item)
+        return events
+
+    def add(self, offset: int, prepare: Prepare) -> None:
+        """A half message was written."""
+        self._idents[offset] = prepare.ident
+        self._keep(offset, prepare)
+        self._schedule(offset, prepare)
+
+    def discard(self, offset: int) -> None:
+        """It was decided, or its id is something else's now."""
+        self._idents.pop(offset, None)
+        kept = self._prepares.pop(offset, None)
+        if kept is not None:
+            self._held_bytes -= len(kept.entry[3])
+
+    def prepare(self, offset: int) -> Prepare | None:
+        """The half message itself; None when the ingress does not have it any more."""
+        return self._whole([offset]).get(offset)
+
+    def due(self, upto: Watermark, limit: int) -> list[HalfMessageEvent]:
+        """The first `limit` events at or below `upto`, in the order in which they happen."""
+        self._read_unread()
+        agenda, items = self._taken(upto, limit), list[AgendaItem]()
+        while agenda and len(items) < limit:
+            items.append(item := heappop(agenda))
+            _fires_ms, offset, check = item
+            after = None if check == LOST else _after(self._prepares[offset], item)
+            if after is not None and after[:2] <= upto:
+                heappush(agenda, after)
+        whole = self._whole(sorted({offset for _, offset, check in items if check != LOST}))
+        return [
+            HalfMessageEvent(fires_ms, offset, self._idents[offset], check, whole.get(offset))
+            for fires_ms, offset, check in items
+        ]
+
+    def next_ms(self) -> int | None:
+        """When the next event is, at the soonest."""
+        return self._agenda[0][0] if self._agenda else None
+
+    def advance(self, watermark: Watermark) -> None:
+        """Every event at or below it has happened."""
+        self._watermark = max(self._watermark, watermark)
+        while self._agenda and self._agenda[0][:2] <= self._watermark:
+            _fires_ms, offset, _check = heappop(self._agenda)
+            prepare = self._prepares.get(offset)
+            if prepare is not None:
+                self._schedule(offset, prepare)
+
+    def _taken(self, upto: Watermark, limit: int) -> list[AgendaItem]:
+        """The first items of the agenda, which stay on it; what has been decided leaves it."""
+        items: list[AgendaItem] = []
+        while self._agenda and len(items) < limit and self._agenda[0][:2] <= upto:
+            item = heappop(self._agenda)
+            if item[1] in self._idents:
+                items.append(item)
+        for item in items:
+            heappush(self._agenda, item)
+        return items
+
+    def _keep(self, offset: int, prepare: Prepare) -> None:
+        """Keep it, without its body where there is no room."""
+        if self._held_bytes + len(prepare.entry[3]) > HELD_BYTES:
+            prepare = prepare._replace(entry=(*prepare.entry[:3], b""))
+        self._prepares[offset] = prepare
+        self._held_bytes += len(prepare.entry[3])
+
+    def _whole(self, offsets: Sequence[int]) -> dict[int, Prepare]:
+        """The half messages with their bodies; without those that are gone."""
+        kept = {o: self._prepares[o] for o in offsets if o in self._prepares}
+        whole = {offset: prepare for offset, prepare in kept.items() if prepare.entry[3]}
+        missing = [offset for offset in offsets if offset not in whole]
+        return {**whole, **self._read_back(missing)} if missing else whole
+
+    def _read_unread(self) -> None:
+        while self._unread:
+            offsets, self._unread = self._unread[:READ_AT_ONCE], self._unread[READ_AT_ONCE:]
+            wanted = [offset for offset in offsets if offset in self._idents]
+            prepares = self._read_back(wanted) if wanted else {}
+            for offset in wanted:
+                if offset in prepares:
+                    self._keep(offset, prepares[offset])
+                    self._schedule(offset, prepares[offset])
+                else:
+                    heappush(self._agenda, (self._watermark.due_ms + 1, offset, LOST))
+
+    def _schedule(self, offset: int, prepare: Prepare) -> None:
+        """Put the first event beyond the watermark on the agenda; there may be none any more."""
+        passed = (self._watermark.due_ms - prepare.first_check_ms) // prepare.interval_ms
+        item: AgendaItem | None = _item(prepare, offset, max(_first_check(prepare), passed + 1))
+        while item is not None and item[:2] <= self._watermark:
+            item = _after(prepare, item)
+        if item is not None and item[2] <= prepare.max_checks + 1:
+            heappush(self._agenda, item)
+
+
+def _first_check(prepare: Prepare) -> int:
+    """Where nobody is to be asked, all there is to come is that it expires."""
+    return 1 if prepare.check_topic else prepare.max_checks + 1
+
+
+def _item(prepare: Prepare, offset: int, check: int) -> AgendaItem:
+    return prepare.first_check_ms + (check - 1) * prepare.interval_ms, offset, check
+
+
+def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
+    """What follows a check; None after it has expired."""
+    _fires_ms, offset, check = item
+    return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None

@@ -1,0 +1,140 @@
+"""Keys of entries that were deleted: in memory until written, then read from the runs."""
+
+import heapq
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable
+from operator import itemgetter
+
+import numpy as np
+
+from storage.ids.runs.layout import TombstoneColumns
+from storage.ids.runs.run import Run
+from storage.register import Key
+
+NEVER: Key = (2**63 - 1, 2**63 - 1)
+
+
+class MemtableTombstones:
+    """Tombstones of one memtable. Those asked about lie sorted in `_near`, all beyond them in
+    a heap, so that neither adding nor asking looks at all of them."""
+
+    def __init__(self) -> None:
+        self.targets: dict[Key, str] = {}
+        self._near: list[Key] = []
+        self._far: list[Key] = []
+        self._asked: Key = (-1, -1)
+
+    @property
+    def next(self) -> Key:
+        """The lowest key, NEVER if there is none."""
+        if self._near:
+            return self._near[0]
+        return self._far[0] if self._far else NEVER
+
+    def add(self, key: Key, target: str) -> bool:
+        """Take a key; False if it is here already."""
+        if key in self.targets:
+            return False
+        self.targets[key] = target
+        if key <= self._asked:
+            insort(self._near, key)
+        else:
+            heapq.heappush(self._far, key)
+        return True
+
+    def between(self, after: Key, upto: Key) -> list[Key]:
+        """Keys beyond `after`, up to and with `upto`."""
+        if upto > self._asked:
+            self._asked = upto
+            while self._far and self._far[0] <= upto:
+                self._near.append(heapq.heappop(self._far))
+        near = self._near
+        return near[bisect_right(near, after) : bisect_right(near, upto)]
+
+    def end(self, ended: Key) -> Counter[str]:
+        """Forget keys at or below `ended`; how many there were for each target."""
+        gone = self.between((-1, -1), ended)
+        del self._near[: len(gone)]
+        return Counter(map(self.targets.pop, gone))
+
+
+class Tombstones:
+    """Those beyond what has ended, of all memtables and runs, and how many for a target."""
+
+    def __init__(self, ended: Key) -> None:
+        self.by_target: Counter[str] = Counter()
+        self.next: Key = NEVER
+        self._ended = ended
+        self._memtables: list[MemtableTombstones] = []
+        self._runs: list[tuple[Run, int]] = []
+
+    def attach(self, memtables: Iterable[MemtableTombstones], runs: Iterable[Run]) -> None:
+        """From now on the keys are in these: the same ones as before, in other places."""
+        self._memtables = list(memtables)
+        holding = [run for run in runs if run.contents.tombstones.offsets.size]
+        self._runs = [(run, run.contents.tombstones.upto(self._ended)) for run in holding]
+        self._find_next()
+
+    def count(self) -> None:
+        """Count what the attached runs hold."""
+        for run, place in self._runs:
+            self._count(run, place, run.contents.tombstones.offsets.size, 1)
+
+    def add(self, memtable: MemtableTombstones, key: Key, target: str) -> None:
+        """Let `memtable`, which is attached, take a key."""
+        if key > self._ended and memtable.add(key, target):
+            self.by_target[target] += 1
+            self.next = min(self.next, key)
+
+    def between(self, after: Key, upto: Key) -> set[Key]:
+        """Keys beyond `after`, up to and with `upto`, that have not ended."""
+        if upto < self.next:
+            return set()
+        after = max(after, self._ended)
+        found: set[Key] = set()
+        for memtable in self._memtables:
+            found.update(memtable.between(after, upto))
+        for run, _ in self._runs:
+            tombstones = run.contents.tombstones
+            part = tombstones.part(tombstones.upto(after), tombstones.upto(upto))
+            found.update(zip(part.fires_ms.tolist(), part.offsets.tolist(), strict=True))
+        return found
+
+    def end(self, ended: Key) -> None:
+        """Forget keys at or below `ended`."""
+        self._ended = ended
+        if ended < self.next:
+            return
+        for memtable in self._memtables:
+            self.by_target.subtract(memtable.end(ended))
+        for at, (run, place) in enumerate(self._runs):
+            beyond = run.contents.tombstones.upto(ended)
+            self._count(run, place, beyond, -1)
+            self._runs[at] = run, beyond
+        self.by_target = +self.by_target
+        self._find_next()
+
+    def _count(self, run: Run, start: int, end: int, sign: int) -> None:
+        numbers = run.contents.tombstones.targets[start:end]
+        if numbers.size:
+            found, counts = np.unique(numbers, return_counts=True)
+            for number, count in zip(found.tolist(), counts.tolist(), strict=True):
+                self.by_target[run.contents.names[number]] += sign * count
+
+    def _find_next(self) -> None:
+        heads = [memtable.next for memtable in self._memtables]
+        for run, place in self._runs:
+            if place < run.contents.tombstones.offsets.size:
+                heads.append(run.contents.tombstones.key(place))
+        self.next = min(heads, default=NEVER)
+
+
+def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:
+    """Tombstones as columns, their targets by number."""
+    count = len(targets)
+    fires_ms = np.fromiter(map(itemgetter(0), targets), np.int64, count)
+    offsets = np.fromiter(map(itemgetter(1), targets), np.int64, count)
+    found = np.fromiter(map(numbers.__getitem__, targets.values()), np.uint32, count)
+    order = np.lexsort((offsets, fires_ms))
+    return TombstoneColumns(fires_ms[order], offsets[order], found[order])

@@ -1,0 +1,92 @@
+"""A look into a shard's folder from outside, without changing it; the proxy need not run.
+
+On the folder of a running proxy the answers may be of two instants: look again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from storage.errors import StoreDamaged
+from storage.shard.checkpoint import Checkpoint
+from storage.shard.counts import Counts
+from storage.shard.damage_guard import damage_noted
+from storage.store import Entry
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What `verify` saw; all is well when `findings` is empty."""
+
+    folder: Path
+    findings: list[str] = field(default_factory=list)
+    covered: int = 0
+    watermark_ms: int = -1
+    cursor: int = -1
+    pending: int = 0
+    pending_by_target: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+    records: int = 0
+    segments: int = 0
+
+
+class FolderReader(Protocol):
+    """A folder opened for reading. What is damaged may raise StoreDamaged, OSError, ValueError."""
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The last one; None where nothing was written yet."""
+        ...
+
+    def check(self, verdict: Verdict) -> None:
+        """Read everything; add what is wrong and how much there is."""
+        ...
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries that pend, in (due, offset) order."""
+        ...
+
+
+Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]
+
+
+def verify_folder(folder: Path, look: Look) -> Verdict:
+    """Check everything in the folder that can be checked."""
+    verdict = Verdict(folder)
+    damage = damage_noted(folder)
+    if damage is not None:
+        verdict.findings.append(damage)
+    try:
+        with look(folder) as reader:
+            checkpoint = reader.checkpoint
+            if checkpoint is not None:
+                verdict.covered = checkpoint.covered
+                verdict.watermark_ms, verdict.cursor = checkpoint.watermark_ms, checkpoint.cursor
+                verdict.pending_by_target = dict(checkpoint.counts.targets)
+                reader.check(verdict)
+    except FileNotFoundError as missing:
+        verdict.findings.append(f"{missing.filename} is missing: nothing was ever checkpointed")
+    except (StoreDamaged, OSError, ValueError) as damage_met:
+        verdict.findings.append(str(damage_met))
+    return verdict
+
+
+def dump_folder(folder: Path, look: Look) -> Iterator[dict[str, Any]]:
+    """The entries on disk in (due, offset) order: due_ms, offset, target, body (as encoded).
+
+    Raises StoreDamaged, and FileNotFoundError when there is no checkpoint."""
+    with look(folder) as reader:
+        for due_ms, offset, target, body in reader.entries():
+            yield {"due_ms": due_ms, "offset": offset, "target": target, "body": body}
+
+
+def count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
+    """What pends other than the checkpoint counts, as sentences."""
+    counted = checkpoint.counts
+    findings = []
+    if seen.targets != counted.targets:
+        findings.append(f"{dict(seen.targets)} pend, {dict(counted.targets)} are counted")
+    if not counted.chunks.counts_same(seen.chunks):
+        findings.append("the pending offsets are not the ones the checkpoint counts")
+    return findings

@@ -1,0 +1,138 @@
+"""Entries not yet on disk: near ones as tuples, ready to be delivered, the others as columns."""
+
+from collections.abc import Generator
+from itertools import compress
+from operator import itemgetter
+
+import numpy as np
+
+from storage.shard.columns import ColumnMaker, Columns
+from storage.shard.counts import Counts
+from storage.shard.due_histogram import DueHistogram
+from storage.shard.due_index import DueIndex
+from storage.store import Column, Entry, Key
+
+NONE_MS = 2**63 - 1
+NEAR_MS = 1_000
+"""Entries due less than once to twice this time after being looked for are kept as tuples."""
+ENTRY_BYTES = 300
+"""About what an entry takes in memory beside its body: tuple, numbers, its place in the index."""
+
+_body_of = itemgetter(3)
+
+
+class Memtable:
+    """Entries due at or beyond a horizon are made into columns as they arrive: they are hot in the
+    caches then, take half the memory, and are ready to be written.
+
+    first_offset, last_offset: of what was put. weight_bytes: about the memory that is taken."""
+
+    def __init__(self, scanned_ms: int, phase_ms: int = 0) -> None:
+        """`phase_ms`: shards whose phases differ do not move their horizons all at once."""
+        self.first_offset: int | None = None
+        self.last_offset = -1
+        self.weight_bytes = 0
+        self.counts = Counts()
+        self._near = DueIndex(scanned_ms)
+        self._columns = ColumnMaker()
+        self._phase_ms = phase_ms
+        self._horizon_ms = self._horizon_beyond(scanned_ms)
+        self._fresh: list[Columns] = []
+        self._fresh_from_ms = NONE_MS
+        self._sorted: list[Columns] = []
+
+    def __len__(self) -> int:
+        return self.counts.total
+
+    @property
+    def scanned_ms(self) -> int:
+        """The latest time up to which entries were looked for."""
+        return self._near.scanned_ms
+
+    def put(self, entries: list[Entry], dues_ms: Column) -> None:
+        """Take `entries`, in ingress offset order, with their dues."""
+        self._note(entries)
+        is_far = dues_ms >= self._horizon_ms
+        if is_far.all():
+            self._keep_far(entries)
+        elif is_far.any():
+            self._near.add(list(compress(entries, (~is_far).tolist())))
+            self._keep_far(list(compress(entries, is_far.tolist())))
+        else:
+            self._near.add(entries)
+
+    def peek(self, until_ms: int, limit: int) -> list[Entry]:
+        """The first `limit` entries due at or before `until_ms`."""
+        if until_ms >= self._horizon_ms:
+            self._move_horizon(until_ms)
+        return self._near.peek(until_ms, limit)
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """The earliest due at or before `until_ms`."""
+        if until_ms >= self._horizon_ms:
+            self._move_horizon(until_ms)
+        return self._near.next_due_ms(until_ms)
+
+    def forget(self, ended: Key) -> None:
+        """Drop every entry at or below `ended`."""
+        if ended[0] >= self._horizon_ms:
+            self._move_horizon(ended[0])
+        gone = self._near.pop_ended(ended)
+        if gone:
+            self.weight_bytes -= self.weight_bytes * len(gone) // len(self)
+            self.counts.remove(gone)
+        if not len(self):
+            self.first_offset = None
+
+    def count_dues(self, histogram: DueHistogram) -> None:
+        """Add when the entries are due to `histogram`."""
+        self._near.count_dues(histogram)
+        for columns in (*self._sorted, *self._fresh):
+            histogram.add(columns.dues_ms)
+
+    def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
+        """All entries, in no order; yields how many each step has made into columns.
+
+        What ends or comes near meanwhile may or may not be among them, once."""
+        parts = [*self._sorted, *self._fresh]
+        for entries in self._near.batches(most_entries):
+            parts.append(self._columns.made_of(entries))
+            yield len(entries)
+        return self._columns.joined(parts)
+
+    def _note(self, entries: list[Entry]) -> None:
+        if self.first_offset is None:
+            self.first_offset = entries[0][1]
+        self.last_offset = entries[-1][1]
+        self.weight_bytes += ENTRY_BYTES * len(entries) + sum(map(len, map(_body_of, entries)))
+        self.counts.add(entries)
+
+    def _keep_far(self, entries: list[Entry]) -> None:
+        columns = self._columns.made_of(entries)
+        self._fresh.append(columns)
+        self._fresh_from_ms = min(self._fresh_from_ms, int(columns.dues_ms.min()))
+
+    def _move_horizon(self, until_ms: int) -> None:
+        self._horizon_ms = self._horizon_beyond(until_ms)
+        self._bring_near(self._horizon_ms - 1)
+
+    def _horizon_beyond(self, until_ms: int) -> int:
+        return ((until_ms - self._phase_ms) // NEAR_MS + 2) * NEAR_MS + self._phase_ms
+
+    def _bring_near(self, until_ms: int) -> None:
+        """Move what is due by `until_ms` from the columns to the tuples.
+
+        What has arrived since the last time is sorted first, so that each time costs about as
+        much as has arrived and has come near, however many wait."""
+        if self._fresh_from_ms <= until_ms:
+            self._sorted.append(self._columns.joined(self._fresh).in_due_order())
+            self._fresh, self._fresh_from_ms = [], NONE_MS
+        left: list[Columns] = []
+        for columns in self._sorted:
+            passed = int(np.searchsorted(columns.dues_ms, until_ms, "right"))
+            if passed:
+                self._near.add(columns.part(0, passed).entries())
+                columns = columns.part(passed, len(columns))  # noqa: PLW2901
+            if len(columns):
+                left.append(columns)
+        self._sorted = left

@@ -1,0 +1,204 @@
+"""The `Store` of every kind: memtables for what is new, a disk tier for the rest."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from zlib import crc32
+
+from storage.options import Options
+from storage.shard.damage_guard import DamageGuard
+from storage.shard.disk_tier import DiskTier
+from storage.shard.due_histogram import DueHistogram
+from storage.shard.ledger import Ledger
+from storage.shard.memtable import NEAR_MS, Memtable
+from storage.store import Due, Entry, OpenReport, dues_of
+
+_key_of = itemgetter(0, 1)
+
+
+class TieredStore:
+    """One shard. Entries are in the active memtable, which takes new ones, in the immutable one,
+    which is written once all of it is committed, or in the disk tier.
+
+    What ends before it is written never touches the disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tier: DiskTier,
+        ledger: Ledger,
+        options: Options,
+        report: OpenReport,
+        guard: DamageGuard,
+        unlock: Callable[[], None],
+    ) -> None:
+        self.report = report
+        self._tier = tier
+        self._ledger = ledger
+        self._options = options
+        self._guard = guard
+        self._unlock = unlock
+        self._phase_ms = crc32(folder.name.encode()) % NEAR_MS
+        self._active = Memtable(ledger.watermark_ms, self._phase_ms)
+        self._immutable: Memtable | None = None
+        self._flushing: Iterator[int] | None = None
+        self._flushed: Memtable | None = None
+        self._last_offset = ledger.covered - 1
+
+    @property
+    def covered(self) -> int:
+        """Every ingress offset below this is on disk or has ended."""
+        return self._ledger.covered
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Take entries into the active memtable."""
+        batch = entries if isinstance(entries, list) else list(entries)
+        if not batch:
+            return
+        if batch[0][1] <= self._last_offset:
+            raise ValueError(f"offset {batch[0][1]} comes after {self._last_offset}")
+        dues_ms = dues_of(batch)
+        if dues_ms.min() <= self._ledger.watermark_ms and min(batch)[:2] <= self._ledger.ended:
+            raise ValueError(f"{min(batch)[:2]} is not beyond the watermark {self._ledger.ended}")
+        self._last_offset = batch[-1][1]
+        self._active.put(batch, dues_ms)
+
+    def due(self, now_ms: int, limit: int) -> Due:
+        """Merge what is due in the disk tier and in the memtables."""
+        with self._guard:
+            found = self._tier.peek(now_ms, limit)
+        parts = [memtable.peek(now_ms, limit) for memtable in self._memtables()]
+        if not any(parts):
+            return found
+        merged = [entry for part in (found.entries, *parts) for entry in part]
+        merged.sort(key=_key_of)
+        if not found.is_all and found.entries:
+            del merged[bisect_right(merged, found.entries[-1][:2], key=_key_of) :]
+        del merged[limit:]
+        return Due(merged, is_all=found.is_all and len(merged) < limit)
+
+    def advance(self, watermark_ms: int, cursor: int) -> None:
+        """Forget what has ended, in memory and on disk."""
+        ended = (watermark_ms, cursor)
+        if ended <= self._ledger.ended:
+            return
+        self._ledger.watermark_ms, self._ledger.cursor = ended
+        for memtable in self._memtables():
+            memtable.forget(ended)
+        with self._guard:
+            self._tier.forget(ended)
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """The earliest due at or before `until_ms`, wherever the entry is."""
+        with self._guard:
+            found = [self._tier.next_due_ms(until_ms)]
+        found += [memtable.next_due_ms(until_ms) for memtable in self._memtables()]
+        return min((due for due in found if due is not None and due <= until_ms), default=None)
+
+    def floor(self, next_offset: int) -> int:
+        """The start of the lowest chunk of offsets in which an entry pends."""
+        counted = [self._ledger.counts, *(memtable.counts for memtable in self._memtables())]
+        chunks = [counts.chunks.floor() for counts in counted]
+        lowest = min((chunk for chunk in chunks if chunk is not None), default=next_offset)
+        return min(next_offset, max(lowest, self._ledger.floor))
+
+    def pending(self) -> int:
+        """How many entries pend, on disk and in memory."""
+        return self._ledger.counts.total + sum(map(len, self._memtables()))
+
+    def pending_by_target(self) -> dict[str, int]:
+        """How many entries pend for each target, on disk and in memory."""
+        targets = self._ledger.counts.targets.copy()
+        for memtable in self._memtables():
+            targets.update(memtable.counts.targets)
+        return dict(targets)
+
+    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
+        """Exact in memory; on disk as exact as the tier knows it without reading."""
+        histogram = DueHistogram(edges_ms)
+        for memtable in self._memtables():
+            memtable.count_dues(histogram)
+        self._tier.count_dues(histogram)
+        return histogram.whole()
+
+    def maintain(self, next_offset: int, budget_entries: int) -> bool:
+        """Read ahead, and go on flushing or begin to; in steps that fall between transactions."""
+        self._ledger.next_offset = max(self._ledger.next_offset, next_offset)
+        with self._guard:
+            spent = self._tier.load(budget_entries)
+            if self._immutable is None and self._is_full(self._active):
+                self._close_active()
+            if self._flushing is None and self._wants_flush():
+                self._begin_flush()
+            self._continue_flush(budget_entries - spent)
+        return self._flushing is not None or self._tier.is_loading
+
+    def flush(self, next_offset: int) -> None:
+        """Write what is committed and a checkpoint, whatever is in the way first."""
+        self._ledger.next_offset = max(self._ledger.next_offset, next_offset)
+        with self._guard:
+            self._continue_flush(2**63)
+            for _ in self._memtables():
+                if self._immutable is None and len(self._active):
+                    self._close_active()
+                self._begin_flush()
+                self._continue_flush(2**63)
+            self._tier.persist()
+
+    def close(self) -> None:
+        """Give files and lock back."""
+        self._tier.close()
+        self._unlock()
+
+    def _memtables(self) -> list[Memtable]:
+        return [self._active] if self._immutable is None else [self._immutable, self._active]
+
+    def _is_full(self, memtable: Memtable) -> bool:
+        options = self._options
+        return bool(len(memtable)) and (
+            len(memtable) >= options.memtable_entries
+            or memtable.weight_bytes >= options.memtable_bytes
+            or self._is_behind()
+        )
+
+    def _is_behind(self) -> bool:
+        """Whether a restart would have too much to read again."""
+        next_offset, most = self._ledger.next_offset, self._options.replayed_offsets
+        if next_offset - self._ledger.covered < most:
+            return False
+        return next_offset - self.floor(next_offset) >= most
+
+    def _close_active(self) -> None:
+        self._immutable = self._active
+        self._active = Memtable(self._immutable.scanned_ms, self._phase_ms)
+
+    def _wants_flush(self) -> bool:
+        if self._immutable is not None:
+            return self._is_committed(self._immutable)
+        return self._tier.wants_compaction or self._is_behind()
+
+    def _is_committed(self, memtable: Memtable) -> bool:
+        return memtable.last_offset < self._ledger.next_offset
+
+    def _begin_flush(self) -> None:
+        immutable = self._immutable
+        is_written = immutable is not None and self._is_committed(immutable)
+        self._flushed = immutable if is_written else None
+        self._flushing = self._tier.flush(self._flushed, self._coverable)
+
+    def _continue_flush(self, budget_entries: int) -> None:
+        spent = 0
+        while self._flushing is not None and spent < budget_entries:
+            steps, self._flushing = self._flushing, None
+            step = next(steps, None)
+            if step is not None:
+                spent, self._flushing = spent + step, steps
+            elif self._flushed is not None:
+                self._immutable = self._flushed = None
+
+    def _coverable(self) -> int:
+        """What is covered once the memtable being flushed is on disk."""
+        left = [memtable for memtable in self._memtables() if memtable is not self._flushed]
+        firsts = [memtable.first_offset for memtable in left if memtable.first_offset is not None]
+        return max(self._ledger.covered, min([self._ledger.next_offset, *firsts]))

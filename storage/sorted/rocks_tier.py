@@ -1,0 +1,99 @@
+"""RocksDB as a `DiskTier`: the first entries read ahead, the rest in the database."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from storage.shard.checkpoint import Checkpoint, boot_id
+from storage.shard.due_histogram import DueHistogram
+from storage.shard.ledger import Ledger
+from storage.shard.memtable import Memtable
+from storage.sorted.read_ahead_buffer import ReadAheadBuffer
+from storage.sorted.rocks_database import FORMAT, RocksDatabase
+from storage.sorted.written_pieces import WrittenPieces
+from storage.store import Due, Entry, Key
+
+STEP_ENTRIES = 2048
+MOST_ENTRIES = 4096
+"""A memtable is written in one go: this many entries take about 15 ms."""
+MOST_BYTES = 8 * 1024 * 1024
+
+
+class RocksTier:
+    """What RocksDB compacts it compacts by itself; the checkpoint tells it what has ended."""
+
+    def __init__(self, database: RocksDatabase, ledger: Ledger) -> None:
+        """Raises StoreDamaged."""
+        self.database = database
+        self._ledger = ledger
+        self._pieces = WrittenPieces(database.pieces())
+        self._buffer = ReadAheadBuffer(database, ledger)
+        self._ended_entries = 0
+
+    def peek(self, until_ms: int, limit: int) -> Due:
+        """The first entries due."""
+        return self._buffer.peek(until_ms, limit)
+
+    def next_due_ms(self, until_ms: int) -> int | None:
+        """The earliest due."""
+        return self._buffer.next_due_ms(until_ms)
+
+    def forget(self, ended: Key) -> None:
+        """Count out what has ended; the next flush drops it from the database."""
+        self._ended_entries += self._buffer.forget(ended)
+
+    def count_dues(self, histogram: DueHistogram) -> None:
+        """Only the dues of pieces of what was written are known."""
+        on_disk = self._pieces.histogram(histogram.edges_ms, self._ledger.watermark_ms)
+        histogram.join(on_disk, self._ledger.counts.total)
+
+    def load(self, budget_entries: int) -> int:  # noqa: ARG002 - RocksDB caches blocks by itself
+        """Nothing to do."""
+        return 0
+
+    @property
+    def is_loading(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether so many entries have ended that RocksDB should hear of it."""
+        return self._ended_entries >= MOST_ENTRIES
+
+    def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
+        """Make a memtable into rows, in steps, then write all of them at once."""
+        entries: list[Entry] = []
+        if memtable is not None:
+            columns = yield from memtable.to_columns(STEP_ENTRIES)
+            order = np.lexsort((columns.offsets, columns.dues_ms))
+            ended = self._ledger.ended
+            entries = [entry for entry in columns.taken(order).entries() if entry[:2] > ended]
+        checkpoint = self._checkpoint(coverable())
+        if memtable is not None:
+            checkpoint.counts.merge(memtable.counts)
+        self.database.write(entries, checkpoint)
+        self._ledger.counts = checkpoint.counts.copy()
+        self._ledger.covered = checkpoint.covered
+        self._pieces.note(entries, self._ledger.watermark_ms)
+        self._ended_entries = 0
+        if entries:
+            self._buffer.note_written(entries[0][:2])
+
+    def persist(self) -> None:
+        """Have RocksDB write out its own memtable."""
+        self.database.persist()
+
+    def close(self) -> None:
+        """Give the database back."""
+        self.database.close()
+
+    def _checkpoint(self, covered: int) -> Checkpoint:
+        return Checkpoint(
+            options=FORMAT,
+            covered=covered,
+            watermark_ms=self._ledger.watermark_ms,
+            cursor=self._ledger.cursor,
+            boot_id=boot_id(),
+            counts=self._ledger.counts.copy(),
+        )

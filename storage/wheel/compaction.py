@@ -1,0 +1,125 @@
+"""Compaction of the log: chains of passed slots are closed, sparse segments copied forward."""
+
+from collections.abc import Generator, Iterator
+
+from storage.options import RECORD_BYTES
+from storage.shard.counts import Counts
+from storage.wheel.chain_writer import ChainWriter
+from storage.wheel.log.records import Head, Rows, Run, in_order, joined
+from storage.wheel.slot_loader import SlotLoader
+from storage.wheel.wheel_files import WheelFiles
+
+SPARSE_SHARE = 4
+"""A segment is copied forward when less than 1/SPARSE_SHARE of its records are live."""
+KEPT_SEGMENTS = 4
+JOINED_RECORDS = 32_768
+"""A longer chain is copied run by run, so that it need not fit in memory."""
+
+
+def close_slots(
+    files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
+) -> Iterator[int]:
+    """Close the chains of slot numbers up to `last`: what is due later begins a chain anew.
+
+    Yields the records looked at after each piece of work. Changes nothing but `chains`."""
+    for place in files.wheel.begun_in(files.checkpoint.closed, last):
+        later = yield from _later_runs(files, chains.head(place), last, elsewhere)
+        chains.restart(place)
+        yield from _rewrite(chains, later)
+
+
+def _later_runs(
+    files: WheelFiles, head: Head, last: int, elsewhere: "EndedElsewhere"
+) -> Generator[int, None, list[Rows]]:
+    later: list[Rows] = []
+    for run in files.log.chain(head, checked=False):
+        if run.slot > last:
+            later.append(files.log.run(run.position).rows)
+        else:
+            elsewhere.note(files, run)
+        yield run.records
+    return later[::-1]
+
+
+def _rewrite(chains: ChainWriter, runs: list[Rows]) -> Iterator[int]:
+    for rows in runs:
+        chains.write(rows)
+        yield rows.size
+
+
+class EndedElsewhere:
+    """Records that ended while the store was closed, met when their slots are closed."""
+
+    def __init__(self, before_slot: int, after: tuple[int, int]) -> None:
+        self.before_slot = before_slot
+        self.after = after
+        self._found: list[Rows] = []
+
+    def note(self, files: WheelFiles, run: Run) -> None:
+        """Note what ended in a run of a slot that this process never loaded."""
+        if run.slot < self.before_slot:
+            rows = files.log.run(run.position).rows[run.upto(*self.after) :]
+            if rows.size:
+                self._found.append(rows)
+
+    def count_out(self, files: WheelFiles, counts: Counts) -> None:
+        """Take what was noted out of `counts`."""
+        for rows in self._found:
+            files.count_ended(counts, rows)
+
+
+def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
+    """Copy the chains that reach into the sparsest segment to the end of the log.
+
+    Chains of slots already begun by `loader` are left alone: they close soon."""
+    number = _sparsest(files, chains)
+    if number is None:
+        return
+    seen: set[int] = set()
+    for run in files.log.scan_segment(number):
+        yield 1
+        place = run.slot % files.wheel.slots
+        if place in seen:
+            continue
+        seen.add(place)
+        yield from _copy_chain(files, chains, place, number, loader)
+
+
+def _copy_chain(
+    files: WheelFiles, chains: ChainWriter, place: int, number: int, loader: SlotLoader
+) -> Iterator[int]:
+    head = chains.head(place)
+    if not head.records or head.time < loader.begun_below:
+        return
+    runs = list(files.log.chain(head, checked=False))
+    if all(files.log.number(run.position) != number for run in runs):
+        return
+    runs = [files.log.run(run.position) for run in runs]
+    chains.restart(place)
+    yield head.records
+    if head.records > JOINED_RECORDS:
+        yield from _rewrite(chains, [run.rows for run in reversed(runs)])
+    else:
+        yield from _rewrite(chains, _merged(runs[::-1], files.options.run_records))
+
+
+def _merged(runs: list[Run], most_records: int) -> list[Rows]:
+    """Runs oldest first as fewer, longer ones, each of one slot."""
+    merged: list[Rows] = []
+    for slot in sorted({run.slot for run in runs}):
+        rows = in_order(joined([run.rows for run in runs if run.slot == slot]))
+        merged += [rows[at : at + most_records] for at in range(0, rows.size, most_records)]
+    return merged
+
+
+def _sparsest(files: WheelFiles, chains: ChainWriter) -> int | None:
+    live = files.checkpoint.live
+    full = files.options.segment_bytes // RECORD_BYTES
+    current = files.log.number(files.log.end)
+    old = [number for number in files.log.segments if number < current - KEPT_SEGMENTS]
+    sparse = [
+        (live.get(number, 0) + chains.live[number], number)
+        for number in old
+        if 0 < live.get(number, 0) + chains.live[number] < full // SPARSE_SHARE
+    ]
+    return min(sparse)[1] if sparse else None

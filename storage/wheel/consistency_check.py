@@ -1,0 +1,131 @@
+"""Looks at every run a wheel reaches and compares what pends with what the checkpoint says."""
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.errors import StoreDamaged
+from storage.shard.checkpoint import Checkpoint
+from storage.shard.columns import are_beyond
+from storage.shard.counts import Counts
+from storage.shard.inspection import count_findings
+from storage.store import Column
+from storage.wheel.log.body_files import BodyFiles, file_keys
+from storage.wheel.log.records import (
+    RECORD,
+    Rows,
+    Run,
+    in_order,
+    joined,
+    stretches,
+)
+from storage.wheel.log.timer_log import TimerLog
+from storage.wheel.timer_wheel import TimerWheel
+
+MOST_FINDINGS = 100
+RUNS_AT_ONCE = 4096
+
+
+class ConsistencyCheck:
+    """Reads only. The wheel must have been mended first; `pending` has the rows that pend."""
+
+    def __init__(
+        self, wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, bodies: BodyFiles
+    ) -> None:
+        self.runs = 0
+        self.records = 0
+        self.pending: Rows = np.zeros(0, RECORD)
+        self._wheel = wheel
+        self._log = log
+        self._checkpoint = checkpoint
+        self._bodies = bodies
+        self._live: Counter[int] = Counter()
+        self._found: list[str] = []
+
+    def findings(self) -> list[str]:
+        """Everything wrong, as sentences; at most MOST_FINDINGS."""
+        pending: list[Rows] = []
+        runs: list[tuple[int, Run]] = []
+        for place in np.flatnonzero(self._wheel.cells["count"]).tolist():
+            runs += self._chain(place)
+            if len(runs) >= RUNS_AT_ONCE:
+                pending.append(self._pending_of(runs))
+                runs = []
+        if runs:
+            pending.append(self._pending_of(runs))
+        if pending:
+            self.pending = in_order(joined(pending))
+        self._compare_segments()
+        self._compare_counts()
+        self._look_for_bodies()
+        return self._found[:MOST_FINDINGS]
+
+    def _chain(self, place: int) -> list[tuple[int, Run]]:
+        runs: list[tuple[int, Run]] = []
+        try:
+            for run in self._log.chain(self._wheel.heads(np.array([place]))[0]):
+                runs.append((place, run))
+                self._live[self._log.number(run.position)] += run.records
+        except StoreDamaged as damage:
+            self._found.append(f"wheel slot {place}: {damage}")
+        return runs
+
+    def _pending_of(self, runs: list[tuple[int, Run]]) -> Rows:
+        """Check the runs, each with its place; the rows in them that pend."""
+        rows = joined([run.rows for _, run in runs])
+        self.runs += len(runs)
+        self.records += rows.size
+        slots = np.array([run.slot for _, run in runs])
+        misplaced = slots % self._wheel.slots != np.array([place for place, _ in runs])
+        owners = np.repeat(np.arange(len(runs)), [run.records for _, run in runs])
+        precision_ms = self._checkpoint.options["precision_ms"]
+        misplaced[owners[rows["due_ms"] // precision_ms != slots[owners]]] = True
+        self._report(runs, np.flatnonzero(misplaced), "belongs elsewhere")
+        self._report(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
+        ended = (self._checkpoint.watermark_ms, self._checkpoint.cursor)
+        pending: Rows = rows[are_beyond(rows["due_ms"], rows["offset"], ended)]
+        return pending
+
+    def _report(self, runs: list[tuple[int, Run]], which: Column, what: str) -> None:
+        for place, run in [runs[at] for at in which.tolist()]:
+            self._found.append(f"wheel slot {place}: the run at {run.position} {what}")
+
+    def _compare_segments(self) -> None:
+        counted = Counter(self._checkpoint.live)
+        for number in sorted(counted.keys() | self._live.keys()):
+            if counted[number] != self._live[number]:
+                self._found.append(
+                    f"{self._log.path(number)}: {self._live[number]} records are reached, "
+                    f"{counted[number]} are counted"
+                )
+
+    def _compare_counts(self) -> None:
+        seen = Counts()
+        seen.chunks.add(self.pending["offset"])
+        numbers, counts = np.unique(self.pending["target"], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            seen.targets[self._checkpoint.names.get(number, f"unknown target {number}")] += count
+        self._found += count_findings(seen, self._checkpoint)
+
+    def _look_for_bodies(self) -> None:
+        rows = self.pending
+        keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
+        order = np.argsort(keys, kind="stable")
+        ends = (rows["position"] + rows["length"])[order]
+        for start, count in stretches(keys[order]):
+            key = int(keys[order[start]])
+            need_bytes = int(ends[start : start + count].max())
+            if self._bodies.size_bytes(key) < need_bytes:
+                self._found.append(
+                    f"{self._bodies.path(key)} has {self._bodies.size_bytes(key)} bytes, its "
+                    f"records need {need_bytes}"
+                )
+
+
+def _steps_back(rows: Rows, owners: Column) -> npt.NDArray[np.bool_]:
+    """For each row but the first: whether it does not lie beyond the row before in its run."""
+    due_steps, offset_steps = np.diff(rows["due_ms"]), np.diff(rows["offset"])
+    onward = (due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))
+    back: npt.NDArray[np.bool_] = ~onward & (owners[1:] == owners[:-1])
+    return back

@@ -1,0 +1,50 @@
+"""Making sense of a folder: finish what the last checkpoint confirmed, cut what it does not know.
+
+Everything that cannot be explained by a crash raises StoreDamaged."""
+
+import numpy as np
+
+from storage.errors import StoreDamaged
+from storage.shard.checkpoint import Checkpoint
+from storage.wheel.log.timer_log import TimerLog
+from storage.wheel.timer_wheel import TimerWheel, checks
+
+
+def attach_log(log: TimerLog, checkpoint: Checkpoint) -> None:
+    """Open the segments the checkpoint counts records in. Raises StoreDamaged."""
+    for number in sorted(checkpoint.live):
+        log.attach(number)
+    log.end = checkpoint.log_end
+
+
+def cut_log(log: TimerLog) -> None:
+    """Remove what a crash left beyond the end of the log, and segments nobody needs."""
+    for path in log.folder.glob("*.log"):
+        if not path.stem.isdigit() or int(path.stem) not in log.segments:
+            path.unlink()
+    log.cut(log.end)
+
+
+def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
+    """Bring the wheel to the checkpoint: empty closed chains, point at the newest runs.
+
+    Raises StoreDamaged when slots and log then disagree."""
+    broken = np.flatnonzero(checks(wheel.cells) != wheel.cells["check"])
+    if broken.size:
+        raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
+    wheel.clear_before(checkpoint.closed)
+    heads = {run.slot % wheel.slots: run.head for run in log.scan(checkpoint.redo_from, log.end)}
+    places = np.fromiter(heads, np.int64, len(heads))
+    wheel.store(places, np.array(list(heads.values()), np.int64).reshape(-1, 4))
+    _compare(wheel, log, checkpoint)
+
+
+def _compare(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
+    held = int(wheel.cells["count"].sum(dtype=np.int64))
+    live = sum(checkpoint.live.values())
+    if held != live:
+        raise StoreDamaged(f"the wheel counts {held} records, the checkpoint {live}")
+    used = wheel.cells[wheel.cells["count"] > 0]
+    beyond = (used["last"] >= log.end) | (used["last"] < 0) | (used["first"] > used["last"])
+    if beyond.any():
+        raise StoreDamaged(f"{int(beyond.sum())} wheel slots point outside the log")

@@ -1,0 +1,141 @@
+"""The timer wheel: a mapped file of slots, each pointing at its chain of runs in the log."""
+
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.shard.files import Files
+from storage.store import Column
+from storage.wheel.log.records import EMPTY, Head, Rows
+
+SLOT = np.dtype(
+    [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
+)
+_FIELDS = ("time", "first", "last", "count")
+FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
+_FACTORS = tuple(
+    np.uint64(factor)
+    for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+)
+
+
+def checks(slots: Rows) -> npt.NDArray[np.uint32]:
+    """The check number each slot must carry; 0 for an all-zero (empty) slot."""
+    mixed = np.zeros(slots.shape, np.uint64)
+    for name, factor in zip(_FIELDS, _FACTORS, strict=True):
+        mixed ^= slots[name].astype(np.uint64) * factor
+    return (mixed >> np.uint64(32)).astype(np.uint32)
+
+
+def slot_rows(heads: Column) -> Rows:
+    """The slots for `heads` (n x 4: the fields of `Head`), checks included.
+
+    A head without records gives an all-zero slot."""
+    rows = np.zeros(len(heads), SLOT)
+    held = heads[:, 3:] > 0
+    for column, name in enumerate(_FIELDS):
+        rows[name] = heads[:, column] * held[:, 0]
+    rows["check"] = checks(rows)
+    return rows
+
+
+class TimerWheel:
+    """`slots` slots reused circularly: slot number n (due // precision) lives at n % slots.
+
+    Records more than a lap ahead wait in the same chain. `cells` is the mapped array (or a copy,
+    for those who only look)."""
+
+    def __init__(self, cells: Rows, files: Files) -> None:
+        self.cells = cells
+        self.slots = len(cells)
+        self._files = files
+
+    def head(self, slot: int) -> Head:
+        """The chain that keeps slot number `slot`; EMPTY when there is none."""
+        return self.heads(np.array([slot % self.slots]))[0]
+
+    def heads(self, at: Column) -> list[Head]:
+        """The chains at these places (slot numbers modulo slots)."""
+        found = self.cells[at]
+        return [
+            Head(time, first, last, count) if count else EMPTY
+            for time, first, last, count, _ in found.tolist()
+        ]
+
+    def table(self, at: Column) -> Column:
+        """time, first, last, records of these places as columns; records 0: no chain."""
+        cells = self.cells[at]
+        return np.column_stack([cells[name] for name in ("time", "first", "last", "count")]).astype(
+            np.int64
+        )
+
+    def store(self, at: Column, heads: Column) -> None:
+        """Point these places at other chains (n x 4: the fields of `Head`)."""
+        if at.size:
+            self._files.poke(self.cells, at, slot_rows(heads))
+
+    def clear_before(self, slot: int) -> None:
+        """Empty every place whose chain was closed because it began below slot number `slot`."""
+        stale = np.flatnonzero((self.cells["count"] > 0) & (self.cells["time"] < slot))
+        self.store(stale, np.zeros((stale.size, 4), np.int64))
+
+    def begun_in(self, first: int, last: int) -> list[int]:
+        """Every place whose chain's lowest slot number lies in [first, last]."""
+        width = min(last - first + 1, self.slots)
+        places = np.arange(first, first + max(width, 0)) % self.slots
+        cells = self.cells[places]
+        held: list[int] = places[(cells["count"] > 0) & (cells["time"] <= last)].tolist()
+        return held
+
+    def begun_from(self, slot: int) -> tuple[Column, Column]:
+        """Lowest slot number and records of each chain that begins at slot number `slot` or
+        later; in order, but for chains that begin laps ahead."""
+        held = np.flatnonzero(self.cells["count"])
+        held = np.roll(held, -int(np.searchsorted(held, slot % self.slots)))
+        times, counts = self.cells["time"][held], self.cells["count"][held]
+        is_ahead = times >= slot
+        return times[is_ahead], counts[is_ahead].astype(np.int64)
+
+    def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
+        """The first slot number in [first, last] whose chain may hold records of it.
+
+        `later` has, for places whose chain was read but not closed yet, the lowest slot number
+        still ahead in it."""
+        lap_end = min(last, first + self.slots - 1)
+        start, width = first, FIRST_WINDOW_SLOTS
+        while start <= lap_end:
+            numbers = np.arange(start, min(start + width, lap_end + 1))
+            cells = self.cells[numbers % self.slots]
+            maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
+            for number in numbers[maybe].tolist():
+                if later.get(number % self.slots, number) <= number:
+                    return int(number)
+            start, width = start + width, min(2 * width, LAST_WINDOW_SLOTS)
+        if lap_end == last:
+            return None
+        times = self.cells["time"][(self.cells["count"] > 0) & (self.cells["time"] > lap_end)]
+        ahead = [int(times.min())] if times.size else []
+        lowest = min([*ahead, *(slot for slot in later.values() if slot > lap_end)], default=None)
+        return lowest if lowest is not None and lowest <= last else None
+
+
+def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
+    """Open or make the wheel file, shared and writable. Its size is a multiple of 32 bytes."""
+    size_bytes = slots * SLOT.itemsize
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if os.fstat(fd).st_size < size_bytes:
+            files.allocate(fd, size_bytes)
+        mapped = mmap.mmap(fd, size_bytes)
+    finally:
+        os.close(fd)
+    return TimerWheel(np.frombuffer(mapped, SLOT), files)
+
+
+def copy_wheel(path: Path) -> TimerWheel:
+    """The wheel's contents in memory, for looking only."""
+    return TimerWheel(np.fromfile(path, SLOT), Files())

@@ -1,0 +1,86 @@
+"""The files of one wheel, opened together, and entries on their way in and out of them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from storage.options import Options
+from storage.shard.checkpoint import Checkpoint
+from storage.shard.columns import Columns
+from storage.shard.counts import Counts
+from storage.shard.files import Files
+from storage.store import Entry
+from storage.wheel.chain_writer import ChainWriter
+from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
+from storage.wheel.log.records import RECORD, Rows, stretches
+from storage.wheel.log.timer_log import TimerLog
+from storage.wheel.target_numbers import TargetNumbers
+from storage.wheel.timer_wheel import TimerWheel
+
+LOG, BODIES = "log", "bodies"
+
+
+class WheelFiles:
+    """Wheel, log, bodies and target names of one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        files: Files,
+        wheel: TimerWheel,
+        log: TimerLog,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.folder = folder
+        self.options = options
+        self.files = files
+        self.wheel = wheel
+        self.log = log
+        self.bodies = BodyFiles(folder / BODIES, files)
+        self.targets = TargetNumbers(checkpoint.names, checkpoint.next_name)
+        self.checkpoint = checkpoint
+
+    def chain_writer(self) -> ChainWriter:
+        """For the changes of one flush."""
+        return ChainWriter(self.wheel, self.log, self.options.precision_ms)
+
+    def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
+        """Write the bodies of entries given in (due, offset) order; their index rows."""
+        numbers = np.array([self.targets[name] for name in entries.names], np.int64)
+        rows = np.zeros(len(entries.bodies), RECORD)
+        rows["due_ms"] = entries.dues_ms
+        rows["offset"] = entries.offsets
+        rows["target"] = numbers[entries.targets]
+        rows["length"] = np.fromiter(map(len, entries.bodies), np.int64, rows.size)
+        rows["crc"] = entries.crcs
+        rows["span"] = spans_of(entries.dues_ms, watermark_ms)
+        self._write_bodies(rows, entries.bodies)
+        return rows
+
+    def entries_of(self, rows: Rows) -> list[Entry]:
+        """Read the bodies of index rows and give the entries, in the same order."""
+        by_number = self.targets.by_number
+        targets = [by_number[number] for number in rows["target"].tolist()]
+        dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
+        return list(zip(dues_ms, offsets, targets, self.bodies.read(rows), strict=True))
+
+    def count_ended(self, counts: Counts, rows: Rows) -> None:
+        """Take index rows out of `counts`."""
+        numbers, ended = np.unique(rows["target"], return_counts=True)
+        names = [self.targets.by_number[number] for number in numbers.tolist()]
+        counts.remove_columns(rows["offset"], dict(zip(names, ended.tolist(), strict=True)))
+
+    def close(self) -> None:
+        """Give the files back."""
+        self.log.close()
+        self.bodies.close()
+
+    def _write_bodies(self, rows: Rows, bodies: list[bytes]) -> None:
+        keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
+        ends = np.cumsum(rows["length"], dtype=np.int64)
+        starts = ends - rows["length"]
+        for first, count in stretches(keys):
+            base = self.bodies.append(int(keys[first]), bodies[first : first + count])
+            part = slice(first, first + count)
+            rows["position"][part] = base + starts[part] - starts[first]

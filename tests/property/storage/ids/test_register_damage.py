@@ -1,0 +1,82 @@
+"""Files of the register changed behind its back after the machine stopped: found out, always."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage.ids.opening import open_register
+from storage.ids.options import IdOptions
+from storage.register import Key, Named
+from storage.store import Committed
+
+FAR_MS = 10**12
+UNTIL: Key = (2 * FAR_MS, 0)
+AT = Committed(0, -1, 0, 150)
+IDS = [b"order-%d" % number for number in range(60)]
+
+
+def filled(folder: Path, seed: int) -> tuple[dict[bytes, Named], set[Key]]:
+    """A closed register of several runs, merged and not; what it knows, what is tombstones."""
+    draw = random.Random(seed)
+    options = IdOptions(memtable_entries=20, write_entries=7, merge_entries=9, merged_runs=3)
+    register = open_register(folder, Committed(0, -1, 0, 0), options)
+    for offset in range(150):
+        named = Named(offset, FAR_MS, offset, offset, FAR_MS, f"t{offset % 3}", offset % 4)
+        register.put(offset, draw.choice(IDS), named)
+        if offset % 5 == 0:
+            register.add_tombstone(offset, (FAR_MS, offset), "orders")
+        register.maintain(offset, 0)
+    register.flush(150, 0)
+    state = register.find(IDS), register.tombstones((0, 0), UNTIL)
+    register.close()
+    return state
+
+
+def is_found_out_or_harmless(folder: Path, state: tuple[dict[bytes, Named], set[Key]]) -> bool:
+    """Whether the register, opened on a machine that was restarted, is empty or as it was."""
+    with patch("storage.ids.opening.boot_id", lambda: "another"):
+        register = open_register(folder, AT)
+    found = register.find(IDS), register.tombstones((0, 0), UNTIL)
+    return found == (state if register.covered else ({}, set()))
+
+
+def some_file(folder: Path, choice: int) -> Path:
+    files = sorted(folder.iterdir())
+    return files[choice % len(files)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 20), choice=st.integers(0, 20), place=st.floats(0, 1), bit=st.integers(0, 7)
+)
+def test_a_flipped_bit_anywhere(seed: int, choice: int, place: float, bit: int) -> None:
+    """With a bit flipped in any file the register is as it was, or empty."""
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "ids"
+        state = filled(folder, seed)
+        path = some_file(folder, choice)
+        data = bytearray(path.read_bytes())
+        data[int(place * (len(data) - 1))] ^= 1 << bit
+        path.write_bytes(data)
+        assert is_found_out_or_harmless(folder, state)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 20), choice=st.integers(0, 20), place=st.floats(0, 1))
+def test_a_file_cut_short(seed: int, choice: int, place: float) -> None:
+    """With any file cut anywhere, or gone, the register is as it was, or empty."""
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "ids"
+        state = filled(folder, seed)
+        path = some_file(folder, choice)
+        kept_bytes = int(place * path.stat().st_size)
+        path.write_bytes(path.read_bytes()[:kept_bytes])
+        if not kept_bytes:
+            path.unlink()
+        assert is_found_out_or_harmless(folder, state)

@@ -1,0 +1,84 @@
+"""A batch gives the same answers as its records one by one."""
+
+from __future__ import annotations
+
+from proxy.records.message import Message
+from proxy.records.rejection import Rejection
+from proxy.requests.parsed import Cancel, Prepare, Scheduled
+from proxy.requests.parsed_batch import ParsedBatch
+from proxy.requests.policy import Policy
+from proxy.requests.request_reader import RequestReader
+from tests.support.simulation.stand_in import INGRESS, StandInKafka
+
+PLAIN = {"timer-delay": "1h"}
+NAMED = {"timer-delay": "2h", "timer-id": "a"}
+ROLLED = {"timer-delay": "5d"}
+ROLLED_WITH_ID = {"timer-delay": "5d", "timer-id": "r"}
+HALF_MESSAGE = {"timer-id": "t", "timer-transaction": "prepare"}
+CANCEL = {"timer-cancel": "a"}
+BAD = {"timer-delay": "soon"}
+DAY_MS = 86_400_000
+
+
+def parsed(*asked: dict[str, str]) -> tuple[ParsedBatch, list[Message]]:
+    kafka = StandInKafka(1)
+    for one in asked:
+        headers = {"timer-topic": "orders", **one}.items()
+        kafka.append(INGRESS, 0, b"key", b"value", [(n, v.encode()) for n, v in headers])
+    messages: list[Message] = list(kafka.logs[INGRESS, 0])
+    return RequestReader(Policy(roll_after_ms=DAY_MS)).read_batch(messages), messages
+
+
+def test_each_record_of_a_batch_is_what_it_is_alone() -> None:
+    batch, messages = parsed(PLAIN, NAMED, ROLLED, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)
+    reader = RequestReader(Policy(roll_after_ms=DAY_MS))
+    alone = [
+        reader.read(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
+        for m in messages
+    ]
+    assert [batch[number] for number in range(len(batch))] == alone
+    kinds = [Scheduled] * 4 + [Prepare, Cancel, Rejection]
+    assert [type(one) for one in alone] == kinds
+
+
+def test_a_record_with_and_one_without_an_id_say_the_same_of_their_entry() -> None:
+    batch, _messages = parsed(ROLLED, ROLLED_WITH_ID)
+    without, with_id = batch[0], batch[1]
+    assert isinstance(without, Scheduled)
+    assert isinstance(with_id, Scheduled)
+    assert (without.ident, with_id.ident) == (None, b"r")
+    assert (without.due_ms, without.rolls) == (with_id.due_ms, with_id.rolls)
+    assert without.due_ms - without.entry[0] == 4 * DAY_MS
+    assert without.rolls
+
+
+def test_usual_records_come_as_columns_and_others_keep_the_batch_from_it() -> None:
+    batch, _messages = parsed(PLAIN, NAMED, PLAIN, {**NAMED, "timer-id": "b"})
+    waiting = batch.waiting()
+    assert waiting is not None
+    assert [entry[1] for entry in waiting.entries] == [0, 1, 2, 3]
+    assert [entry[1] for entry in waiting.named] == [1, 3]
+    assert list(waiting.idents) == [b"a", b"b"]
+    for other in (ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD):
+        assert parsed(PLAIN, NAMED, other)[0].waiting() is None
+
+
+def test_columns_of_records_all_with_ids_and_all_without() -> None:
+    alike = {"timer-id": "c", **PLAIN}
+    all_named, none_named = parsed(NAMED, alike)[0].waiting(), parsed(PLAIN, ROLLED)[0].waiting()
+    assert all_named is not None
+    assert none_named is not None
+    assert list(all_named.entries) == list(all_named.named)
+    assert list(all_named.idents) == [b"a", b"c"]
+    assert (len(none_named.entries), list(none_named.named), list(none_named.idents)) == (2, [], [])
+
+
+def test_usual_records_are_walked_in_order_and_others_are_left_out() -> None:
+    batch, _messages = parsed(PLAIN, CANCEL, NAMED, BAD)
+    walked = [(entry and entry[1], ident) for entry, ident in batch.usual()]
+    assert walked == [(0, None), (None, None), (2, b"a"), (None, None)]
+
+
+def test_ids_are_those_that_records_have_or_name() -> None:
+    batch, _messages = parsed(PLAIN, CANCEL, NAMED, BAD, HALF_MESSAGE, ROLLED_WITH_ID)
+    assert sorted(batch.idents()) == [b"a", b"a", b"r", b"t"]
