@@ -1,4 +1,4 @@
-"""The logical clock that decides what is due (DESIGN 5.7).
+"""The logical clock that decides what is due (docs/exactly-once.md#7-never-early).
 
 It never goes back, and it does not believe a forward jump of the wall clock until something
 else confirms it: delivering late is a delay, delivering early is a fault.

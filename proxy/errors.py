@@ -49,9 +49,9 @@ class TopicMissing(ProxyError):
 
 
 class StartOverRefused(ProxyError):
-    """Going on would silently forget records: the state there was does not fit the topic there is.
+    """Going on would silently forget records: what was committed does not fit the topic there is.
 
-    Source: DESIGN 5, invariant 8.
+    Source: docs/exactly-once.md#8-never-silently-start-over.
     """
 
 

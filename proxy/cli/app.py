@@ -12,11 +12,13 @@ from proxy import __version__
 from proxy.cli import audit, cancel, decide, pending, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
-from proxy.cli.trial import broker, demo, dev
+from proxy.cli.trial import broker, dev
+from proxy.cli.trial.demo import command as demo
+from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 
-DEBUG = "DELAY_PROXY_LOG__LEVEL"
+DEBUG = variable_name(("log", "level"))
 
 app = typer.Typer(
     name="kafka-delay-proxy",

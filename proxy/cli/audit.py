@@ -80,24 +80,24 @@ def audit_command(
     settings: Settings, options: Options, module: str = ONCE
 ) -> tuple[list[str], dict[str, str]]:
     """The audit of what these settings name, as a program and its environment."""
-    said = arguments({**_names(settings), **options})
-    return [sys.executable, "-m", module, *said], _environment(settings)
+    given = arguments({**_names(settings), **options})
+    return [sys.executable, "-m", module, *given], _environment(settings)
 
 
 def arguments(options: Options) -> list[str]:
     """As a command line has them."""
-    said = []
+    words = []
     for name, value in options.items():
         if value is True:
-            said.append(f"--{name}")
+            words.append(f"--{name}")
         elif value is not None and value is not False:
             values = value if isinstance(value, list) else [value]
-            said += [f"--{name}={one}" for one in values]
-    return said
+            words += [f"--{name}={one}" for one in values]
+    return words
 
 
 def _check_fit(options: Options, how: str) -> None:
-    """That none of these is given."""
+    """Raise a usage error if one of these is given."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise typer.BadParameter(f"--{name} {how} --follow")

@@ -1,17 +1,12 @@
 """`cancel`: takes back a record that waits, by its id."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import typer
 
-from proxy.cli.ingress.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.kafka.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.kafka.control_result import ControlResult
+from proxy.cli.kafka.ingress_record import cancel_of
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import shown_time
-
-if TYPE_CHECKING:
-    from proxy.cli.ingress.answers import Answer
 
 
 def cancel(
@@ -23,14 +18,13 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
-    from proxy.cli.ingress.ingress_record import cancel_of
 
-    def applied(answer: Answer) -> str:
-        if answer.ended is None:
+    def applied(result: ControlResult) -> str:
+        if result.ended is None:
             return f"applied: what waited with the id {ident} will not be delivered"
-        due_ms = answer.ended.get("due")
+        due_ms = result.ended.get("due")
         due = "" if due_ms is None else f", due {shown_time(due_ms)},"
-        return f"applied: {answer.ended['origin']}{due} will not be delivered"
+        return f"applied: {result.ended['origin']}{due} will not be delivered"
 
     settings, record = settings_for(config, bootstrap), cancel_of(ident, partition)
     raise typer.Exit(carry_out(settings, record, ident, wait, applied, as_json=as_json))

@@ -2,7 +2,8 @@
 
 import typer
 
-from proxy.cli.ingress.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.kafka.control import DEFAULT_WAIT, Ident, Partition, Wait, carry_out
+from proxy.cli.kafka.ingress_record import decision_on
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.config.settings import Settings
 
@@ -41,8 +42,6 @@ def rollback(
 def _decide(
     what: str, ident: str, partition: int | None, wait: str, settings: Settings, *, as_json: bool
 ) -> int:
-    from proxy.cli.ingress.ingress_record import decision_on
-
     sentence = f"applied: the half message {ident} {SENTENCES[what]}"
     record = decision_on(ident, what, partition)
-    return carry_out(settings, record, ident, wait, lambda _answer: sentence, as_json=as_json)
+    return carry_out(settings, record, ident, wait, lambda _result: sentence, as_json=as_json)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from proxy.cli.kafka.ingress_record import IngressRecord, expected_end, named
+from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
@@ -80,28 +82,25 @@ def _send(
     as_json: bool,
     is_half: bool,
 ) -> None:
-    from proxy.cli.ingress.ingress_record import IngressRecord, named, prospect_of
-    from proxy.cli.ingress.ingress_writer import origin_of, write_to_ingress
-
     raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
     record = IngressRecord(headers, raw_key, raw_value)
     if ident is not None:
         record = named(checked_ident(ident), headers, raw_key, raw_value)
     settings = settings_for(config, bootstrap)
     report = write_to_ingress(settings, record)
-    prospect = prospect_of(record, settings, report.timestamp()[1])
+    expected = expected_end(record, settings, report.timestamp()[1])
     if as_json:
-        said = {"origin": origin_of(report), "topic": prospect.target, "due_ms": prospect.due_ms}
-        if prospect.rejection is not None:
-            said["error"] = prospect.rejection.code
-        say_json(said if ident is None else {**said, "id": ident})
-    elif prospect.rejection is not None:
-        why = f"{prospect.rejection.code}, {prospect.rejection.detail}"
+        shown = {"origin": origin_of(report), "topic": expected.target, "due_ms": expected.due_ms}
+        if expected.rejection is not None:
+            shown["error"] = expected.rejection.code
+        say_json(shown if ident is None else {**shown, "id": ident})
+    elif expected.rejection is not None:
+        why = f"{expected.rejection.code}, {expected.rejection.detail}"
         say(f"sent as {origin_of(report)}; it will be a dead letter: {why}")
     else:
-        when = _when(prospect.due_ms or 0)
+        when = _when(expected.due_ms or 0)
         waits = f", if it is committed: `commit {ident}`" if is_half else ""
-        say(f"sent as {origin_of(report)}; due in {prospect.target}: {when}{waits}")
+        say(f"sent as {origin_of(report)}; due in {expected.target}: {when}{waits}")
 
 
 def _when(due_ms: int) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.terminal.options import AsJson, Config, settings_for
-from proxy.cli.terminal.output import say, say_json, say_table, shown_bytes, shown_time
+from proxy.cli.terminal.output import say, say_json, say_table, shown_bytes, shown_time, text_of
 from proxy.records.delivery import Delivery, LeftInKafka
 from storage.shard.inspection import Verdict
 
@@ -86,9 +86,9 @@ def _entry_json(shard: LocalShard, entry: Delivery | LeftInKafka) -> dict[str, A
     return {
         **shown,
         "partition": None if entry.partition < 0 else entry.partition,
-        "key": _text(entry.key),
-        "value": _text(entry.value),
-        "headers": {name: _text(raw) for name, raw in entry.headers},
+        "key": text_of(entry.key),
+        "value": text_of(entry.value),
+        "headers": {name: text_of(raw) for name, raw in entry.headers},
     }
 
 
@@ -102,7 +102,3 @@ def _entry_cells(shard: LocalShard, entry: Delivery | LeftInKafka) -> Iterator[s
     else:
         yield shown_bytes(entry.key)
         yield shown_bytes(entry.value)
-
-
-def _text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "backslashreplace")

@@ -2,9 +2,10 @@
 
 import typer
 
-from proxy.cli.ingress.connection import explained
+from proxy.cli.kafka.connection import explained
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
+from proxy.kafka.topics import create_missing_topics
 
 app = typer.Typer(help="The proxy's own topics.", no_args_is_help=True)
 
@@ -17,8 +18,6 @@ def _topics() -> None:
 @app.command()
 def create(config: Config = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
     """Create those of the proxy's topics that do not exist yet; change none that does."""
-    from proxy.kafka.topics import create_missing_topics
-
     settings = settings_for(config, bootstrap)
     with explained(settings):
         created = create_missing_topics(settings)

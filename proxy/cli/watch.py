@@ -1,6 +1,7 @@
 """`watch`: each record as it arrives in a topic, and how late it is."""
 
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Annotated, Any
@@ -8,15 +9,16 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import Message
 
-from proxy.cli.ingress.arrivals import arrivals, open_consumer
-from proxy.cli.ingress.connection import headers_of
-from proxy.cli.ingress.outcome_records import read_outcome
+from proxy.cli.kafka.arrivals import arrivals, open_consumer
+from proxy.cli.kafka.connection import headers_of
+from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.terminal.output import say, say_json
+from proxy.cli.terminal.output import plain, say, say_json, shown_bytes, shown_time, text_of
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
-from proxy.cli.terminal.watch_line import watch_line
 from proxy.clock import wall_clock_ms
-from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ORIGIN
+from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
+
+WHAT_WIDTH = len("dead-lettered")
 
 
 def watch(
@@ -62,22 +64,60 @@ def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
-        "key": _text(message.key()),
-        "value": _text(message.value()),
-        "headers": {name: _text(raw) for name, raw in headers.items()},
-        "origin": _text(headers.get(ORIGIN)),
+        "key": text_of(message.key()),
+        "value": text_of(message.value()),
+        "headers": {name: text_of(raw) for name, raw in headers.items()},
+        "origin": text_of(headers.get(ORIGIN)),
         "due_ms": due_ms,
         "arrived_ms": now_ms,
         "lateness_ms": None if due_ms is None else now_ms - due_ms,
         "check": _number(headers.get(CHECK)),
-        "error": _text(headers.get(ERROR)),
-        "error_detail": _text(headers.get(ERROR_DETAIL)),
+        "error": text_of(headers.get(ERROR)),
+        "error_detail": text_of(headers.get(ERROR_DETAIL)),
     }
+
+
+def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | None) -> str:
+    """The line for a record as `describe_arrival` gives it; `ended` is there for an outcome."""
+    ended = arrival.get("ended")
+    what = ended["outcome"] if ended else _what(arrival)
+    cells = _outcome_cells(ended) if ended else _record_cells(arrival, key, value)
+    place = f"{arrival['partition']}/{arrival['offset']}"
+    return "  ".join([shown_time(arrival["arrived_ms"]), f"{what:>{WHAT_WIDTH}}", place, *cells])
+
+
+def _what(arrival: Mapping[str, Any]) -> str:
+    if arrival["check"] is not None:
+        return f"check {arrival['check']}"
+    if arrival["error"] is not None:
+        return "dead letter"
+    lateness_ms = arrival["lateness_ms"]
+    return "not delayed" if lateness_ms is None else f"{lateness_ms:+d} ms"
+
+
+def _record_cells(
+    arrival: Mapping[str, Any], key: bytes | None, value: bytes | None
+) -> Iterator[str]:
+    yield shown_bytes(key)
+    yield shown_bytes(value)
+    if arrival["check"] is not None:
+        yield f"commit or roll back: {plain(arrival['headers'].get(ID))}"
+    if arrival["error"] is not None:
+        yield f"{plain(arrival['error'])}: {plain(arrival['error_detail'])}"
+        yield f"was {plain(arrival['origin'])}"
+
+
+def _outcome_cells(ended: Mapping[str, Any]) -> Iterator[str]:
+    yield plain(ended["origin"])
+    if ended.get("id") is not None:
+        yield f"id {plain(ended['id'])}"
+    if isinstance(due_ms := ended.get("due"), int):
+        yield f"due {shown_time(due_ms)}"
+    if ended.get("next_origin"):
+        yield f"next {plain(ended['next_origin'])}"
+    if ended.get("detail"):
+        yield plain(ended["detail"])
 
 
 def _number(raw: bytes | None) -> int | None:
     return int(raw) if raw is not None and raw.isdigit() else None
-
-
-def _text(raw: bytes | None) -> str | None:
-    return None if raw is None else raw.decode("utf-8", "backslashreplace")

@@ -17,7 +17,7 @@ MOST_IN_FLIGHT_BYTES: Final = 32 * 1024 * 1024
 
 
 class _InFlight(NamedTuple):
-    place: int
+    number: int
     future: Future[Receipt]
     size_bytes: int
 
@@ -49,16 +49,16 @@ class Batch:
             raise self._failed()
         return [receipt for receipt in self._receipts if receipt is not None]
 
-    def _write(self, place: int, record: DelayedRecord) -> bool:
+    def _write(self, number: int, record: DelayedRecord) -> bool:
         """False when nothing gets through."""
         try:
             request = delayed(record)
             self._make_room(request.size_bytes)
             future = self._writer.write(request)
         except ClientError as error:
-            self._failures[place] = error
+            self._failures[number] = error
             return not _ends_all(error)
-        self._in_flight.append(_InFlight(place, future, request.size_bytes))
+        self._in_flight.append(_InFlight(number, future, request.size_bytes))
         self._in_flight_bytes += request.size_bytes
         return True
 
@@ -70,12 +70,12 @@ class Batch:
             self._await_oldest()
 
     def _await_oldest(self) -> None:
-        place, future, size_bytes = self._in_flight.popleft()
+        number, future, size_bytes = self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         try:
-            self._receipts[place] = future.result()
+            self._receipts[number] = future.result()
         except ClientError as error:
-            self._failures[place] = error
+            self._failures[number] = error
 
     def _must_stop(self) -> bool:
         return bool(self._failures) and (

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
-if TYPE_CHECKING:
-    from proxy.client.receipt import Receipt
+from proxy.client.receipt import Receipt
 
 
 class ClientError(Exception):

@@ -1,13 +1,12 @@
-"""What a caller asks for, as the ingress record that says it in plain headers (DESIGN 2).
+"""What a caller asks for, as the ingress record that says it in plain headers.
 
-Everything here is pure. A record with an id is keyed by the id, and the target's key goes into
-`timer-key`: so all records and cancels of one id meet in one partition of the ingress, from
-whatever language they come.
+Everything here is pure; the headers: docs/guide.md#rules-for-all-headers. A record with an id is
+keyed by the id, and the target's key goes into `timer-key`: so all records and cancels of one id
+meet in one partition of the ingress, from whatever language they come.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Final, TypeAlias
 from proxy.client.errors import RequestRefused
 from proxy.client.when import Delay, Instant, time_headers
 from proxy.records.headers import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 Data: TypeAlias = str | bytes | None
 """Text is sent as UTF-8; None is Kafka's null."""
@@ -25,7 +25,6 @@ WireHeaders: TypeAlias = list[tuple[str, bytes | None]]
 ID_BYTES: Final = 256
 KNOWN_TOPICS: Final = 1_000
 LAST_PARTITION: Final = 2**31 - 1
-LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +139,8 @@ def _header(pair: object) -> tuple[str, bytes | None]:
 @lru_cache(KNOWN_TOPICS)
 def topic_bytes(topic: object) -> bytes:
     """A topic's name on the wire. Raises RequestRefused."""
-    if not isinstance(topic, str) or not LEGAL_TOPIC.fullmatch(topic):
-        raise RequestRefused(
-            f"the topic is {topic!r}: a Kafka topic name has 1 to 249 of the characters "
-            "a-z A-Z 0-9 . _ -"
-        )
+    if not isinstance(topic, str) or not is_legal_topic(topic):
+        raise RequestRefused(f"the topic is {topic!r}: {TOPIC_NAME_RULE}")
     return topic.encode()
 
 

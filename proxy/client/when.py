@@ -1,5 +1,6 @@
-"""When a record should appear: what a caller may say, and the header that says it (DESIGN 2).
+"""When a record should appear: what a caller may say, and the header that says it.
 
+The rules: docs/guide.md#when.
 Nothing is guessed from magnitude, and a fraction of a millisecond counts as a whole one: later
 is allowed, early never.
 """

@@ -1,7 +1,7 @@
-"""The settings of the proxy as typed, frozen values (DESIGN 4).
+"""The settings of the proxy as typed, frozen values (docs/operations/settings.md).
 
 Attribute names carry units where the file's keys do not: the key `max_delay: 366d` is
-`settings.max_delay_ms`. How a file and the environment become these values: `settings_sources`.
+`settings.max_delay_ms`. How a file and the environment become these values: `sources`.
 Every key is described, with its default, in `default.yaml` beside this module.
 """
 
@@ -26,16 +26,16 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from proxy.requests.aliases import KNOWN_ALIASES
+from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_delay_ms, parse_levels
+from proxy.requests.topic_names import is_legal_topic
 from storage.options import StoreKind
 
 T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
-DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LONGEST_DELAY_MS = 36_525 * 86_400_000
 MOST_PER_SECOND = 1_000_000
-TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 OWNED_BY_THE_PROXY: dict[str, str] = {
     "group.id": "use the setting `group_id`",
     "group.instance.id": "it is derived from `instance_id`",
@@ -86,7 +86,7 @@ def _levels_ms(value: object) -> object:
 
 
 def _check_topic(name: str) -> str:
-    if TOPIC_NAME.fullmatch(name) is None:
+    if not is_legal_topic(name):
         raise ValueError(
             f"{name!r} is no topic name; Kafka takes 1 to 249 of the characters A-Z a-z 0-9 . _ -"
         )
@@ -159,8 +159,13 @@ class TopicSettings(Section):
 
     @property
     def own(self) -> tuple[str, ...]:
-        """All four names; never allowed as targets."""
+        """The topics that the proxy cannot work without."""
         return (self.ingress, self.dead_letters, self.outcomes, self.settings)
+
+    @property
+    def never_targets(self) -> tuple[str, ...]:
+        """Topics that no record can ask for as its target."""
+        return (*self.own, self.replay_marks)
 
     @property
     def replay_marks(self) -> str:
@@ -175,7 +180,7 @@ class TopicSettings(Section):
 
 
 class WheelSettings(Section):
-    """Width and number of the wheel's slots; delays beyond the span are re-written when met."""
+    """Width and number of the wheel's slots; entries due beyond their span are sorted in again."""
 
     precision_ms: int = Field(1000, ge=1, le=60_000)
     slots: int = Field(604_800, ge=2, le=10_000_000)
@@ -211,7 +216,7 @@ class RetrySettings(Section):
 
 
 class TransactionSettings(Section):
-    """When an undecided half message is asked about, and how often (DESIGN 6)."""
+    """When producers are asked about half messages, how often (docs/guide.md#half-messages)."""
 
     immunity_ms: DurationMs = Field(6_000, alias="immunity")
     check_interval_ms: DurationMs = Field(30_000, alias="check_interval")
@@ -219,7 +224,8 @@ class TransactionSettings(Section):
 
 
 class OverdueSettings(Section):
-    """What becomes of records for `targets` (a shell pattern) that fire later than allowed."""
+    """What becomes of records for `targets` (a shell pattern) that would be delivered later than
+    `older_than` after their due."""
 
     targets: str = Field(min_length=1)
     older_than_ms: DurationMs = Field(alias="older_than")
@@ -227,7 +233,7 @@ class OverdueSettings(Section):
 
 
 class ReleaseSettings(Section):
-    """How fast records are let go, and how much one Kafka transaction carries."""
+    """How fast records are delivered, and how much one Kafka transaction carries."""
 
     max_per_second: int | None = Field(None, ge=1, le=MOST_PER_SECOND)
     per_target: dict[str, Annotated[int, Field(ge=1, le=MOST_PER_SECOND)]] = Field(
@@ -253,13 +259,13 @@ class TargetSettings(Section):
 
 
 class ClockSettings(Section):
-    """How far the wall clock may jump ahead before firing is held (DESIGN 5, invariant 7)."""
+    """How far the wall clock may jump ahead before delivery is held back (`proxy.clock`)."""
 
     max_step_ms: DurationMs = Field(5_000, alias="max_step")
 
 
 class RecoverySettings(Section):
-    """Losses an operator has accepted by name, see `proxy.recovery.recovery`."""
+    """By ingress partition: the offset below which an operator accepts that records are lost."""
 
     accept_loss_below: dict[int, int] = Field(default_factory=dict)
 
@@ -280,7 +286,7 @@ class LogSettings(Section):
 
 
 class Settings(Section):
-    """Everything an operator can decide. Defaults are those of DESIGN 4."""
+    """Everything that an operator can set; `default.yaml` says what each key means."""
 
     kafka: dict[KafkaName, KafkaText] = Field(
         default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP}

@@ -1,5 +1,5 @@
-"""Dead letters as a workplace: found, judged, mended, and sent in again, no one twice.
+"""Dead letters: found in their topic, and replayed into the ingress, none twice.
 
-Pure: `letter`, `selection`, `edits`, `prospects`, `marks`, `outlines`, `pace`, `remedies`. Around
-them `topic_reader`, `originals`, `marks_topic` and `replayer` speak to the broker.
+May use publishing, kafka, config, requests and records. Begin with `letters`, which decides without
+Kafka; `replayer` sends, `marks_topic` keeps account of what was replayed.
 """

@@ -96,16 +96,11 @@ def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def read_replayed(
-    reader: TopicReader, replayed: Replayed, on_read: Callable[[int], None] = lambda _: None
-) -> None:
+def read_replayed(reader: TopicReader, replayed: Replayed) -> None:
     """Note every mark there is, from the first on."""
-    count = 0
     for partition, span in reader.spans().items():
         for message in reader.records(partition, span):
             replayed.note(message.key(), message.value())
-            count += 1
-            on_read(count)
 
 
 def read_marks(

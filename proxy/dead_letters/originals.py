@@ -1,4 +1,4 @@
-"""The ingress records that letters were: read again where a letter came without its value."""
+"""The ingress records that became letters: read again where a letter came without its value."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaException
 
 from proxy.dead_letters.letters.letter import Letter
-from proxy.dead_letters.letters.prospects import Original
+from proxy.dead_letters.letters.replay_planner import Original
 from proxy.kafka.ingress import NOT_IN_THE_LOG, Fetched
 from proxy.kafka.ingress_lookup import IngressLookup
 
 
 class Originals:
-    """Reads originals one by one. `new_consumer` makes one as `kafka_config.lookup_config` says.
+    """Reads originals one by one. `new_consumer` makes one with `lookup_config`.
 
     `partitions_of` says how many partitions a topic has, 0 when there is no such topic. Raises
     KafkaException.

@@ -1,6 +1,6 @@
 """Sends letters back to the ingress: each with its mark, in one transaction.
 
-Why no letter goes twice, however often a replay is killed and whoever else replays:
+Why no letter is replayed twice, however often a replay is killed and whoever else replays:
 
 1. The transactional id belongs to the dead-letter topic. Whoever starts a replay takes it over:
    the broker ends the transaction that another has open, and takes nothing from that one any more.
@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from proxy.dead_letters.letters.letter import Letter
 from proxy.dead_letters.letters.marks import Mark, mark_key, transactional_id
-from proxy.dead_letters.letters.prospects import Goes
+from proxy.dead_letters.letters.replay_planner import Replayable
 from proxy.errors import BrokerRefused, ProxyError
 from proxy.publishing.refusal_codes import REFUSAL_CODES
 
@@ -67,14 +67,14 @@ class ReplayInDoubt(ProxyError):
 class Done(NamedTuple):
     """A letter that has been replayed, and the ingress record that it is now."""
 
-    goes: Goes
+    replayable: Replayable
     replayed_as: str
 
 
 class Failed(NamedTuple):
     """A letter that the ingress topic does not take, and what the broker says."""
 
-    goes: Goes
+    replayable: Replayable
     error: KafkaError
 
 
@@ -113,7 +113,7 @@ class Replayer:
                 f"{self._marks}.",
             ) from None
 
-    def send(self, batch: Sequence[Goes], now_ms: int) -> Iterator[Done | Failed]:
+    def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Done | Failed]:
         """Replay the batch in one transaction, and say of each letter what became of it.
 
         A batch with a record that the ingress does not take is sent again in halves: the broker
@@ -146,17 +146,17 @@ class Replayer:
             self._produce(self._marks, None, key)
         self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
 
-    def _attempt(self, batch: Sequence[Goes], now_ms: int) -> list[Done]:
+    def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Done]:
         self._call(self._producer.begin_transaction)
         done = self._send_back(batch)
-        for goes, replayed_as in done:
-            letter = goes.letter
+        for replayable, replayed_as in done:
+            letter = replayable.letter
             mark = Mark(now_ms, replayed_as).value(letter)
             self._produce(self._marks, mark, mark_key(self._topic_id, letter.place))
-        self._commit([goes.letter for goes in batch])
+        self._commit([replayable.letter for replayable in batch])
         return done
 
-    def _send_back(self, batch: Sequence[Goes]) -> list[Done]:
+    def _send_back(self, batch: Sequence[Replayable]) -> list[Done]:
         """Produce the letters to the ingress; the reports say where they will be."""
         errors: list[KafkaError] = []
         places: dict[int, str] = {}
@@ -166,20 +166,20 @@ class Replayer:
                 errors.append(error)
             places[number] = f"{self._ingress}/{message.partition()}/{message.offset()}"
 
-        for number, goes in enumerate(batch):
-            headers: list[Any] = goes.headers
+        for number, replayable in enumerate(batch):
+            headers: list[Any] = replayable.headers
             self._produce(
                 self._ingress,
-                goes.value,
-                goes.letter.key,
-                goes.partition,
+                replayable.value,
+                replayable.letter.key,
+                replayable.partition,
                 headers=headers,
                 on_delivery=partial(report, number),
             )
         self._call(self._producer.flush, CALL_TIMEOUT_S)
         if errors or len(places) < len(batch):
             self._abort(_cause(errors))
-        return [Done(goes, places[number]) for number, goes in enumerate(batch)]
+        return [Done(replayable, places[number]) for number, replayable in enumerate(batch)]
 
     def _produce(self, *args: Any, **kwargs: Any) -> None:
         while True:
@@ -233,7 +233,7 @@ class Replayer:
 
 
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """Of all reports the one that tells most: where one record fails, others are merely purged."""
-    told = [error for error in errors if error.code() not in PURGED]
-    refused = [error for error in told if error.code() in REFUSAL_CODES]
-    return next(iter([*refused, *told, TOO_LATE]))
+    """The error that caused the others: where one record fails, the rest of the batch is purged."""
+    causes = [error for error in errors if error.code() not in PURGED]
+    refused = [error for error in causes if error.code() in REFUSAL_CODES]
+    return next(iter([*refused, *causes, TOO_LATE]))

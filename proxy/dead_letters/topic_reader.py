@@ -1,4 +1,4 @@
-"""Reads stretches of a topic: committed records, in no group, with a bound on memory."""
+"""Reads ranges of offsets of a topic: committed records, in no group, with a bound on memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
 
 
 class TopicReader:
-    """Stretches of `topic`. `new_consumer` makes one with READER_CONFIG.
+    """Reads `topic`. `new_consumer` makes one with READER_CONFIG.
 
-    Each stretch is read by a consumer of its own: after a jump, what was fetched before it can
+    Each range is read by a consumer of its own: after a jump, what was fetched before it can
     still come (librdkafka issue 2256). Raises KafkaException, also when nothing comes for
     SILENT_AT_MOST_S.
     """

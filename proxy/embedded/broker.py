@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import Signals
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -14,8 +13,8 @@ from confluent_kafka.admin import AdminClient
 from proxy.embedded import ports
 from proxy.embedded.data_folder import DataFolder, new_cluster_id
 from proxy.embedded.failures import CHOOSE_PORT, explain
+from proxy.embedded.guarded_process import GuardedProcess
 from proxy.embedded.java.jar_cache import ensure_jars
-from proxy.embedded.java.java_process import JavaProcess
 from proxy.embedded.java.jre import java
 from proxy.embedded.java.locked_jars import kafka_version
 from proxy.embedded.server_properties import alone_as_controller, as_text, server_properties
@@ -70,7 +69,7 @@ class EmbeddedBroker:
         self._overrides = dict(overrides or {})
         self._heap_mb = heap_mb
         self._start_timeout_s = start_timeout_s
-        self._process: JavaProcess | None = None
+        self._process: GuardedProcess | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -130,12 +129,7 @@ class EmbeddedBroker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def _start_on(self, port: int) -> None:
@@ -178,22 +172,24 @@ class EmbeddedBroker:
             check=False,
         )
         if done.returncode:
-            said = (done.stdout + done.stderr).splitlines()
+            output = (done.stdout + done.stderr).splitlines()
             what = f"Kafka could not prepare the data folder {self._folder.root}"
-            raise explain(what, said, self._folder.root, self.host, self.port)
+            raise explain(what, output, self._folder.root, self.host, self.port)
         return cluster_id
 
     def _launch(self, classpath: str, lock_fd: int, jvm: Sequence[str] = LASTING_JVM) -> None:
         self._folder.rotate_log()
-        arguments = [
-            *(*jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
+        command = [
+            *(str(java()), *jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
             f"-Djava.io.tmpdir={self._folder.temporary}",
             *(*LOGGING, "-cp", classpath, "kafka.Kafka", str(self._folder.properties)),
         ]
         with self._folder.log.open("wb") as log:
-            self._process = JavaProcess(arguments, log, keep_open=[lock_fd])
+            self._process = GuardedProcess(
+                command, stdout=log, stderr=subprocess.STDOUT, keep_open=[lock_fd]
+            )
 
     def _await_ready(self, port: int, cluster_id: str) -> None:
         deadline = time.monotonic() + self._start_timeout_s
@@ -226,8 +222,8 @@ class EmbeddedBroker:
         self._folder.mark_fenced()
 
     def _is_fenced(self) -> bool:
-        said = "\n".join(self._folder.log_tail(TAIL_LINES))
-        return FENCED in said.partition(GIVEN_UP)[2]
+        log = "\n".join(self._folder.log_tail(TAIL_LINES))
+        return FENCED in log.partition(GIVEN_UP)[2]
 
     def _failure(self, what: str, port: int) -> Exception:
         tail = self._folder.log_tail(TAIL_LINES)

@@ -16,7 +16,7 @@ _IN_USE = re.compile(r"Failed to acquire lock on file")
 
 
 def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) -> ProxyError:
-    """The error for a broker that ended: `what` happened, and `tail` is what it said last."""
+    """The error for a broker that ended: `what` happened; `tail` are the last lines of its log."""
     text = "\n".join(tail)
     if _PORT.search(text):
         return PortTaken(host, port, CHOOSE_PORT)

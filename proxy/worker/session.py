@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.admin.questions import Desk
 from proxy.clock import Clock
-from proxy.config.policy_of import policy_of, refuse_outrun
+from proxy.config.policy_from_settings import policy_of, refuse_outrun
 from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import release_rate
 from proxy.dispatch.release_control import release_control

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from proxy.embedded.data_folder import new_cluster_id
+from proxy.embedded.guarded_process import GuardedProcess
 from proxy.embedded.java.jar_cache import ensure_jars
-from proxy.embedded.java.java_process import JavaProcess
 from proxy.embedded.java.jre import java
 from proxy.embedded.ports import pick_free
 from proxy.embedded.server_properties import as_text
@@ -47,7 +47,8 @@ def starts_with(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
     held(formatted.returncode == 0, formatted.stdout + formatted.stderr)
     log, began = folder / "kafka.log", time.monotonic()
     with log.open("wb") as output:
-        kafka = JavaProcess(["-Xmx512m", "-cp", classpath, "kafka.Kafka", str(file)], output, [])
+        command = [str(java()), "-Xmx512m", "-cp", classpath, "kafka.Kafka", str(file)]
+        kafka = GuardedProcess(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         for name in ("HOST", "INSIDE"):
             await_that(partial(_answers, ports[name]), START_LIMIT_S, log)

@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from proxy.embedded.java import watchdog
+from proxy.embedded import watchdog
 from proxy.embedded.ports import pick_free
 from tests.install.api import Api
 from tests.support.waiting import wait_for

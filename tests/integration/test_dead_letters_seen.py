@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.dead_letter_desk import Desk
+from tests.integration.dead_letter_operator import Operator
 from tests.support.dead_letters import letter_headers
 from tests.support.records import Outgoing, write
 
@@ -19,19 +19,19 @@ START_MS = 1_767_258_000_000
 
 
 @pytest.fixture
-def desk(kafka: str) -> Desk:
-    return Desk(kafka)
+def operator(kafka: str) -> Operator:
+    return Operator(kafka)
 
 
-def write_at(desk: Desk, times_ms: list[int]) -> None:
+def write_at(operator: Operator, times_ms: list[int]) -> None:
     """Letters 0, 1, ... written at these times by the clock of whoever wrote them."""
-    producer = Producer({"bootstrap.servers": desk.kafka})
+    producer = Producer({"bootstrap.servers": operator.kafka})
     refused: list[object] = []
     for number, time_ms in enumerate(times_ms):
-        letter = desk.letter(number)
+        letter = operator.letter(number)
         headers: list[Any] = list(letter.headers)
         producer.produce(
-            desk.dead_letters,
+            operator.dead_letters,
             b"v",
             letter.key,
             0,
@@ -43,17 +43,17 @@ def write_at(desk: Desk, times_ms: list[int]) -> None:
     assert not refused
 
 
-def keys(desk: Desk, *arguments: str) -> list[str]:
-    return [line["key"] for line in desk.say("list", "--json", *arguments).lines]
+def keys(operator: Operator, *arguments: str) -> list[str]:
+    return [line["key"] for line in operator.say("list", "--json", *arguments).lines]
 
 
-def test_newest_letters_are_listed_first_and_the_oldest_when_asked(desk: Desk) -> None:
-    desk.letters(30)
-    assert keys(desk, "--limit", "3") == ["k29", "k28", "k27"]
-    assert keys(desk, "--limit", "3", "--oldest-first") == ["k0", "k1", "k2"]
-    assert len(keys(desk)) == 20
-    (one,) = desk.say("list", "--json", "--limit", "1").lines
-    assert one["origin"] == desk.origin(29)
+def test_newest_letters_are_listed_first_and_the_oldest_when_asked(operator: Operator) -> None:
+    operator.letters(30)
+    assert keys(operator, "--limit", "3") == ["k29", "k28", "k27"]
+    assert keys(operator, "--limit", "3", "--oldest-first") == ["k0", "k1", "k2"]
+    assert len(keys(operator)) == 20
+    (one,) = operator.say("list", "--json", "--limit", "1").lines
+    assert one["origin"] == operator.origin(29)
     assert one["written_ms"] > START_MS - 10**11
     assert {
         "reason": "target-refused",
@@ -67,70 +67,70 @@ def test_newest_letters_are_listed_first_and_the_oldest_when_asked(desk: Desk) -
 
 
 def test_letters_of_several_partitions_are_merged_by_time(kafka: str) -> None:
-    desk = Desk(kafka, mark="p" + Desk(kafka).mark)
-    topic = f"{desk.dead_letters}-two"
-    desk.create(topic, 2)
+    operator = Operator(kafka, mark="p" + Operator(kafka).mark)
+    topic = f"{operator.dead_letters}-two"
+    operator.create(topic, 2)
     for number in range(6):
         write(kafka, topic, [Outgoing(b"k%d" % number, b"v", letter_headers(), number % 2)])
-    said = desk.say("list", "--json", "-n", "4", DELAY_PROXY_TOPICS__DEAD_LETTERS=topic)
+    said = operator.say("list", "--json", "-n", "4", DELAY_PROXY_TOPICS__DEAD_LETTERS=topic)
     assert [line["key"] for line in said.lines] == ["k5", "k4", "k3", "k2"]
 
 
-def test_letters_are_filtered_by_reason_target_and_origin(desk: Desk) -> None:
-    desk.letters(4)
-    desk.write([Outgoing(b"x", b"", letter_headers("too-large", "orders.eu", "i/0/1"))])
-    assert keys(desk, "--reason", "too-large") == ["x"]
-    assert keys(desk, "--target", "orders.*") == ["x"]
-    assert keys(desk, "--origin", f"{desk.ingress}/1/*") == ["k3", "k1"]
-    assert keys(desk, "--reason", "too-large", "--target", "secret-*") == []
+def test_letters_are_filtered_by_reason_target_and_origin(operator: Operator) -> None:
+    operator.letters(4)
+    operator.write([Outgoing(b"x", b"", letter_headers("too-large", "orders.eu", "i/0/1"))])
+    assert keys(operator, "--reason", "too-large") == ["x"]
+    assert keys(operator, "--target", "orders.*") == ["x"]
+    assert keys(operator, "--origin", f"{operator.ingress}/1/*") == ["k3", "k1"]
+    assert keys(operator, "--reason", "too-large", "--target", "secret-*") == []
 
 
-def test_letters_are_filtered_by_when_they_were_written(desk: Desk) -> None:
+def test_letters_are_filtered_by_when_they_were_written(operator: Operator) -> None:
     """Also when clocks of several proxies were a little apart."""
-    write_at(desk, [START_MS, START_MS + 5_000, START_MS + 4_000, START_MS + 9_000])
+    write_at(operator, [START_MS, START_MS + 5_000, START_MS + 4_000, START_MS + 9_000])
     after = ("--from", str(START_MS + 4_500))
-    assert keys(desk, *after) == ["k3", "k1"]
-    assert keys(desk, "--to", str(START_MS + 4_500)) == ["k2", "k0"]
-    assert keys(desk, *after, "--to", "2026-01-01T09:00:08Z") == ["k1"]
-    assert keys(desk, "--from", str(START_MS + 10_000)) == []
+    assert keys(operator, *after) == ["k3", "k1"]
+    assert keys(operator, "--to", str(START_MS + 4_500)) == ["k2", "k0"]
+    assert keys(operator, *after, "--to", "2026-01-01T09:00:08Z") == ["k1"]
+    assert keys(operator, "--from", str(START_MS + 10_000)) == []
 
 
-def test_what_was_never_committed_is_not_listed(desk: Desk) -> None:
-    desk.letters(2)
-    producer = Producer({"bootstrap.servers": desk.kafka, "transactional.id": desk.mark})
+def test_what_was_never_committed_is_not_listed(operator: Operator) -> None:
+    operator.letters(2)
+    producer = Producer({"bootstrap.servers": operator.kafka, "transactional.id": operator.mark})
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce(desk.dead_letters, b"v", b"half", headers=letter_headers())  # type: ignore[arg-type]
+    producer.produce(operator.dead_letters, b"v", b"half", headers=letter_headers())  # type: ignore[arg-type]
     producer.flush(30)
-    assert keys(desk) == ["k1", "k0"]
+    assert keys(operator) == ["k1", "k0"]
     producer.abort_transaction(30)
-    desk.write([desk.letter(7)])
-    assert keys(desk) == ["k7", "k1", "k0"]
+    operator.write([operator.letter(7)])
+    assert keys(operator) == ["k7", "k1", "k0"]
 
 
-def test_plain_list_is_one_line_a_letter(desk: Desk) -> None:
-    desk.letters(2)
-    desk.write([Outgoing(b"stranger", b"", [])])
-    head, first, second, _third = desk.say("list").out.splitlines()
+def test_plain_list_is_one_line_a_letter(operator: Operator) -> None:
+    operator.letters(2)
+    operator.write([Outgoing(b"stranger", b"", [])])
+    head, first, second, _third = operator.say("list").out.splitlines()
     assert head.split() == ["place", "written", "reason", "target", "key", "origin", "replayed"]
     assert "0/2" in first
     assert "not the proxy's" in first
-    assert second.split()[2:] == ["target-refused", "secret-orders", "k1", desk.origin(1)]
+    assert second.split()[2:] == ["target-refused", "secret-orders", "k1", operator.origin(1)]
 
 
-def test_list_of_nothing_says_so_and_is_no_error(desk: Desk) -> None:
-    said = desk.say("list")
-    assert (said.code, said.out) == (0, f"There are no dead letters in {desk.dead_letters}.\n")
-    desk.letters(1)
-    said = desk.say("list", "--reason", "too-large")
+def test_list_of_nothing_says_so_and_is_no_error(operator: Operator) -> None:
+    said = operator.say("list")
+    assert (said.code, said.out) == (0, f"There are no dead letters in {operator.dead_letters}.\n")
+    operator.letters(1)
+    said = operator.say("list", "--reason", "too-large")
     assert said.code == 0
     assert "No dead letter" in said.out
     assert "matches" in said.out
 
 
-def test_letter_is_shown_by_its_place_and_by_its_origin(desk: Desk) -> None:
-    desk.letters(3, more=[("trace", b"7")])
-    by_place, by_origin = desk.say("show", "0/1"), desk.say("show", desk.origin(1))
+def test_letter_is_shown_by_its_place_and_by_its_origin(operator: Operator) -> None:
+    operator.letters(3, more=[("trace", b"7")])
+    by_place, by_origin = operator.say("show", "0/1"), operator.say("show", operator.origin(1))
     assert by_place == by_origin
     assert by_place.code == 0
     for line in (
@@ -144,28 +144,30 @@ def test_letter_is_shown_by_its_place_and_by_its_origin(desk: Desk) -> None:
         assert line in by_place.out
 
 
-def test_value_is_written_out_byte_for_byte(desk: Desk) -> None:
-    desk.letters(1, value=bytes(range(256)))
-    assert "00000010  10 11 12" in desk.say("show", "0/0").out
-    (shown,) = desk.say("show", "0/0", "--json").lines
+def test_value_is_written_out_byte_for_byte(operator: Operator) -> None:
+    operator.letters(1, value=bytes(range(256)))
+    assert "00000010  10 11 12" in operator.say("show", "0/0").out
+    (shown,) = operator.say("show", "0/0", "--json").lines
     assert base64.b64decode(shown["value_base64"]) == bytes(range(256))
-    desk.write([desk.letter(1, value=b"x\n" * 5_000)])
-    assert "8,000 characters more; --raw" in desk.say("show", "0/1").out
-    assert desk.say("show", "0/1", "--raw").out == "x\n" * 5_000
+    operator.write([operator.letter(1, value=b"x\n" * 5_000)])
+    assert "8,000 characters more; --raw" in operator.say("show", "0/1").out
+    assert operator.say("show", "0/1", "--raw").out == "x\n" * 5_000
 
 
-def test_letter_without_a_value_says_where_its_value_is(desk: Desk) -> None:
+def test_letter_without_a_value_says_where_its_value_is(operator: Operator) -> None:
     own = [("timer-topic", b"secret-orders")]
     write(
-        desk.kafka, desk.ingress, [Outgoing(b"k0", b"huge", own, 0), Outgoing(b"k2", None, own, 0)]
+        operator.kafka,
+        operator.ingress,
+        [Outgoing(b"k0", b"huge", own, 0), Outgoing(b"k2", None, own, 0)],
     )
-    desk.letters(1, value=None)
-    desk.write([Outgoing(b"k2", None, letter_headers(origin=f"{desk.ingress}/0/1"))])
-    desk.write([Outgoing(b"k9", None, letter_headers(origin=f"{desk.ingress}/0/9"))])
-    assert "4 bytes, too large for this topic; they are still in" in desk.say("show", "0/0").out
-    assert desk.say("show", "0/0", "--raw").out == "huge"
-    assert "null, as in the ingress" in desk.say("show", "0/1").out
-    assert "is no longer in the ingress" in desk.say("show", "0/2").out
+    operator.letters(1, value=None)
+    operator.write([Outgoing(b"k2", None, letter_headers(origin=f"{operator.ingress}/0/1"))])
+    operator.write([Outgoing(b"k9", None, letter_headers(origin=f"{operator.ingress}/0/9"))])
+    assert "4 bytes, too large for this topic; they are still in" in operator.say("show", "0/0").out
+    assert operator.say("show", "0/0", "--raw").out == "huge"
+    assert "null, as in the ingress" in operator.say("show", "0/1").out
+    assert "is no longer in the ingress" in operator.say("show", "0/2").out
 
 
 @pytest.mark.parametrize(
@@ -178,20 +180,20 @@ def test_letter_without_a_value_says_where_its_value_is(desk: Desk) -> None:
     ],
 )
 def test_place_where_nothing_lies_is_told_in_a_sentence(
-    desk: Desk, place: str, code: int, sentence: str
+    operator: Operator, place: str, code: int, sentence: str
 ) -> None:
-    desk.letters(2)
-    said = desk.say("show", place)
+    operator.letters(2)
+    said = operator.say("show", place)
     assert (said.code, said.out) == (code, "")
-    assert sentence.format(topic=desk.dead_letters) in said.err
+    assert sentence.format(topic=operator.dead_letters) in said.err
 
 
-def test_topic_that_is_not_there_and_broker_that_is_away_are_sentences(desk: Desk) -> None:
-    said = desk.say("list", DELAY_PROXY_TOPICS__DEAD_LETTERS="nobody-has-this")
+def test_topic_that_is_not_there_and_broker_that_is_away_are_sentences(operator: Operator) -> None:
+    said = operator.say("list", DELAY_PROXY_TOPICS__DEAD_LETTERS="nobody-has-this")
     assert said.code == 1
     assert "The dead-letter topic nobody-has-this does not exist" in said.err
     assert "--config" in said.err
-    said = desk.say("list", "--bootstrap", "127.0.0.1:1")
+    said = operator.say("list", "--bootstrap", "127.0.0.1:1")
     assert said.code == 1
     assert "No Kafka broker answers at 127.0.0.1:1" in said.err
 
@@ -210,8 +212,8 @@ def test_topic_that_is_not_there_and_broker_that_is_away_are_sentences(desk: Des
     ],
 )
 def test_wrong_use_is_told_before_the_broker_is_asked(
-    desk: Desk, arguments: tuple[str, ...], sentence: str
+    operator: Operator, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    said = desk.say(*arguments, "--bootstrap", "127.0.0.1:1")
+    said = operator.say(*arguments, "--bootstrap", "127.0.0.1:1")
     assert (said.code, said.out) == (2, "")
     assert sentence in " ".join(said.err.replace("│", " ").split())

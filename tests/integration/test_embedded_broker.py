@@ -165,8 +165,7 @@ def test_killed_parent_leaves_no_broker_behind(tmp_path: Path) -> None:
 
 
 def test_foreground_broker_says_when_it_is_ready_and_stops_on_sigterm(tmp_path: Path) -> None:
-    run = "import sys; from proxy.embedded import run_broker; run_broker(0, sys.argv[1])"
-    with _child("-c", run, str(tmp_path)) as child:
+    with _child("-m", "proxy", "broker", "--port", "0", "--data-dir", str(tmp_path)) as child:
         ready = _first_line(child)
         assert ready.startswith("Kafka ready on 127.0.0.1:")
         assert broker_answers(ready.rpartition(" ")[2])

@@ -1,4 +1,5 @@
 """The command `check`: what would stop the proxy or lose a record, and what to do about it.
 
-May use `cli.ingress` and `cli.terminal`. Begin with `command`; `findings` has one line of it.
+May use `cli.kafka` and `cli.terminal`. Begin with `command`: it asks `settings` and `broker`, which
+give `findings`.
 """

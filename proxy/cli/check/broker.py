@@ -6,18 +6,22 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
-    ConfigResource,
     DescribeClusterResult,
-    ResourceType,
     TopicDescription,
 )
 
-from proxy.cli.check.broker_answers import Answer, Refused, describe
+from proxy.cli.check.broker_state import (
+    Described,
+    Refused,
+    TopicConfig,
+    describe_topics,
+    lacking_rights,
+    read_configs,
+)
 from proxy.cli.check.findings import Finding, advice, ok, stop
 from proxy.cli.check.retries import group_topic_findings, group_topics
-from proxy.cli.check.topic_config import TopicConfig
 from proxy.cli.check.topics import broker_config_findings, topic_findings
-from proxy.cli.ingress.connection import Connection
+from proxy.cli.kafka.connection import Connection
 from proxy.config.settings import Settings
 
 NEEDED = {
@@ -61,11 +65,11 @@ def _cluster(cluster: DescribeClusterResult, settings: Settings) -> Iterator[Fin
 def _questions(
     admin: AdminClient, settings: Settings, cluster: DescribeClusterResult
 ) -> Iterator[Finding]:
-    described = describe(admin, [*settings.topics.own, *group_topics(settings)])
+    described = describe_topics(admin, [*settings.topics.own, *group_topics(settings)])
     present = [
         name for name in settings.topics.own if isinstance(described[name], TopicDescription)
     ]
-    configs = _configs(admin, present, str(cluster.nodes[0].id))
+    configs = read_configs(admin, present, str(cluster.nodes[0].id))
     for role in NEEDED:
         name = getattr(settings.topics, role)
         yield from _topic(role, name, described[name], configs, settings)
@@ -85,20 +89,14 @@ def _questions(
 
 
 def _topic(
-    role: str, name: str, answer: Answer, configs: dict[str, dict[str, str]], settings: Settings
+    role: str, name: str, answer: Described, configs: dict[str, dict[str, str]], settings: Settings
 ) -> Iterator[Finding]:
     subject = f"topic {name}"
     if isinstance(answer, Refused):
         yield _absent(subject, answer.error, settings)
         return
-    allowed = set(answer.authorized_operations or [])
-    missing = sorted(op.name.title() for op in NEEDED[role] - allowed) if allowed else []
-    if missing:
-        yield stop(
-            subject,
-            f"the proxy's user lacks {', '.join(missing)}",
-            f"Grant {', '.join(missing)} on the topic.",
-        )
+    if missing := lacking_rights(answer, NEEDED[role]):
+        yield stop(subject, f"the proxy's user lacks {missing}", f"Grant {missing} on the topic.")
     else:
         yield ok(subject, f"there; partitions: {len(answer.partitions)}")
     if name not in configs:
@@ -121,22 +119,6 @@ def _absent(subject: str, error: KafkaError, settings: Settings) -> Finding:
         "does not exist",
         "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
     )
-
-
-def _configs(admin: AdminClient, topics: list[str], broker_id: str) -> dict[str, dict[str, str]]:
-    """Configuration by topic, and of one broker under the empty name; less what is not shown."""
-    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-    resources.append(ConfigResource(ResourceType.BROKER, broker_id))
-    configs: dict[str, dict[str, str]] = {}
-    answers = admin.describe_configs(resources, request_timeout=Connection.limit_s)
-    for resource, answer in answers.items():
-        name = resource.name if resource.restype == ResourceType.TOPIC else ""
-        try:
-            entries = answer.result()
-        except KafkaException:
-            continue
-        configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
-    return configs
 
 
 def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:

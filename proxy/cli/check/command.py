@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from proxy.cli.check.broker import broker_findings
-from proxy.cli.check.findings import Finding, Verdict
+from proxy.cli.check.findings import Finding, Severity
 from proxy.cli.check.settings import settings_findings
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table
@@ -34,13 +34,13 @@ def check(
 
 
 def _stops(findings: list[Finding]) -> int:
-    return sum(finding.verdict is Verdict.STOP for finding in findings)
+    return sum(finding.severity is Severity.STOP for finding in findings)
 
 
 def _summary(findings: list[Finding], stops: int) -> str:
     if stops:
         return f"{stops} of these would stop the proxy."
-    warnings = sum(finding.verdict is Verdict.WARN for finding in findings)
+    warnings = sum(finding.severity is Severity.WARN for finding in findings)
     if warnings:
         return f"Nothing would stop the proxy; {warnings} of these should be looked at."
     return "Nothing would stop the proxy."

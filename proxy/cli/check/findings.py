@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How bad it is: STOP keeps the proxy from running, WARN may cost a record or much time."""
 
     OK = "ok"
@@ -17,19 +17,19 @@ class Verdict(StrEnum):
 class Finding:
     """What was looked at, what was found, and what to do (empty when all is well)."""
 
-    verdict: Verdict
+    severity: Severity
     subject: str
     found: str
     remedy: str = ""
 
     def as_row(self) -> tuple[str, str, str, str]:
         """For a table."""
-        return (self.verdict.value, self.subject, self.found, self.remedy)
+        return (self.severity.value, self.subject, self.found, self.remedy)
 
     def as_json(self) -> dict[str, str]:
         """For a program."""
         return {
-            "verdict": self.verdict.value,
+            "verdict": self.severity.value,
             "subject": self.subject,
             "found": self.found,
             "remedy": self.remedy,
@@ -38,19 +38,19 @@ class Finding:
 
 def ok(subject: str, found: str) -> Finding:
     """All is well."""
-    return Finding(Verdict.OK, subject, found)
+    return Finding(Severity.OK, subject, found)
 
 
 def advice(subject: str, found: str, remedy: str) -> Finding:
     """Works, and could be better."""
-    return Finding(Verdict.ADVICE, subject, found, remedy)
+    return Finding(Severity.ADVICE, subject, found, remedy)
 
 
 def warn(subject: str, found: str, remedy: str) -> Finding:
     """Works until something happens."""
-    return Finding(Verdict.WARN, subject, found, remedy)
+    return Finding(Severity.WARN, subject, found, remedy)
 
 
 def stop(subject: str, found: str, remedy: str) -> Finding:
     """Does not work."""
-    return Finding(Verdict.STOP, subject, found, remedy)
+    return Finding(Severity.STOP, subject, found, remedy)

@@ -1,16 +1,17 @@
-"""Whether the ingress keeps a record until it has ended, or has been rewritten (DESIGN 5.10).
+"""Whether the ingress keeps a record until it has ended, or has been rewritten.
 
 A record that waits longer than `roll_after` is written anew to the end of its partition. So what
-must be kept is not the longest delay, but that time and the time for which the proxy may be down.
+must be kept is not the longest delay, but that time and the time for which the proxy may be down:
+docs/guide.md#delays-longer-than-the-ingress-keeps-records.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
+from proxy.cli.check.broker_state import TopicConfig
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
-from proxy.cli.check.topic_config import TopicConfig
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.policy_of import ROLL_AT, roll_after_ms
+from proxy.config.policy_from_settings import ROLL_AT, roll_after_ms
 from proxy.config.settings import Settings
 
 DAY_MS: Final = 86_400_000

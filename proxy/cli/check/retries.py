@@ -6,10 +6,10 @@ from itertools import product
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
-from proxy.cli.check.broker_answers import Answer, Refused
+from proxy.cli.check.broker_state import Described, Refused, lacking_rights
 from proxy.cli.check.findings import Finding, advice, stop, warn
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.policy_of import policy_of
+from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.requests.topic_names import is_legal_topic
 
@@ -66,7 +66,9 @@ def _pairs(settings: Settings, groups: list[str]) -> list[str]:
     return [prefix + group for group, prefix in product(groups, prefixes)]
 
 
-def group_topic_findings(settings: Settings, described: Mapping[str, Answer]) -> Iterator[Finding]:
+def group_topic_findings(
+    settings: Settings, described: Mapping[str, Described]
+) -> Iterator[Finding]:
     """What the broker says of the topics of the groups that the settings name."""
     for topic in group_topics(settings):
         answer = described[topic]
@@ -74,9 +76,7 @@ def group_topic_findings(settings: Settings, described: Mapping[str, Answer]) ->
         if isinstance(answer, Refused):
             yield from _refused(subject, answer.error, settings)
             continue
-        allowed = set(answer.authorized_operations or [])
-        if allowed and not allowed >= NEEDED:
-            missing = ", ".join(sorted(op.name.title() for op in NEEDED - allowed))
+        if missing := lacking_rights(answer, NEEDED):
             yield warn(
                 subject, f"the proxy's user lacks {missing}", f"Grant {missing} on the topic."
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 from proxy.admin.access import is_loopback
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retries import retry_settings_findings
-from proxy.cli.ingress.connection import Connection
+from proxy.cli.kafka.connection import Connection
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.settings import Settings, usable_cores
 from proxy.errors import SettingsError

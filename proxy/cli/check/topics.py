@@ -1,10 +1,10 @@
-"""Judges the configuration of the proxy's topics and of the broker, as numbers and texts."""
+"""What the configuration of the proxy's topics and of the broker means for the proxy."""
 
 from collections.abc import Iterator, Mapping
 
+from proxy.cli.check.broker_state import TopicConfig, number_in
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retention import retention_findings
-from proxy.cli.check.topic_config import TopicConfig, number_in
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.settings import Settings
 

@@ -8,25 +8,25 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from proxy.cli.dead_letters.replay import Wishes
-from proxy.cli.dead_letters.shown import (
+from proxy.cli.dead_letters.interactive_replay import InteractiveReplay, find_letter, reading
+from proxy.cli.dead_letters.output import (
     letter_json,
     nothing_there,
-    outline_json,
     say_letter,
-    say_outlines,
+    say_summaries,
+    summary_json,
 )
+from proxy.cli.dead_letters.replay import ReplayOptions
 from proxy.cli.dead_letters.topics import DeadLetterTopics
-from proxy.cli.dead_letters.work import Work, find_letter, reading
-from proxy.cli.ingress.connection import explained
+from proxy.cli.kafka.connection import explained
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letters.edits import read_edits
 from proxy.dead_letters.letters.letter import Letter, read_place
-from proxy.dead_letters.letters.outlines import newest, oldest, outline
-from proxy.dead_letters.letters.pace import read_rate
-from proxy.dead_letters.letters.prospects import is_original
+from proxy.dead_letters.letters.letter_summary import newest, oldest, summary_of
+from proxy.dead_letters.letters.replay_planner import is_original
+from proxy.dead_letters.letters.replay_rate import read_rate
 from proxy.dead_letters.letters.selection import Selection, read_moment_ms, read_reasons
 
 app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)
@@ -82,11 +82,11 @@ def list_letters(
             marks = topics.marks(shown)
     if as_json:
         for one in shown:
-            say_json(outline_json(one, marks.get(one.place)))
+            say_json(summary_json(one, marks.get(one.place)))
     elif not shown:
         say(nothing_there(topics.name, selection))
     else:
-        say_outlines(shown, marks)
+        say_summaries(shown, marks)
         if len(shown) == limit:
             say(f"These are the {'first' if oldest_first else 'last'} {limit}; --limit shows more.")
 
@@ -114,7 +114,7 @@ def show_letter(
             sys.stdout.buffer.write(value or b"")
             sys.stdout.buffer.flush()
             return
-        mark = topics.marks([outline(letter)]).get(letter.place)
+        mark = topics.marks([summary_of(letter)]).get(letter.place)
         if as_json:
             say_json(letter_json(letter, mark))
         else:
@@ -158,21 +158,23 @@ def replay_letters(
     if named and not selection.is_all:
         raise typer.BadParameter("name letters, or choose them by filters; not both")
     edits = _usage(lambda both: read_edits(*both), (to_set or [], to_unset or []))
-    wishes = Wishes(edits, again, limit, None if rate is None else _usage(read_rate, rate))
+    options = ReplayOptions(edits, again, limit, None if rate is None else _usage(read_rate, rate))
     if not (dry_run or yes or sys.stdin.isatty()):
         raise typer.BadParameter(
             "there is no terminal to ask on: look first with --dry-run, then say --yes"
         )
     settings = settings_for(config, bootstrap)
     with explained(settings):
-        work = Work(DeadLetterTopics(settings), selection, named, wishes, as_json=as_json)
+        replay = InteractiveReplay(
+            DeadLetterTopics(settings), selection, named, options, as_json=as_json
+        )
         if dry_run or not yes:
-            work.survey(is_dry=dry_run)
-        if not dry_run and (yes or work.tally.goes):
+            replay.preview(is_dry=dry_run)
+        if not dry_run and (yes or replay.counts.replayable):
             if not yes:
-                work.ask()
-            work.replay()
-    raise typer.Exit(work.exit_code)
+                replay.ask()
+            replay.replay()
+    raise typer.Exit(replay.exit_code)
 
 
 def _usage(read: Callable[[T], R], given: T) -> R:

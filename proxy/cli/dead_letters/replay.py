@@ -1,4 +1,4 @@
-"""The work of `dead-letters replay`: judge first, ask, then send, batch by batch."""
+"""The steps of `dead-letters replay`: preview, ask, then send, batch by batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from typing import Any, Final
 from confluent_kafka import Producer
 
 from proxy.cli.dead_letters.topics import DeadLetterTopics
-from proxy.cli.ingress.connection import client_config
+from proxy.cli.kafka.connection import client_config
 from proxy.clock import wall_clock_ms
-from proxy.config.policy_of import policy_of
+from proxy.config.policy_from_settings import policy_of
 from proxy.dead_letters.letters.edits import Edits
 from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.dead_letters.letters.marks import Replayed, transactional_id
-from proxy.dead_letters.letters.pace import Rate
-from proxy.dead_letters.letters.prospects import Goes, Prospect, Prospector, Stays
+from proxy.dead_letters.letters.replay_planner import (
+    NotReplayed,
+    Replayable,
+    ReplayDecision,
+    ReplayPlanner,
+)
+from proxy.dead_letters.letters.replay_rate import Rate
 from proxy.dead_letters.marks_topic import (
     await_settled,
     await_there,
@@ -41,8 +46,8 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 WAIT_SLICE_S: Final = 0.1
 
-OnProspect = Callable[[Prospect, str | None], None]
-"""Told of each letter what becomes of it, and as which record it was replayed."""
+OnDecision = Callable[[ReplayDecision, str | None], None]
+"""Called for each letter with what becomes of it, and with the record that it was replayed as."""
 
 
 class MarksMissing(ProxyError):
@@ -56,7 +61,7 @@ class MarksMissing(ProxyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ReplayOptions:
     """How a person wants the replay."""
 
     edits: Edits = field(default_factory=Edits)
@@ -66,20 +71,20 @@ class Wishes:
 
 
 @contextmanager
-def prospector(
-    topics: DeadLetterTopics, wishes: Wishes, replayed: Container[Place]
-) -> Iterator[Prospector]:
-    """Judges letters under the settings; what the broker would refuse now is asked of it."""
+def replay_planner(
+    topics: DeadLetterTopics, options: ReplayOptions, replayed: Container[Place]
+) -> Iterator[ReplayPlanner]:
+    """Plans under the settings; what the broker would refuse now is asked of it."""
     ingress = topics.settings.topics.ingress
     partitions = topics.partitions_of(ingress)
     if not partitions:
         raise TopicMissing(ingress)
     targets = Targets(topics.connection.admin)
     with closing(topics.originals()) as originals:
-        yield Prospector(
+        yield ReplayPlanner(
             request_reader(policy_of(topics.settings, retention_ms=None)),
-            wishes.edits,
-            frozenset() if wishes.is_again else replayed,
+            options.edits,
+            frozenset() if options.is_again else replayed,
             originals.find,
             partial(_refusal, targets),
             ingress,
@@ -95,20 +100,23 @@ def replayed_so_far(topics: DeadLetterTopics) -> Replayed:
     return replayed
 
 
-def survey(
-    topics: DeadLetterTopics, letters: Iterable[Letter], wishes: Wishes, on_prospect: OnProspect
+def preview(
+    topics: DeadLetterTopics,
+    letters: Iterable[Letter],
+    options: ReplayOptions,
+    on_decision: OnDecision,
 ) -> None:
     """Say of each letter what a replay would do with it; changes nothing."""
-    with prospector(topics, wishes, replayed_so_far(topics)) as judge:
-        for prospect in _limited(letters, judge, wishes.limit):
-            on_prospect(prospect, None)
+    with replay_planner(topics, options, replayed_so_far(topics)) as planner:
+        for decision in _limited(letters, planner, options.limit):
+            on_decision(decision, None)
 
 
 class Replay:
-    """One replay, from taking over to the last batch. Order matters: see `Replayer`."""
+    """One replay, from taking over to the last batch, in the order of `replayer`."""
 
-    def __init__(self, topics: DeadLetterTopics, wishes: Wishes) -> None:
-        self._topics, self._wishes = topics, wishes
+    def __init__(self, topics: DeadLetterTopics, options: ReplayOptions) -> None:
+        self._topics, self._options = topics, options
         self._sent = 0
         self._started_s = 0.0
         partitions = self._ensure_marks()
@@ -121,28 +129,28 @@ class Replay:
         self._replayed = self._read_marks(partitions)
 
     def run(
-        self, letters: Iterable[Letter], on_prospect: OnProspect, is_stopping: Callable[[], bool]
+        self, letters: Iterable[Letter], on_decision: OnDecision, is_stopping: Callable[[], bool]
     ) -> None:
-        """Replay the letters; ends after the batch in hand when told to stop.
+        """Replay the letters; ends after the current batch when asked to stop.
 
         Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
         """
         self._started_s = time.monotonic()
-        with prospector(self._topics, self._wishes, self._replayed) as judge:
-            batch: list[Goes] = []
-            for prospect in _limited(letters, judge, self._wishes.limit):
+        with replay_planner(self._topics, self._options, self._replayed) as planner:
+            batch: list[Replayable] = []
+            for decision in _limited(letters, planner, self._options.limit):
                 if is_stopping():
                     return
-                if isinstance(prospect, Stays):
-                    on_prospect(prospect, None)
+                if isinstance(decision, NotReplayed):
+                    on_decision(decision, None)
                     continue
-                batch.append(prospect)
+                batch.append(decision)
                 if self._is_full(batch):
-                    self._send(batch, on_prospect)
+                    self._send(batch, on_decision)
                     batch = []
                     self._wait(is_stopping)
             if batch and not is_stopping():
-                self._send(batch, on_prospect)
+                self._send(batch, on_decision)
         self._replayer.forget(self._replayed.outdated)
 
     def _ensure_marks(self) -> int:
@@ -168,22 +176,24 @@ class Replay:
         read_replayed(reader, replayed)
         return replayed
 
-    def _is_full(self, batch: list[Goes]) -> bool:
-        rate = self._wishes.rate
+    def _is_full(self, batch: list[Replayable]) -> bool:
+        rate = self._options.rate
         most = rate.at_once(BATCH_RECORDS) if rate else BATCH_RECORDS
-        return len(batch) >= most or sum(goes.size_bytes for goes in batch) >= BATCH_BYTES
+        return (
+            len(batch) >= most or sum(replayable.size_bytes for replayable in batch) >= BATCH_BYTES
+        )
 
-    def _send(self, batch: list[Goes], on_prospect: OnProspect) -> None:
+    def _send(self, batch: list[Replayable], on_decision: OnDecision) -> None:
         for result in self._replayer.send(batch, wall_clock_ms()):
             if isinstance(result, Done):
                 self._sent += 1
-                on_prospect(result.goes, result.replayed_as)
+                on_decision(result.replayable, result.replayed_as)
             else:
-                on_prospect(_refused(result), None)
+                on_decision(_refused(result), None)
 
     def _wait(self, is_stopping: Callable[[], bool]) -> None:
         """As the rate asks."""
-        rate = self._wishes.rate
+        rate = self._options.rate
         if rate is None:
             return
         until_s = time.monotonic() + rate.wait_ms(self._sent, self._since_ms()) / 1000
@@ -194,32 +204,34 @@ class Replay:
         return int((time.monotonic() - self._started_s) * 1000)
 
 
-def _limited(letters: Iterable[Letter], judge: Prospector, limit: int | None) -> Iterator[Prospect]:
+def _limited(
+    letters: Iterable[Letter], planner: ReplayPlanner, limit: int | None
+) -> Iterator[ReplayDecision]:
     """What becomes of each letter, until so many have gone."""
     left = limit
     for letter in letters:
-        prospect = judge.judge(letter, wall_clock_ms())
-        yield prospect
-        if left is not None and isinstance(prospect, Goes):
+        decision = planner.decide(letter, wall_clock_ms())
+        yield decision
+        if left is not None and isinstance(decision, Replayable):
             left -= 1
             if left == 0:
                 return
 
 
-def _refused(failed: Failed) -> Stays:
+def _refused(failed: Failed) -> NotReplayed:
     why = f"the ingress topic does not take the record: {failed.error.str()}"
-    return Stays(failed.goes.letter, "ingress-refused", why)
+    return NotReplayed(failed.replayable.letter, "ingress-refused", why)
 
 
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """What the broker would refuse now. Rights are not judged: they are the proxy's that count."""
+    """What the broker would refuse now. Rights do not count here: those of the proxy that count."""
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition)
     return None if reason and reason.code == "not-authorised" else reason
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
-    """What the client library would log of a lost producer is told as an error instead."""
+    """What the client library would log of a lost producer is raised as an error instead."""
     quiet = logging.getLogger(f"{__name__}.librdkafka")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

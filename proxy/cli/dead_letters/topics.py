@@ -1,4 +1,4 @@
-"""What the commands about dead letters read, under one person's settings."""
+"""What the commands about dead letters read: letters, replay marks, ingress records."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 
 from confluent_kafka import Consumer
 
-from proxy.cli.ingress.connection import Connection, TopicUnknown, client_config
+from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
+from proxy.dead_letters.letters.letter_summary import LetterSummary, windows
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.outlines import Outline, windows
 from proxy.dead_letters.letters.selection import CLOCKS_APART_MS, Selection
 from proxy.dead_letters.marks_topic import read_marks
 from proxy.dead_letters.originals import Originals
@@ -23,7 +23,7 @@ GROUP = "kafka-delay-proxy-dead-letters"
 """Never joined and nothing is committed; the client library wants a name."""
 
 OnRead = Callable[[int], None]
-"""Told how many offsets have been passed since the last time."""
+"""Called with how many offsets have been passed since the last call."""
 
 
 class DeadLettersMissing(ProxyError):
@@ -98,7 +98,7 @@ class DeadLetterTopics:
     def letters(
         self, selection: Selection, on_read: OnRead, partition: int, span: range
     ) -> Iterator[Letter]:
-        """The wanted letters of a stretch, in their order."""
+        """The wanted letters within some offsets, in their order."""
         passed = span.start
         for message in self._reader.records(partition, span):
             on_read(message.offset() + 1 - passed)
@@ -118,7 +118,7 @@ class DeadLetterTopics:
         """The letter at a place or of an origin. Raises NoSuchLetter."""
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
-    def marks(self, shown: Sequence[Outline]) -> Mapping[Place, Mark]:
+    def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:
         """When and as what these letters have been replayed, those that have."""
         partitions = self.partitions_of(self.marks_name)
         if not partitions or not shown:
@@ -135,8 +135,8 @@ class DeadLetterTopics:
                 f"{self.name} has no partition {place.partition}: it has 0 to {len(spans) - 1}."
             )
         if place.offset in span:
-            stretch = range(place.offset, place.offset + 1)
-            for message in self._reader.records(place.partition, stretch):
+            one = range(place.offset, place.offset + 1)
+            for message in self._reader.records(place.partition, one):
                 return letter_of(message)
         raise NoSuchLetter(_nothing_at(place, span, self.name), "`dead-letters list` says where.")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 VALUE_SHOWN = 60
 
@@ -23,15 +23,18 @@ def say_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
-def say_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table as wide as the terminal allows; elsewhere one plain line per row."""
+def say_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], whole: Sequence[str] = ()
+) -> None:
+    """A table as wide as the terminal allows; elsewhere one plain line per row.
+
+    Cells fold on a narrow terminal, but for those of the columns `whole`, to be copied.
+    """
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         say(_aligned([columns, *rows]))
         return
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = Table(*(Column(name, overflow="fold", no_wrap=name in whole) for name in columns))
     for row in rows:
         table.add_row(*row)
     console.print(table)
@@ -45,7 +48,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar to be told how many of `total` are done; nothing where there is no terminal."""
+    """A bar, and what sets how many of `total` are done; nothing where there is no terminal."""
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)
@@ -60,12 +63,23 @@ def waiting(text: str) -> Iterator[None]:
         yield
 
 
+def plain(text: object) -> str:
+    """On one line, and harmless to a terminal; nothing for None."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text or "")
+    )
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Bytes of a record for a program: text, what is none of it escaped."""
+    return None if raw is None else raw.decode("utf-8", "backslashreplace")
+
+
 def shown_bytes(raw: bytes | None) -> str:
     """Bytes of a record for a person: text where it is text, and not too long."""
     if raw is None:
         return "null"
-    decoded = raw.decode("utf-8", "backslashreplace")
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in decoded)
+    text = plain(raw.decode("utf-8", "backslashreplace"))
     return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}… ({len(raw)} bytes)"
 
 

@@ -12,15 +12,17 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.cli.ingress.connection import client_config, explained
+from proxy.cli.kafka.connection import client_config, explained
 from proxy.cli.terminal.options import Config, settings_for, settings_for_embedded
 from proxy.cli.terminal.output import say
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.cli.trial.broker import Port
-from proxy.cli.trial.proxy_process import ProxyEnded, ProxyProcess
+from proxy.cli.trial.proxy_process import ProxyEnded, ProxyProcess, proxy_environment
 from proxy.config.settings import Settings, TopicSettings
+from proxy.config.sources import CONFIG_VARIABLE
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import is_free, pick_free
+from proxy.kafka.topics import ensure_topics
 from proxy.logs import configure_logs
 
 DEFAULT_PORT = 9092
@@ -63,8 +65,6 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
 
 def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
     """The proxy's own topics, and `topics` for trials: configuration by name."""
-    from proxy.kafka.topics import ensure_topics
-
     with explained(settings):
         ensure_topics(settings)
         admin = AdminClient(client_config(settings))
@@ -84,13 +84,9 @@ def proxy_process(
     settings: Settings, data_dir: Path, admin_port: int, config: Path | None = None
 ) -> ProxyProcess:
     """The proxy for this broker, with its data in `data_dir`; logs go where ours go."""
-    environment = {
-        "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": settings.bootstrap_servers,
-        "DELAY_PROXY_DATA_DIR": str(data_dir),
-        "DELAY_PROXY_ADMIN__PORT": str(admin_port),
-        **({"DELAY_PROXY_CONFIG": str(config)} if config else {}),
-    }
-    return ProxyProcess(environment, admin_port)
+    environment = proxy_environment(settings, data_dir, admin_port)
+    named = {CONFIG_VARIABLE: str(config)} if config else {}
+    return ProxyProcess({**environment, **named}, admin_port)
 
 
 def command_name() -> str:

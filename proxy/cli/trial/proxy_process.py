@@ -2,40 +2,32 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, variable_name
-from proxy.embedded.java import watchdog
+from proxy.embedded.guarded_process import GuardedProcess
 from proxy.errors import ProxyError
 
-STOP_LIMIT_S = 20.0
 LOOK_EVERY_S = 0.1
 LAST_LINES = 20
 NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
 
 
-def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
-    """Less the variables that are meant for a broker elsewhere: its address, its credentials."""
-    return {
-        name: text
-        for name, text in environment.items()
-        if not name.upper().startswith(NAMES_A_BROKER)
+def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> dict[str, str]:
+    """The variables under which a proxy serves this broker, with its data in `data_dir`."""
+    values = {
+        ("kafka", "bootstrap.servers"): settings.bootstrap_servers,
+        ("data_dir",): str(data_dir),
+        ("admin", "port"): str(admin_port),
     }
-
-
-def guarded(command: Sequence[str]) -> list[str]:
-    """The command under a watchdog, which ends it when this process is gone."""
-    script = str(Path(watchdog.__file__))
-    return [sys.executable, "-I", "-S", script, str(os.getpid()), *command]
+    return {variable_name(path): text for path, text in values.items()}
 
 
 class ProxyEnded(ProxyError):
@@ -54,26 +46,22 @@ class ProxyProcess:
     ) -> None:
         self.admin_port = admin_port
         self.environment = {**_without_broker(os.environ), **environment}
-        self._log = log or Path(os.devnull)
-        self._inherits = log is None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._log = log
+        self._process: GuardedProcess | None = None
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs, and before it was started."""
-        return None if self._process is None else self._process.poll()
+        return None if self._process is None else self._process.exit_code
 
     def start(self) -> None:
         """Start it; it is not ready yet."""
-        command = guarded([sys.executable, "-m", "proxy", "run"])
+        command = [sys.executable, "-m", "proxy", "run"]
+        if self._log is None:
+            self._process = GuardedProcess(command, environment=self.environment)
+            return
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stderr=None if self._inherits else log,
-                start_new_session=True,
-            )
+            self._process = GuardedProcess(command, environment=self.environment, stderr=log)
 
     def is_ready(self) -> bool:
         """Whether every shard has caught up. Raises ProxyEnded when the process is gone."""
@@ -101,7 +89,7 @@ class ProxyProcess:
 
     def last_words(self) -> str:
         """The end of its log, for an error; where the log is, when it goes to the terminal."""
-        if self._inherits:
+        if self._log is None:
             return "Its last log lines say why."
         lines = self._log.read_text("utf-8", "replace").splitlines()
         return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
@@ -109,29 +97,24 @@ class ProxyProcess:
     def kill(self) -> None:
         """SIGKILL to the whole group: the proxy gets no chance to tidy up."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.kill()
 
     def stop(self) -> int:
         """SIGTERM, and the exit code; kills what has not ended within the limit."""
-        if self._process is None:
-            return 0
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        return self._process.wait()
+        return 0 if self._process is None else self._process.stop()
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
+
+
+def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
+    """Less the variables that are meant for a broker elsewhere: its address, its credentials."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if not name.upper().startswith(NAMES_A_BROKER)
+    }

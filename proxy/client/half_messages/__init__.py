@@ -1,4 +1,4 @@
-"""Messages that are delivered only if the producer's own transaction commits.
+"""Half messages: delivered only if the producer's own transaction commits.
 
-May use `proxy.client`'s own modules. Begin with `transactional_producer`.
+May use the modules of `proxy.client`, not `retries`. Begin with `transactional_producer`.
 """

@@ -1,4 +1,4 @@
-"""Answers the proxy's questions what became of half messages (DESIGN 6)."""
+"""Answers the proxy's questions what became of half messages (docs/guide.md#half-messages)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.client.half_messages.half_message import HalfMessage, State, check_ba
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.kafka_settings import Settings
 from proxy.client.needed_topics import ensure_topics
-from proxy.client.retries.received import UnreadableHeaders, headers_of, place_of
+from proxy.client.place import UnreadableHeaders, headers_of, place_of
 
 POLL_S: Final = 0.5
 STOP_WITHIN_S: Final = 35.0

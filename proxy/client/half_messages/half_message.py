@@ -1,6 +1,7 @@
-"""Half messages: stored but undelivered until their transaction is decided (DESIGN 6).
+"""Half messages: stored but undelivered until their transaction is decided.
 
-Pure. A half message, its decision and its check-backs share one id, which is the ingress key.
+Pure (docs/guide.md#half-messages). A half message, its decision and its check-backs share one id,
+which is the ingress key.
 """
 
 from __future__ import annotations

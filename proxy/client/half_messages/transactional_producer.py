@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from proxy.client.delay_producer import CLOSE_WITHIN_S, INGRESS, MAX_BLOCK_S
@@ -23,8 +22,9 @@ from proxy.client.kafka_settings import (
     consumer_settings,
 )
 from proxy.client.receipt import Receipt
-from proxy.client.request import LEGAL_TOPIC, Data, DelayedRecord, Headers
+from proxy.client.request import Data, DelayedRecord, Headers
 from proxy.client.when import Delay, Instant
+from proxy.requests.topic_names import is_legal_topic
 
 LocalTransaction = Callable[[HalfMessage], State | None]
 
@@ -74,7 +74,7 @@ class TransactionalDelayProducer:
                 "a transactional.id makes Kafka transactions, which half messages are not and do "
                 "not need: leave it out"
             )
-        if not LEGAL_TOPIC.fullmatch(check_topic):
+        if not is_legal_topic(check_topic):
             raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
         given = {**connection_settings(config), **(consumer_config or {})}
         settings = consumer_settings(given, group or f"{check_topic}.listeners")
@@ -142,12 +142,7 @@ class TransactionalDelayProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _decide(self, ident: str, state: State) -> Future[Receipt] | None:

@@ -1,4 +1,4 @@
 """A consumer whose failed records are retried later by the proxy.
 
-May use `proxy.client`'s own modules. Begin with `retry_consumer`.
+May use the modules of `proxy.client`, not `half_messages`. Begin with `retry_consumer`.
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeAlias
 
+from proxy.client.place import Place
 from proxy.client.request import Request
-from proxy.client.retries.received import Place
 
 Partition: TypeAlias = tuple[str, int]
 """(topic, partition)."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from operator import methodcaller
-from typing import Final, NamedTuple, cast
+from typing import Final
 
 from confluent_kafka import Message
 
+from proxy.client.place import Place, headers_of, place_of
 from proxy.client.request import WireHeaders
 
 ORIGINAL_TOPIC: Final = "retry-original-topic"
@@ -18,26 +17,6 @@ ATTEMPT: Final = "retry-attempt"
 EXCEPTION: Final = "retry-exception"
 STORY: Final = (ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ATTEMPT, EXCEPTION)
 MOST_DIGITS: Final = 18
-
-
-_read_headers: Callable[[Message], WireHeaders | None] = methodcaller("headers")
-"""Not a plain call: the interpreter's fast path for those lets the client library's failure go
-unseen, to surface in whatever is called next."""
-
-
-class UnreadableHeaders(Exception):
-    """A header's name is not UTF-8: the client library cannot give any of the record's headers."""
-
-
-class Place(NamedTuple):
-    """Where a record lies."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}/{self.offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +63,6 @@ def received(message: Message, retry_topic: str) -> Received:
         headers,
         message.timestamp()[1],
     )
-
-
-def place_of(message: Message) -> Place:
-    """Where a message was read."""
-    return Place(message.topic() or "", cast(int, message.partition()), cast(int, message.offset()))
-
-
-def headers_of(message: Message) -> WireHeaders:
-    """A message's headers. Raises UnreadableHeaders."""
-    try:
-        return _read_headers(message) or []
-    except (SystemError, UnicodeDecodeError) as error:
-        raise UnreadableHeaders(f"{place_of(message)}: a header's name is not UTF-8") from error
 
 
 def _original(story: dict[str, bytes | None]) -> Place | None:

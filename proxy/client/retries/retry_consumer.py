@@ -22,8 +22,9 @@ from proxy.client.kafka_settings import (
     producer_settings,
 )
 from proxy.client.needed_topics import ensure_topics
+from proxy.client.place import UnreadableHeaders, place_of
 from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.received import Place, Received, UnreadableHeaders, place_of, received
+from proxy.client.retries.received import Received, received
 from proxy.client.retries.retry_request import DeadLetter, retry_request
 from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved, Settlement
 from proxy.client.transactions import Transactions
@@ -127,7 +128,7 @@ class RetryConsumer:
         if message is None:
             self._settle()
         elif (error := message.error()) is not None:
-            _judge(error)
+            _raise_if_hopeless(error)
         else:
             self._take(message)
             if self._is_time():
@@ -193,11 +194,11 @@ def _for_requests(config: Settings, given: Settings) -> dict[str, object]:
 
 
 def _without_headers(message: Message) -> Received:
-    place: Place = place_of(message)
+    place = place_of(message)
     return Received(place, place, 0, message.key(), message.value(), [], message.timestamp()[1])
 
 
-def _judge(error: KafkaError) -> None:
+def _raise_if_hopeless(error: KafkaError) -> None:
     """Raise what no waiting cures; librdkafka sees to the rest by itself."""
     hopeless = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -1,4 +1,7 @@
-"""The request that a record which a consumer could not handle comes again (DESIGN 2)."""
+"""The request that brings back a record which a consumer could not handle.
+
+Its headers: docs/guide.md#retries-of-consumers.
+"""
 
 from __future__ import annotations
 

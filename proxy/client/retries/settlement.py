@@ -17,9 +17,9 @@ from proxy.client.errors import (
     TransactionInDoubt,
 )
 from proxy.client.ingress_writer import IngressWriter
+from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.retries.backlog import Backlog, Partition
-from proxy.client.retries.received import Place
 from proxy.client.transactions import Transactions
 
 OTHER_GENERATION: Final = frozenset(

@@ -1,5 +1,4 @@
-"""Dead letters as values: read, selected, edited, judged and counted. Pure.
+"""Dead letters as values: read, selected, edited, planned for a replay, and counted. Pure.
 
-May use publishing's hops, requests and records. Begin with `letter`; `prospects` says where one
-would go.
+May use requests and records. Begin with `letter`; `replay_planner` says what would become of one.
 """

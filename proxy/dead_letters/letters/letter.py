@@ -1,4 +1,7 @@
-"""A record of the dead-letter topic: where it lies, why, and what it was (DESIGN 2)."""
+"""A record of the dead-letter topic: where it lies, why, and what it was.
+
+Its headers: docs/guide.md#what-does-not-arrive.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One record of the dead-letter topic, whole. It may be a stranger's: see `is_ours`."""
+    """One record of the dead-letter topic, whole. Others may write there too: `is_ours` tells."""
 
     place: Place
     timestamp_ms: int
@@ -52,7 +55,7 @@ class Letter:
 
     @property
     def reason(self) -> str | None:
-        """The code of what went wrong; None in a stranger's record."""
+        """The code of what went wrong; None in a record of somebody else."""
         return self.text(ERROR)
 
     @property
@@ -61,7 +64,7 @@ class Letter:
 
     @property
     def origin(self) -> Origin | None:
-        """None in a stranger's record."""
+        """The ingress record that it was; None in a record of somebody else."""
         return read_origin(self.text(ORIGIN) or "")
 
     @property

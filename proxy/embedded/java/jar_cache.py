@@ -19,7 +19,7 @@ def cache_folder() -> Path:
 
 
 def ensure_jars() -> list[Path]:
-    """The classpath of the broker; see `ensure_all`."""
+    """Where the broker's jars lie, in the order of the classpath; fetches what is missing."""
     return ensure_all(f"Kafka {kafka_version()}", locked_jars())
 
 

@@ -11,7 +11,7 @@ from proxy import __version__
 from proxy.admin import AdminServer
 from proxy.cli import run as run_command
 from proxy.cli.app import main
-from proxy.cli.ingress.connection import Connection
+from proxy.cli.kafka.connection import Connection
 from proxy.cli.trial.dev import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
 from proxy.telemetry.metrics import Metrics

@@ -4,8 +4,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from proxy.cli.check.broker_answers import Refused
-from proxy.cli.check.findings import Finding, Verdict
+from proxy.cli.check.broker_state import Refused
+from proxy.cli.check.findings import Finding, Severity
 from proxy.cli.check.retries import group_topic_findings, group_topics, retry_settings_findings
 from proxy.cli.check.settings import settings_findings
 from proxy.config.settings import Settings
@@ -28,23 +28,23 @@ def test_the_defaults_give_nothing_to_do() -> None:
 
 def test_a_first_level_beyond_the_table_is_advised_against() -> None:
     (finding,) = found(retry={"first_level": 30})
-    assert finding.verdict is Verdict.ADVICE
+    assert finding.severity is Severity.ADVICE
     assert "Each retry waits 2 h" in finding.remedy
 
 
 def test_one_prefix_for_both_would_retry_for_ever() -> None:
     (finding,) = found(topics={"retry_prefix": "again.", "dlq_prefix": "again."})
-    assert finding.verdict is Verdict.WARN
+    assert finding.severity is Severity.WARN
 
 
 def test_a_prefix_that_makes_no_topic_name_is_a_stop() -> None:
     findings = found(topics={"retry_prefix": "retry/"})
-    assert [finding.verdict for finding in findings] == [Verdict.STOP]
+    assert [finding.severity for finding in findings] == [Severity.STOP]
 
 
 def test_a_prefix_that_is_denied_is_warned_of() -> None:
     (finding,) = found(targets={"deny": ["retry.*"]})
-    assert finding.verdict is Verdict.WARN
+    assert finding.severity is Severity.WARN
     assert "targets.deny" in finding.found
 
 
@@ -64,5 +64,5 @@ def test_etf1_s_deletions_are_pointed_out() -> None:
         for one in settings_findings(settings(header_aliases=["etf1", "nats"]))
         if one.subject == "header_aliases"
     ]
-    assert [one.verdict for one in findings] == [Verdict.OK, Verdict.ADVICE]
+    assert [one.severity for one in findings] == [Severity.OK, Severity.ADVICE]
     assert "etf1, nats" in findings[0].found

@@ -2,8 +2,8 @@
 
 import pytest
 
-from proxy.cli.check.findings import Finding, Verdict
-from proxy.cli.check.topic_config import TopicConfig
+from proxy.cli.check.broker_state import TopicConfig
+from proxy.cli.check.findings import Finding, Severity
 from proxy.cli.check.topics import broker_config_findings, topic_findings
 from proxy.config.settings import Settings
 
@@ -19,7 +19,7 @@ GOOD_INGRESS = {
 def found_in_ingress(**changes: str) -> list[Finding]:
     config = {**GOOD_INGRESS, **{key.replace("_", "."): text for key, text in changes.items()}}
     topics = {"ingress": TopicConfig("timer.ingress", 4, config)}
-    return [one for one in topic_findings(Settings(), topics) if one.verdict is not Verdict.OK]
+    return [one for one in topic_findings(Settings(), topics) if one.severity is not Severity.OK]
 
 
 def test_a_good_ingress_topic_gives_nothing_to_do() -> None:
@@ -28,13 +28,13 @@ def test_a_good_ingress_topic_gives_nothing_to_do() -> None:
 
 def test_create_time_is_advised_against() -> None:
     (finding,) = found_in_ingress(message_timestamp_type="CreateTime")
-    assert finding.verdict is Verdict.ADVICE
+    assert finding.severity is Severity.ADVICE
     assert "LogAppendTime" in finding.remedy
 
 
 def test_a_compacted_ingress_topic_would_stop_the_proxy() -> None:
     (finding,) = found_in_ingress(cleanup_policy="compact,delete")
-    assert finding.verdict is Verdict.STOP
+    assert finding.severity is Severity.STOP
 
 
 def test_dead_letters_must_take_a_little_more_than_the_ingress() -> None:
@@ -42,7 +42,7 @@ def test_dead_letters_must_take_a_little_more_than_the_ingress() -> None:
         "ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS),
         "dead_letters": TopicConfig("timer.dead-letters", 1, {"max.message.bytes": "1048588"}),
     }
-    findings = [f for f in topic_findings(Settings(), topics) if f.verdict is Verdict.WARN]
+    findings = [f for f in topic_findings(Settings(), topics) if f.severity is Severity.WARN]
     assert ["max.message.bytes=1049612" in finding.remedy for finding in findings] == [True]
 
 
@@ -50,8 +50,8 @@ def test_dead_letters_must_take_a_little_more_than_the_ingress() -> None:
 def test_the_client_must_send_what_the_ingress_takes(sent: str, is_content: bool) -> None:
     settings = Settings(kafka={"message.max.bytes": sent})
     topics = {"ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS)}
-    verdicts = {finding.verdict for finding in topic_findings(settings, topics)}
-    assert verdicts == ({Verdict.OK} if is_content else {Verdict.OK, Verdict.WARN})
+    verdicts = {finding.severity for finding in topic_findings(settings, topics)}
+    assert verdicts == ({Severity.OK} if is_content else {Severity.OK, Severity.WARN})
 
 
 def test_the_settings_topic_must_be_compacted() -> None:
@@ -74,16 +74,16 @@ def test_a_configuration_that_may_not_be_read_says_nothing() -> None:
 
 def test_a_broker_that_allows_only_short_transactions_would_stop_the_proxy() -> None:
     (finding,) = broker_config_findings(Settings(), {"transaction.max.timeout.ms": "5000"})
-    assert finding.verdict is Verdict.STOP
+    assert finding.severity is Severity.STOP
     assert "transaction.timeout.ms: 5000" in finding.remedy
 
 
 def test_a_broker_that_keeps_little_metadata_would_stop_the_proxy() -> None:
     (finding,) = broker_config_findings(Settings(), {"offset.metadata.max.bytes": "100"})
-    assert finding.verdict is Verdict.STOP
+    assert finding.severity is Severity.STOP
 
 
 def test_offsets_forgotten_within_a_week_are_warned_of() -> None:
     (finding,) = broker_config_findings(Settings(), {"offsets.retention.minutes": "60"})
-    assert finding.verdict is Verdict.WARN
+    assert finding.severity is Severity.WARN
     assert "1 h" in finding.found

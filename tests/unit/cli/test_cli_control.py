@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.ingress.answers import Answer, find_answer
-from proxy.cli.ingress.outcome_records import read_outcome
+from proxy.cli.kafka.control_result import ControlResult, find_result
+from proxy.cli.kafka.outcome_records import read_outcome
 
 ORIGIN = "timer.ingress/2/17"
 CANCELLED = {"origin": "timer.ingress/2/5", "outcome": "cancelled", "due": 7, "id": "o1"}
 APPLIED = {"origin": ORIGIN, "outcome": "applied", "due": None, "id": "o1", "detail": ""}
 
 
-def answer(*said: dict[str, Any]) -> Answer:
-    return find_answer(iter(said), ORIGIN, "o1")
+def answer(*said: dict[str, Any]) -> ControlResult:
+    return find_result(iter(said), ORIGIN, "o1")
 
 
 def test_the_answer_is_the_outcome_of_the_control_record_itself() -> None:
@@ -38,7 +38,7 @@ def test_only_an_applied_request_is_a_success(outcome: str) -> None:
 
 
 def test_no_answer_is_no_success() -> None:
-    assert answer(CANCELLED) == Answer(ORIGIN)
+    assert answer(CANCELLED) == ControlResult(ORIGIN)
     assert answer().exit_code == 1
 
 

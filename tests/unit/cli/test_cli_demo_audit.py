@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.trial import demo_audit
-from proxy.cli.trial.demo import AUDIT_COLUMNS, _say_audit, summary
-from proxy.cli.trial.demo_audit import Audited, AuditFailed, AuditProcess
-from proxy.cli.trial.demo_judge import Verdict
+from proxy.cli.trial.demo import audit_process
+from proxy.cli.trial.demo.audit_process import Audited, AuditFailed, AuditProcess
+from proxy.cli.trial.demo.command import AUDIT_COLUMNS, _say_audit, summary
+from proxy.cli.trial.demo.group_result import GroupResult
 from proxy.config.settings import Settings
 
-GOOD = Audited({"delivered": 3, "dead_lettered": 1, "pending": 0, "missing": 0}, {})
-BAD = Audited({"delivered": 3, "missing": 2}, {"missing": 2})
+EXPECTED = {"delivered": 3, "dead_lettered": 1}
+GOOD = Audited({**EXPECTED, "pending": 0, "missing": 0}, {}, EXPECTED)
+BAD = Audited({"delivered": 3, "missing": 2}, {"missing": 2}, EXPECTED)
 MISSED_TWO = json.dumps(
     {"verdicts": BAD.verdicts, "violations": 2, "violations_by": {"missing": 2}}
 )
@@ -25,7 +26,7 @@ MISSED_TWO = json.dumps(
 def audit_that_says(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> AuditProcess:
     """An audit with another program in the place of Spark."""
     command = [sys.executable, "-c", program]
-    monkeypatch.setattr(demo_audit, "audit_command", lambda *_: (command, dict(os.environ)))
+    monkeypatch.setattr(audit_process, "audit_command", lambda *_: (command, dict(os.environ)))
     return AuditProcess(Settings(), folder)
 
 
@@ -34,16 +35,19 @@ def audit_that_says(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str)
     [
         (GOOD, True),
         (BAD, False),
-        (Audited({"delivered": 3, "pending": 1}, {}), False),
-        (Audited({"delivered": 3, "unverifiable": 1}, {}), False),
+        (Audited({**EXPECTED, "pending": 1}, {}, EXPECTED), False),
+        (Audited({**EXPECTED, "unverifiable": 1}, {}, EXPECTED), False),
+        (Audited({**EXPECTED, "altered": 1}, {"altered": 1}, EXPECTED), False),
+        (Audited({"delivered": 4}, {}, EXPECTED), False),
+        (Audited({"delivered": 3}, {}, EXPECTED), False),
     ],
 )
-def test_the_demo_holds_only_if_the_audit_saw_each_end_and_no_violation(
+def test_the_demo_holds_only_if_the_audit_saw_each_end_that_is_planned_and_no_violation(
     audited: Audited, held: bool
 ) -> None:
     assert audited.held is held
-    assert summary({}, Verdict(), audited)["held"] is held
-    assert summary({}, Verdict(missing=1), audited)["held"] is False
+    assert summary({}, GroupResult(), audited)["held"] is held
+    assert summary({}, GroupResult(missing=1), audited)["held"] is False
 
 
 def test_only_verdicts_that_were_given_are_shown_and_all_are_counted() -> None:
@@ -58,8 +62,10 @@ def test_the_verdicts_are_read_from_the_last_line_whatever_the_exit_code(
     program = f"print('chatter'); print({MISSED_TWO!r}); raise SystemExit(2)"
     with audit_that_says(monkeypatch, tmp_path, program) as audit:
         audit.start()
-        assert _say_audit(audit) == BAD
-    assert "missing               2        2\n" in capsys.readouterr().out
+        assert _say_audit(audit, EXPECTED) == BAD
+    told = capsys.readouterr().out
+    assert "missing               2        2\n" in told
+    assert "0 records are dead_lettered, the plan expects 1.\n" in told
 
 
 def test_an_audit_that_cannot_be_made_is_told_with_its_last_words(
@@ -69,7 +75,7 @@ def test_an_audit_that_cannot_be_made_is_told_with_its_last_words(
     with audit_that_says(monkeypatch, tmp_path, program) as audit:
         audit.start()
         with pytest.raises(AuditFailed, match="could not be made: Error: No Java here"):
-            audit.result()
+            audit.result(EXPECTED)
 
 
 def test_an_audit_under_way_ends_with_the_demo(
@@ -78,12 +84,12 @@ def test_an_audit_under_way_ends_with_the_demo(
     with audit_that_says(monkeypatch, tmp_path, "import time; time.sleep(600)") as audit:
         audit.start()
     with pytest.raises(AuditFailed):
-        audit.result()
+        audit.result(EXPECTED)
 
 
 def test_without_spark_the_demo_says_how_to_get_the_audit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _say_audit(None) is None
+    assert _say_audit(None, EXPECTED) is None
     assert "pip install 'kafka-delay-proxy[spark]'" in capsys.readouterr().out
-    assert summary({}, Verdict(), None)["held"] is True
+    assert summary({}, GroupResult(), None)["held"] is True

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from proxy.cli.trial.demo import COLUMNS, row, summary
-from proxy.cli.trial.demo_judge import Verdict
-from proxy.cli.trial.demo_plan import Step, plain_plan
-from proxy.cli.trial.demo_stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
-from proxy.config.policy_of import policy_of
+from proxy.cli.trial.demo.command import COLUMNS, row, summary
+from proxy.cli.trial.demo.group_result import GroupResult
+from proxy.cli.trial.demo.plan import Step, expected_verdicts, plain_plan
+from proxy.cli.trial.demo.stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
+from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.config.sources import load_settings
 from proxy.records.rejection import REASONS
@@ -39,7 +39,7 @@ def test_only_the_record_that_is_to_be_rewritten_waits_so_long() -> None:
     assert long == ["rewritten"]
 
 
-def test_the_settings_of_the_demo_s_proxy_ask_at_the_times_the_judge_expects(
+def test_the_settings_of_the_demo_s_proxy_ask_at_the_times_that_are_planned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, text in ENVIRONMENT.items():
@@ -55,14 +55,23 @@ def test_the_settings_of_the_demo_s_proxy_ask_at_the_times_the_judge_expects(
     assert policy.retry_of("").max_attempts == 3
 
 
+def test_each_record_is_expected_to_get_one_verdict_as_are_those_that_the_proxy_writes() -> None:
+    written_by_the_proxy = {"rolled": 1, "requeued": 2, "expired": 1}
+    expected = expected_verdicts(PLAN)
+    assert expected.total() == len(PLAN) + sum(written_by_the_proxy.values())
+    assert set(expected) == {"delivered", *(name.replace("-", "_") for name in OUTCOMES)}
+
+
 def test_a_row_says_what_was_found_and_what_was_wrong() -> None:
-    verdict = Verdict(sent=2, arrived=1, ended=Counter(cancelled=1, applied=2), lateness_ms=[3, 8])
-    shown = row("cancelled", verdict)
+    result = GroupResult(
+        sent=2, arrived=1, ended=Counter(cancelled=1, applied=2), lateness_ms=[3, 8]
+    )
+    shown = row("cancelled", result)
     assert len(shown) == len(COLUMNS)
     assert shown == ["cancelled", "2", "1", "cancelled, 2 applied", "6 / 8 ms", "yes"]
-    assert row("x", Verdict(missing=1, early=2))[-1] == "1 missing, 2 early"
+    assert row("x", GroupResult(missing=1, early=2))[-1] == "1 missing, 2 early"
 
 
 def test_the_summary_keeps_its_keys() -> None:
     keys = {"held", "sent", "arrived", "missing", "twice", "early", "altered", "audit"}
-    assert keys <= summary({}, Verdict(), None).keys()
+    assert keys <= summary({}, GroupResult(), None).keys()

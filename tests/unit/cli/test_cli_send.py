@@ -3,12 +3,12 @@
 import pytest
 import typer
 
-from proxy.cli.ingress.ingress_record import (
+from proxy.cli.kafka.ingress_record import (
     IngressRecord,
     cancel_of,
     decision_on,
+    expected_end,
     named,
-    prospect_of,
 )
 from proxy.cli.send import half_headers, request_headers, retry_headers, user_headers
 from proxy.config.settings import Settings
@@ -103,24 +103,27 @@ def test_a_half_message_needs_an_id_and_may_name_where_to_ask() -> None:
         ([("timer-retry-group", b"g"), ("timer-attempt", b"16")], "dlq.g", NOW_MS),
     ],
 )
-def test_the_prospect_of_a_record_is_what_the_proxy_will_do(
+def test_the_expected_end_a_record_is_what_the_proxy_will_do(
     headers: list[tuple[str, bytes | None]], target: str, due_ms: int
 ) -> None:
     record = IngressRecord(headers, b"k", b"v")
-    assert prospect_of(record, Settings(), NOW_MS) == (target, due_ms, None)
-    assert prospect_of(named("o1", headers, b"k", b"v"), Settings(), NOW_MS)[:2] == (target, due_ms)
+    assert expected_end(record, Settings(), NOW_MS) == (target, due_ms, None)
+    assert expected_end(named("o1", headers, b"k", b"v"), Settings(), NOW_MS)[:2] == (
+        target,
+        due_ms,
+    )
     half = named("o1", [*headers, ("timer-transaction", b"prepare")], b"k", b"v")
-    assert prospect_of(half, Settings(), NOW_MS)[:2] == (target, due_ms)
+    assert expected_end(half, Settings(), NOW_MS)[:2] == (target, due_ms)
 
 
 def test_the_due_of_a_record_that_will_be_rewritten_is_its_own() -> None:
     record = IngressRecord([("timer-topic", b"orders"), ("timer-delay", b"30d")])
-    prospect = prospect_of(record, Settings.model_validate({"roll_after": "1d"}), NOW_MS)
+    prospect = expected_end(record, Settings.model_validate({"roll_after": "1d"}), NOW_MS)
     assert prospect.due_ms == NOW_MS + 30 * 86_400_000
 
 
 def test_a_record_that_will_be_a_dead_letter_is_known_as_one() -> None:
     record = IngressRecord([("timer-topic", b"timer.ingress")])
-    rejection = prospect_of(record, Settings(), NOW_MS).rejection
+    rejection = expected_end(record, Settings(), NOW_MS).rejection
     assert rejection is not None
     assert rejection.code == "target-refused"

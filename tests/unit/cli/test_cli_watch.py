@@ -4,9 +4,8 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from proxy.cli.ingress.outcome_records import read_outcome
-from proxy.cli.terminal.watch_line import watch_line
-from proxy.cli.watch import describe_arrival
+from proxy.cli.kafka.outcome_records import read_outcome
+from proxy.cli.watch import describe_arrival, watch_line
 
 NOW_MS = 5_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.client.place import Place
 from proxy.client.request import Request
 from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.received import Place
 
 REQUEST = Request(b"k", b"v" * 10, [("a", b"1")])
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from proxy.client import DeadLetter, Received
+from proxy.client.place import Place
 from proxy.client.request import WireHeaders
-from proxy.client.retries.received import Place, received
+from proxy.client.retries.received import received
 from proxy.client.retries.retry_request import LONGEST_EXCEPTION, retry_request
 
 GROUP, RETRY = "billing", "retry.billing"

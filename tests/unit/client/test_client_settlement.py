@@ -17,10 +17,10 @@ from proxy.client.errors import (
     TransactionFailed,
     TransactionInDoubt,
 )
+from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
 from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.received import Place
 from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved
 
 MOVED = KafkaError.REBALANCE_IN_PROGRESS

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.letters.marks import Replayed
-from proxy.dead_letters.letters.prospects import Goes
+from proxy.dead_letters.letters.replay_planner import Replayable
 from proxy.dead_letters.replayer import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
 from tests.support.dead_letters import a_letter
 
@@ -113,9 +113,9 @@ def a_replayer(broker: Broker) -> Replayer:
     return Replayer(producer, "dead", "id", "ingress", "marks")
 
 
-def goes(offset: int, value: bytes = b"v") -> Goes:
+def goes(offset: int, value: bytes = b"v") -> Replayable:
     letter = a_letter(offset, key=b"%d" % offset)
-    return Goes(letter, "orders", 0, 0, value, [])
+    return Replayable(letter, "orders", 0, 0, value, [])
 
 
 def replay_all(broker: Broker) -> None:
@@ -186,7 +186,7 @@ def test_record_that_the_ingress_does_not_take_holds_back_no_other() -> None:
     batch = [goes(n, b"LARGE" if n == 3 else b"v") for n in range(LETTERS)]
     results = list(replayer.send(batch, 0))
     (failed,) = [result for result in results if isinstance(result, Failed)]
-    assert failed.goes is batch[3]
+    assert failed.replayable is batch[3]
     assert len(results) == LETTERS
     assert len(broker.log("ingress")) == len(broker.log("marks")) == LETTERS - 1
 

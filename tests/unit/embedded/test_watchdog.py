@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from proxy.embedded.java import watchdog
+from proxy.embedded import watchdog
 
 LOOKS_ALL_THE_TIME = """
 import os, signal
-from proxy.embedded.java import watchdog
+from proxy.embedded import watchdog
 watchdog.LOOK_EVERY_S = 0.0001
 code = watchdog.Watchdog(os.getppid(), ["{python}", "-c", "raise SystemExit(3)"]).run()
 timer = signal.getitimer(signal.ITIMER_REAL)

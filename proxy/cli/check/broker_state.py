@@ -1,0 +1,84 @@
+"""Asks the broker about topics: whether they exist, their configuration, the user's rights."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+    TopicDescription,
+)
+
+from proxy.cli.kafka.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No description, and the broker's reason."""
+
+    error: KafkaError
+
+
+Described = TopicDescription | Refused
+
+
+def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Described]:
+    """By name, with what the asking user may do; asking creates none."""
+    answers = admin.describe_topics(
+        TopicCollection(list(names)),
+        include_authorized_operations=True,
+        request_timeout=Connection.limit_s,
+    )
+    described: dict[str, Described] = {}
+    for name, answer in answers.items():
+        try:
+            described[name] = answer.result()
+        except KafkaException as error:
+            described[name] = Refused(error.args[0])
+    return described
+
+
+def lacking_rights(topic: TopicDescription, needed: Collection[AclOperation]) -> str:
+    """The needed operations that the asking user lacks; none where the broker does not tell."""
+    allowed = set(topic.authorized_operations or needed)
+    return ", ".join(sorted(op.name.title() for op in set(needed) - allowed))
+
+
+def read_configs(
+    admin: AdminClient, topics: list[str], broker_id: str
+) -> dict[str, dict[str, str]]:
+    """Configuration by topic, and of one broker under the empty name; less what is not shown."""
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    resources.append(ConfigResource(ResourceType.BROKER, broker_id))
+    configs: dict[str, dict[str, str]] = {}
+    answers = admin.describe_configs(resources, request_timeout=Connection.limit_s)
+    for resource, answer in answers.items():
+        name = resource.name if resource.restype == ResourceType.TOPIC else ""
+        try:
+            entries = answer.result()
+        except KafkaException:
+            continue
+        configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
+    return configs
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic: name, partitions, configuration as the broker words it (empty: not readable)."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+    def number(self, key: str) -> int | None:
+        """The value of a key as a number; None where it is not known."""
+        return number_in(self.config, key)
+
+
+def number_in(config: Mapping[str, str], key: str) -> int | None:
+    """The value of a key as a number; None where it is not known."""
+    text = config.get(key, "")
+    return int(text) if text.lstrip("-").isdigit() else None

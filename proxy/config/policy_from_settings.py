@@ -1,0 +1,76 @@
+"""The policy that follows from the settings: the part that decides what becomes of records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings
+from proxy.errors import SettingsError
+from proxy.requests.policy import Policy, RetryGroup
+
+ROLL_AT: Final = 2
+"""A record is rewritten when half the ingress topic's retention has passed."""
+
+
+def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
+    """The policy. `retention_ms`: how long the ingress topic keeps records, None for ever."""
+    return Policy(
+        levels_ms=settings.levels_ms,
+        max_delay_ms=settings.max_delay_ms,
+        allow=settings.targets.allow,
+        deny=settings.targets.deny,
+        own_topics=settings.topics.never_targets,
+        roll_after_ms=roll_after_ms(settings, retention_ms),
+        retry_first_level=settings.retry.first_level,
+        retry_max_attempts=settings.retry.max_attempts,
+        retry_groups=tuple(
+            _retry_group(name, group, settings.retry, settings.levels_ms)
+            for name, group in sorted(settings.retry.groups.items())
+        ),
+        retry_prefix=settings.topics.retry_prefix,
+        dlq_prefix=settings.topics.dlq_prefix,
+        immunity_ms=settings.transactions.immunity_ms,
+        check_interval_ms=settings.transactions.check_interval_ms,
+        max_checks=settings.transactions.max_checks,
+        aliases=settings.header_aliases,
+    )
+
+
+def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
+    """The age at which a waiting record is rewritten; None where none ever ages out."""
+    asked_ms = settings.roll_after_ms
+    if asked_ms is not None:
+        return asked_ms
+    return None if retention_ms is None else max(1, retention_ms // ROLL_AT)
+
+
+def refuse_outrun(settings: Settings, retention_ms: int | None) -> None:
+    """Raises SettingsError when records would be gone before `roll_after` has come."""
+    asked_ms = settings.roll_after_ms
+    if asked_ms is not None and retention_ms is not None and asked_ms >= retention_ms:
+        raise SettingsError(
+            f"`roll_after` is {asked_ms} ms, but {settings.topics.ingress} keeps records for "
+            f"{retention_ms} ms (retention.ms): they would be gone before they are rewritten.",
+            "Set `roll_after: auto`, or raise the topic's retention.ms.",
+        )
+
+
+def _retry_group(
+    name: str, group: RetryGroupSettings, general: RetrySettings, levels_ms: tuple[int, ...]
+) -> RetryGroup:
+    most = group.max_attempts or general.max_attempts
+    return RetryGroup(name, _delays_ms(group, general, levels_ms, most), most)
+
+
+def _delays_ms(
+    group: RetryGroupSettings, general: RetrySettings, levels_ms: tuple[int, ...], most: int
+) -> tuple[int, ...]:
+    """RocketMQ's three policies: levels, doubling delays with a bound, a list of one's own."""
+    if group.policy == "custom":
+        return group.delays_ms
+    if group.policy == "exponential":
+        doubled = [group.first_delay_ms << n for n in range(min(most, 63))]
+        until = next((n for n, ms in enumerate(doubled) if ms >= group.max_delay_ms), most)
+        return (*doubled[:until], group.max_delay_ms)[:most]
+    first = group.first_level or general.first_level
+    return levels_ms[first - 1 :] or levels_ms[-1:]
