@@ -23,7 +23,7 @@ from proxy.dead_letters.letters.letter import Letter
 from proxy.dead_letters.letters.marks import Mark, mark_key, transactional_id
 from proxy.dead_letters.letters.replay_planner import Replayable
 from proxy.errors import BrokerRefused, ProxyError
-from proxy.publishing.refusals import REFUSED
+from proxy.publishing.refusal_codes import REFUSAL_CODES
 
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0
@@ -125,7 +125,7 @@ class Replayer:
                 return
             except _Aborted as aborted:
                 error = aborted.error
-                if error.code() in REFUSED:
+                if error.code() in REFUSAL_CODES:
                     break
                 if attempt == ATTEMPTS or not error.retriable():
                     raise KafkaException(error) from None
@@ -235,5 +235,5 @@ class Replayer:
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
     """The error that caused the others: where one record fails, the rest of the batch is purged."""
     causes = [error for error in errors if error.code() not in PURGED]
-    refused = [error for error in causes if error.code() in REFUSED]
+    refused = [error for error in causes if error.code() in REFUSAL_CODES]
     return next(iter([*refused, *causes, TOO_LATE]))

@@ -1,4 +1,4 @@
-"""One Kafka transaction: every record that is due is delivered, dead-lettered or put off.
+"""Kafka transactions: what dispatch decides is written to the broker as a whole or not at all.
 
-May use scheduling, requests and records. Begin with `publisher`; `dispatch` decides on records.
+May use dispatch and what stands below it. Begin with `publisher`, then `transaction`.
 """

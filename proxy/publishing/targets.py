@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from proxy.records.body import GONE
+from proxy.dispatch.known_targets import NONE, KnownTargets, TopicRules
 from proxy.records.rejection import Rejection
 
 MISSING_FOR_MS: Final = 5_000
@@ -31,43 +31,34 @@ ASK_TIMEOUT_S: Final = 10.0
 UNKNOWN: Final = "target-unknown"
 CREATED_ASKED_TIMES: Final = 20
 CREATED_PAUSE_S: Final = 0.05
-NONE: Final = -1
-"""Partition count of a topic that cannot be written to."""
 
 log = structlog.get_logger(__name__)
 
 
-class Rules(NamedTuple):
-    """What a topic asks of its records: the largest batch, and whether compaction needs keys."""
-
-    batch_bytes: int
-    needs_key: bool
-
-
 class Targets:
-    """`partitions[topic]` is the partition count, NONE when `why_not` has the reason.
+    """Keeps `known` up to date: what the broker says of topics.
 
     `create` makes a missing topic where that is the proxy's business, and says whether it did.
-
-    `rules[topic]` is there for topics that have refused a batch.
     """
 
     def __init__(
-        self, admin: AdminClient, create: Callable[[str], bool] = lambda _topic: False
+        self,
+        admin: AdminClient,
+        create: Callable[[str], bool] = lambda _topic: False,
+        *,
+        is_compressing: bool = False,
     ) -> None:
         self._admin, self._create = admin, create
-        self.partitions: dict[str, int] = {}
-        self.rules: dict[str, Rules] = {}
-        self._refused: dict[str, Rejection] = {}
+        self.known = KnownTargets(is_compressing=is_compressing)
         self._known_until_ms: dict[str, int] = {}
 
     def learn(self, topics: set[str], now_ms: int) -> None:
-        """Make sure that `partitions` is fresh for all of `topics`; ask the broker if not."""
-        known = self._known_until_ms
-        stale = [topic for topic in topics if known.get(topic, 0) <= now_ms]
-        if len(known) + len(stale) > REMEMBERED:
-            for memory in (known, self.partitions, self.rules, self._refused):
-                memory.clear()
+        """Make sure that all of `topics` are known as they are now; ask the broker if not."""
+        until_ms = self._known_until_ms
+        stale = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
+        if len(until_ms) + len(stale) > REMEMBERED:
+            until_ms.clear()
+            self.known.clear()
             stale = list(topics)
         for start in range(0, len(stale), ASKED_AT_ONCE):
             self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
@@ -76,7 +67,9 @@ class Targets:
     def learn_rules(self, topics: Iterable[str]) -> None:
         """Ask for the rules of these; without the right to ask, they are found by trying."""
         wanted = [
-            ConfigResource(ResourceType.TOPIC, topic) for topic in topics if topic not in self.rules
+            ConfigResource(ResourceType.TOPIC, topic)
+            for topic in topics
+            if topic not in self.known.rules
         ]
         if not wanted:
             return
@@ -84,7 +77,7 @@ class Targets:
         for resource, answer in answers.items():
             try:
                 config = answer.result()
-                self.rules[resource.name] = Rules(
+                self.known.rules[resource.name] = TopicRules(
                     int(config["max.message.bytes"].value),
                     "compact" in config["cleanup.policy"].value,
                 )
@@ -97,29 +90,15 @@ class Targets:
         for topic in topics:
             self._known_until_ms.pop(topic, None)
 
-    def why_not(self, target: str, partition: int) -> Rejection:
-        """The reason why nothing can be delivered to this partition (-1: any) of the target."""
-        if partition == GONE:
-            return _body_gone(target)
-        return self._refused.get(target) or Rejection(
-            "partition-bad",
-            f"timer-partition is {partition}, but {target} has partitions 0 to "
-            f"{self.partitions[target] - 1}",
-        )
-
-    def refusal_of(self, topic: str) -> Rejection | None:
-        """Why nothing can be written to this topic; None where it can."""
-        return self._refused.get(topic)
-
     def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
         """Those that may be created; the broker may not know them for a moment."""
-        missing = [t for t in topics if (why := self._refused.get(t)) and why.code == UNKNOWN]
+        missing = [t for t in topics if (why := self.known.refusal(t)) and why.code == UNKNOWN]
         created = [topic for topic in missing if self._create(topic)]
         for _ in range(CREATED_ASKED_TIMES):
             if not created:
                 return
             self._ask(created, now_ms)
-            created = [topic for topic in created if self.partitions[topic] == NONE]
+            created = [topic for topic in created if not self.known.takes(topic)]
             if created:
                 time.sleep(CREATED_PAUSE_S)
 
@@ -147,27 +126,14 @@ class Targets:
             self._note(topic, NONE, Rejection(UNKNOWN, why), now_ms)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._note(topic, NONE, _not_authorised(topic, "may not see it"), now_ms)
-        elif topic not in self.partitions:
+        elif topic not in self.known.partitions:
             raise KafkaException(error)
         else:
             log.warning("target not described", topic=topic, error=error.str())
 
-    def _note(self, topic: str, count: int, refusal: Rejection | None, now_ms: int) -> None:
-        self.rules.pop(topic, None)
-        self.partitions[topic] = NONE if refusal else count
+    def _note(self, topic: str, partitions: int, refusal: Rejection | None, now_ms: int) -> None:
+        self.known.learn(topic, partitions, refusal)
         self._known_until_ms[topic] = now_ms + (MISSING_FOR_MS if refusal else KNOWN_FOR_MS)
-        if refusal:
-            self._refused[topic] = refusal
-        else:
-            self._refused.pop(topic, None)
-
-
-def _body_gone(target: str) -> Rejection:
-    return Rejection(
-        "body-gone",
-        f"the record for {target} was deleted from the ingress before it could be read back: raise "
-        "the topic's retention.ms, or set `bodies: local`",
-    )
 
 
 def _not_authorised(topic: str, what: str) -> Rejection:

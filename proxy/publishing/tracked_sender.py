@@ -1,4 +1,4 @@
-"""Sends records so that each refusal is known and touches no other record (DESIGN 5.9)."""
+"""Sends records so that each refusal is known and touches no other record."""
 
 from __future__ import annotations
 
@@ -8,78 +8,68 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from proxy.publishing.refusals import (
-    BATCH_BYTES,
-    IN_COMPANY_BYTES,
-    Lessons,
-    Place,
-    Reported,
-    batch_bytes,
-)
-from proxy.publishing.targets import Rules
-from proxy.records.body import Headers
+from proxy.dispatch.known_targets import TopicRules
+from proxy.dispatch.outgoing_records import OutgoingRecord
+from proxy.dispatch.record_size import IN_COMPANY_BYTES, RECORD_BATCH_BYTES, record_batch_bytes
+from proxy.dispatch.refusals import RecordRef, Refusals, Report
+from proxy.publishing.errors import NotFlushed
+from proxy.publishing.refusal_codes import REFUSAL_CODES
+from proxy.records.rejection import Rejection
 
 FLUSH_TIMEOUT_S: Final = 2.0
 
 
-class NotFlushed(Exception):
-    """What was sent does not arrive, so that nothing can be sent alone: abort and try again."""
+class TrackedSender:
+    """Sends with a delivery report per record, once through a transaction's records.
 
-
-class CarefulSender:
-    """One attempt's sending, with a report per record.
-
-    `produce` is a producer's, `flush` waits for what was produced. In topics that have `rules`
-    batches are ended before they grow too large. What the lessons want alone gets a batch of its
-    own.
+    `produce` is `RecordWriter.produce`, `flush` waits for what was produced. In topics that have
+    `rules` record batches are ended before they grow too large. What the refusals want alone gets
+    a record batch of its own.
     """
 
     def __init__(
         self,
         produce: Callable[..., None],
         flush: Callable[[float], int],
-        rules: Mapping[str, Rules],
-        lessons: Lessons,
+        rules: Mapping[str, TopicRules],
+        refusals: Refusals,
     ) -> None:
         self._produce, self._flush_producer = produce, flush
-        self._rules, self._lessons = rules, lessons
+        self._rules, self._refusals = rules, refusals
         self._filled_bytes: dict[str, int] = {}
 
-    def send(
-        self,
-        place: Place,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        headers: Headers,
-        *,
-        is_dead: bool = False,
-    ) -> None:
-        """Produce one record; a refusal is noted in the lessons under its place.
+    def send(self, record: OutgoingRecord) -> None:
+        """Produce one record; a refusal is reported under its `ref`.
 
         Raises NotFlushed when the transaction cannot go on.
         """
-        is_alone = (topic, place) in self._lessons.alone
-        if is_alone or not self._fits(topic, key, value, headers):
+        if record.ref is None:
+            self._produce(record)
+            return
+        is_alone = (record.topic, record.ref) in self._refusals.alone
+        if is_alone or not self._fits(record):
             self._flush()
-        note = partial(_note, self._lessons.reported, place, topic, is_dead)
-        self._produce(topic, value, key, partition, headers=headers, on_delivery=note)
+        on_delivery = partial(
+            _report, self._refusals.reports, record.ref, record.topic, record.is_dead_letter
+        )
+        self._produce(record, on_delivery)
         if is_alone:
             self._flush()
 
-    def _fits(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-        """Whether the record still fits into a batch with what was sent there since the flush.
+    def _fits(self, record: OutgoingRecord) -> bool:
+        """Whether it still fits into a record batch with what was sent there since the flush.
 
         It is counted by topic, as if all went into one partition.
         """
-        rules = self._rules.get(topic)
+        rules = self._rules.get(record.topic)
         if rules is None:
             return True
-        grown_bytes = batch_bytes(key, value, headers) - BATCH_BYTES + IN_COMPANY_BYTES
-        filled_bytes = self._filled_bytes.get(topic, BATCH_BYTES)
-        fits = filled_bytes + grown_bytes <= rules.batch_bytes
-        self._filled_bytes[topic] = grown_bytes + (filled_bytes if fits else BATCH_BYTES)
+        alone_bytes = record_batch_bytes(record.key, record.value, record.headers)
+        grown_bytes = alone_bytes - RECORD_BATCH_BYTES + IN_COMPANY_BYTES
+        filled_bytes = self._filled_bytes.get(record.topic, RECORD_BATCH_BYTES)
+        fits = filled_bytes + grown_bytes <= rules.max_message_bytes
+        before_bytes = filled_bytes if fits else RECORD_BATCH_BYTES
+        self._filled_bytes[record.topic] = grown_bytes + before_bytes
         return fits
 
     def _flush(self) -> None:
@@ -88,13 +78,16 @@ class CarefulSender:
             raise NotFlushed(f"{left} records not sent after {FLUSH_TIMEOUT_S:g} s")
 
 
-def _note(
-    reported: dict[Place, Reported],
-    place: Place,
+def _report(
+    reports: dict[RecordRef, Report],
+    ref: RecordRef,
     topic: str,
-    is_dead: bool,
+    is_dead_letter: bool,
     error: KafkaError | None,
     _: Message,
 ) -> None:
-    if error is not None:
-        reported[place] = Reported(error, topic, is_dead)
+    """Called by the client library once the broker has taken the record, or has not."""
+    code = None if error is None else REFUSAL_CODES.get(error.code())
+    if error is not None and code is not None:
+        rejection = Rejection(code, f"the broker refused the record: {error.str()}")
+        reports[ref] = Report(rejection, topic, is_dead_letter)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from proxy.records.body import Headers
-from proxy.records.ingress_partition import IngressPartition
 
 
 class AuxiliaryRecord(NamedTuple):
@@ -20,8 +19,3 @@ class AuxiliaryRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-
-
-def place_of_auxiliary(ingress: IngressPartition, record: AuxiliaryRecord) -> tuple[str, int]:
-    """Where its refusal by the broker is noted: apart from those of the record it is about."""
-    return f"{ingress.prefix}{record.topic}", record.offset

@@ -14,18 +14,20 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.client_settings import is_compressing
 from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
-from proxy.publishing.release_control import RateCap, ReleaseControl, Unlimited
 from proxy.publishing.targets import Targets
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.pipeline import Limits, Pipeline
+from proxy.worker.pacing import Pacing, TransactionLimits
+from proxy.worker.pipeline import Pipeline
 from proxy.worker.shard_owner import ShardOwner
 
 
@@ -74,7 +76,7 @@ def assemble(
     settings: Settings,
     policy: Policy,
     release: ReleaseControl,
-    cap: RateCap | Unlimited,
+    cap: RateLimit | Unlimited,
     folders: LocalFolders,
     clock: Clock,
     metrics: Metrics,
@@ -88,16 +90,17 @@ def assemble(
     """
     topic, names, asked = kafka.topic, settings.topics, settings.release
     digest = kafka.settings_topic.ensure(policy)
+    create = DerivedTopics(kafka.admin, names).create
+    limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     publisher = Publisher(
         kafka.new_producer(),
-        Targets(kafka.admin, DerivedTopics(kafka.admin, names).create),
+        Targets(kafka.admin, create, is_compressing=is_compressing(settings)),
         names.dead_letters,
         names.outcomes,
         heartbeat,
         kafka.commits,
         policy.retry_of(""),
         release,
-        is_compressing=is_compressing(settings),
     )
     ingress = Ingress(kafka.new_consumer(), topic.name)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
@@ -116,10 +119,9 @@ def assemble(
         ingress,
         publisher,
         clock,
-        Limits(asked.transaction_records, asked.transaction_interval_ms),
+        Pacing(limits, cap),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
-        cap,
     )
     owner = ShardOwner(recovery, pipeline)
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline, owner)

@@ -15,7 +15,7 @@ import structlog
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.kafka.unassigned_partitions import UnassignedPartitions
-from proxy.publishing.publisher import SessionLost
+from proxy.publishing.errors import SessionLost
 from proxy.worker.assembly import Parts
 from proxy.worker.reporter import Reporter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.errors import ClientUnusable, InstanceConflict
-from proxy.publishing.publisher import ClientStuck
+from proxy.publishing.errors import ClientStuck
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0

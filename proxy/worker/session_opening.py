@@ -11,6 +11,8 @@ from proxy.clock import Clock
 from proxy.config.ingress_retention import aging_after_ms, refuse_outrun
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
+from proxy.dispatch.rate_limit import release_rate
+from proxy.dispatch.release_control import release_control
 from proxy.kafka.client_settings import (
     common_config,
     connected,
@@ -23,7 +25,6 @@ from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
-from proxy.publishing.release_control import release_control, release_rate
 from proxy.recovery.local_state import LocalState
 from proxy.worker.admin_side import AdminSide
 from proxy.worker.assembly import KafkaClients, assemble

@@ -17,7 +17,7 @@ class ShardOwner:
         """The group has answered, be it with no partition at all."""
         self.is_lost = False
         """The session has to end. After a broker was away its producer may be stuck
-        (`proxy.publishing.publisher.ClientStuck`)."""
+        (`proxy.publishing.errors.ClientStuck`)."""
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned: recover their shards; the offsets from which to read them on."""
@@ -28,9 +28,9 @@ class ShardOwner:
 
     def hand_over(self, partitions: Sequence[int]) -> None:
         """Another worker gets these: commit how far they were read, and write local state."""
-        self._pipeline.release(partitions, publish=True)
+        self._pipeline.hand_over(partitions)
 
     def lose(self, partitions: Sequence[int]) -> None:
         """These are gone: what is committed is true, nothing more may be committed."""
-        self._pipeline.release(partitions, publish=False)
+        self._pipeline.lose(partitions)
         self.is_lost = True

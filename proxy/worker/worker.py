@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
-from proxy.publishing.publisher import SessionLost
+from proxy.publishing.errors import SessionLost
 from proxy.worker.admin_side import AdminSide
 from proxy.worker.session_losses import SessionLosses
 from proxy.worker.session_opening import open_session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.publishing.refusals import batch_bytes
+from proxy.dispatch.record_size import record_batch_bytes
 from tests.support.installation.installation import Installation
 from tests.support.records import Headers, Incoming, Outgoing
 
@@ -48,7 +48,7 @@ def test_record_of_exactly_the_limit_passes_and_one_byte_more_does_not(
     tight = installation.target("tight", config={"max.message.bytes": str(SMALL_BYTES)})
     origin = f"{installation.ingress}/0/7"
     stamps: Headers = [("timer-origin", origin.encode()), ("timer-due", b"1" * 13)]
-    room_bytes = SMALL_BYTES - batch_bytes(b"k", b"", stamps)
+    room_bytes = SMALL_BYTES - record_batch_bytes(b"k", b"", stamps)
     sizes = range(room_bytes - 4, room_bytes + 3)
     to_first = [_to(tight, b"k", size) for size in sizes for _ in range(3)]
     installation.send([Outgoing(r.key, r.value, r.headers, partition=0) for r in to_first])
@@ -60,14 +60,14 @@ def test_record_of_exactly_the_limit_passes_and_one_byte_more_does_not(
         b"too-large"
     }
     delivered = [p.record for found in ends.deliveries.values() for p in found]
-    assert all(batch_bytes(r.key, r.value, r.headers) <= SMALL_BYTES for r in delivered)
+    assert all(record_batch_bytes(r.key, r.value, r.headers) <= SMALL_BYTES for r in delivered)
     letters = [letter for found in ends.dead_letters.values() for letter in found]
     assert all(_as_delivered_bytes(letter) > SMALL_BYTES for letter in letters)
 
 
 def _as_delivered_bytes(letter: Incoming) -> int:
     stamps: Headers = [("timer-origin", letter.header("timer-origin")), ("timer-due", b"1" * 13)]
-    return batch_bytes(letter.key, letter.value, stamps)
+    return record_batch_bytes(letter.key, letter.value, stamps)
 
 
 def test_dead_letters_go_without_their_value_where_that_does_not_fit(

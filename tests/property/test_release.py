@@ -6,7 +6,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.publishing.release_control import OverdueRule, RateCap, ReleaseControl, Unlimited
+from proxy.dispatch.overdue_rule import OverdueRule
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.release_control import ReleaseControl
 from tests.property.test_exactly_once import (
     COMMITS,
     PARTITIONS,
@@ -77,7 +79,7 @@ def test_whatever_is_held_back_every_record_ends_once_and_never_early(
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000)
     world.release = ReleaseControl({"orders": PER_TARGET} if has_target_caps else {}, overdue)
-    world.cap = RateCap(PER_SECOND) if is_capped else Unlimited()
+    world.cap = RateLimit(PER_SECOND) if is_capped else Unlimited()
     try:
         for step in script:
             if step[0] == "pause":
@@ -105,7 +107,7 @@ def test_a_cap_is_exceeded_over_no_stretch_of_time_by_what_really_ends(
     if is_per_target:
         world.release = ReleaseControl({"*": per_second})
     else:
-        world.cap = RateCap(per_second)
+        world.cap = RateLimit(per_second)
     world.turn()
     gone: list[tuple[int, int]] = []
 
@@ -121,7 +123,7 @@ def test_a_cap_is_exceeded_over_no_stretch_of_time_by_what_really_ends(
         for _ in range(elapsed_ms // 20 + 1):
             world.time.pass_ms(20)
             turn()
-    most = RateCap(per_second).most * (2 if is_per_target else 1)
+    most = RateLimit(per_second).burst * (2 if is_per_target else 1)
     for start, (from_ms, _) in enumerate(gone):
         total = 0
         for until_ms, count in gone[start:]:

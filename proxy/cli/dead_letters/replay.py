@@ -36,7 +36,7 @@ from proxy.dead_letters.marks_topic import (
 from proxy.dead_letters.replayer import Done, Failed, Replayer
 from proxy.errors import ProxyError, TopicMissing
 from proxy.kafka.client_settings import TUNED_PRODUCER
-from proxy.publishing.targets import NONE, Targets
+from proxy.publishing.targets import Targets
 from proxy.records.rejection import Rejection
 from proxy.requests.request_reader import request_reader
 
@@ -226,11 +226,8 @@ def _refused(failed: Failed) -> NotReplayed:
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
     """What the broker would refuse now. Rights do not count here: those of the proxy that count."""
     targets.learn({target}, wall_clock_ms())
-    count = targets.partitions[target]
-    if partition < count and count != NONE:
-        return None
-    reason = targets.why_not(target, partition)
-    return None if reason.code == "not-authorised" else reason
+    reason = targets.known.refusal_at(target, partition)
+    return None if reason and reason.code == "not-authorised" else reason
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from proxy.kafka.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
+ABSENT = object()
+"""Of two names for one argument the second counts only where the first is not given at all."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class StandInProducer:
         value: bytes | None = None,
         key: bytes | None = None,
         partition: int = -1,
-        callback: None = None,
+        callback: Any = ABSENT,
         on_delivery: Callable[[KafkaError | None, Any], None] | None = None,
         timestamp: int = 0,
         headers: list[tuple[str, Any]] | None = None,
@@ -144,8 +146,9 @@ class StandInProducer:
         if len(value or b"") > self._kafka.max_bytes.get(topic, 1 << 30):
             error = kafka_error(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
             self._failed = error
-            if on_delivery:
-                on_delivery(error.args[0], None)
+            report = on_delivery if callback is ABSENT else callback
+            if report:
+                report(error.args[0], None)
             return
         self._sent.append((topic, max(partition, 0), key, value, encoded))
 

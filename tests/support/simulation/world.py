@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 from proxy.config.settings import RecoverySettings, ReleaseSettings, Settings, TopicSettings
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
-from proxy.publishing.publisher import SessionLost
-from proxy.publishing.release_control import RateCap, ReleaseControl, Unlimited
+from proxy.publishing.errors import SessionLost
 from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
@@ -127,7 +128,7 @@ class World:
         self._parts: Parts | None = None
         self.metrics = Metrics()
         self.release = ReleaseControl()
-        self.cap: RateCap | Unlimited = Unlimited()
+        self.cap: RateLimit | Unlimited = Unlimited()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -193,7 +194,7 @@ class World:
         """SIGTERM: what is owned is handed over; if that fails, what is in memory is gone."""
         if self._parts is not None:
             with suppress(SessionLost):
-                self.pipeline.release(list(self.shards), publish=True)
+                self.pipeline.hand_over(list(self.shards))
         self.crash()
 
     def delivered(self, topic: str = "orders") -> list[Record]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.publishing.release_control import ReleaseControl
+from proxy.dispatch.release_control import ReleaseControl
 from proxy.requests.policy import Policy
 from proxy.scheduling.record_lookup import Found, find_id, find_record
 from tests.support.simulation.manual_clock import START_MS

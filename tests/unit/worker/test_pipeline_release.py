@@ -3,7 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.publishing.release_control import SAVED_MS, OverdueRule, RateCap, ReleaseControl
+from proxy.dispatch.overdue_rule import OverdueRule
+from proxy.dispatch.rate_limit import BURST_MS, RateLimit
+from proxy.dispatch.release_control import ReleaseControl
 from proxy.worker.pipeline import LONGEST_WAIT_MS
 from tests.support.simulation.stand_in import kafka_error
 from tests.support.simulation.world import DEAD_LETTERS, World
@@ -11,7 +13,7 @@ from tests.support.simulation.world import DEAD_LETTERS, World
 MINUTE_MS = 60_000
 
 
-def a_world(release: ReleaseControl | None = None, cap: RateCap | None = None) -> World:
+def a_world(release: ReleaseControl | None = None, cap: RateLimit | None = None) -> World:
     world = World(targets=("orders", "bills"))
     world.release = release or world.release
     world.cap = cap or world.cap
@@ -34,13 +36,13 @@ def outcomes(world: World) -> list[str]:
 
 
 def test_a_cap_lets_out_what_waited_through_a_downtime_at_its_rate() -> None:
-    world = a_world(cap=RateCap(100))
+    world = a_world(cap=RateLimit(100))
     send(world, "orders", "0s")
     world.settle()
     send(world, "orders", count=300)
     world.time.pass_ms(MINUTE_MS)
     world.turn(3)
-    assert len(world.delivered()) - 1 == 100 * SAVED_MS // 1000
+    assert len(world.delivered()) - 1 == 100 * BURST_MS // 1000
     before = len(world.delivered())
     pass_by(world, 1_000)
     assert len(world.delivered()) - before <= 100
@@ -51,18 +53,18 @@ def test_a_cap_lets_out_what_waited_through_a_downtime_at_its_rate() -> None:
 
 def test_a_cap_holds_back_newcomers_that_are_due_at_once_over_all_partitions() -> None:
     world = World(partitions=3)
-    world.cap = RateCap(100)
+    world.cap = RateLimit(100)
     world.turn()
     for number in range(300):
         world.send({"timer-topic": "orders"}, partition=number % 3)
     world.turn(5)
-    assert len(world.delivered()) == 100 * SAVED_MS // 1000
+    assert len(world.delivered()) == 100 * BURST_MS // 1000
     pass_by(world, 3_200)
     assert len(world.delivered()) == 300
 
 
 def test_a_cap_that_is_used_up_makes_the_loop_wait() -> None:
-    world = a_world(cap=RateCap(100))
+    world = a_world(cap=RateLimit(100))
     send(world, "orders", count=100)
     world.settle()
     world.time.pass_ms(1_000)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from proxy.admin.query_mailbox import QueryMailbox
-from proxy.publishing.publisher import SessionLost
+from proxy.publishing.errors import SessionLost
 from proxy.worker.session import Session
 from tests.support.simulation.world import World
 

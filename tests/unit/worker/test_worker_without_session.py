@@ -10,7 +10,7 @@ import pytest
 
 from proxy.admin.pages import AdminPages
 from proxy.config.settings import Settings
-from proxy.publishing.publisher import SessionLost
+from proxy.publishing.errors import SessionLost
 from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker
 from proxy.worker.admin_side import AdminSide

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from proxy.publishing.hops import failures, outcome_of, successor
+from proxy.dispatch.hops import failures, outcome_of, successor
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
 from proxy.records.ingress_partition import IngressPartition

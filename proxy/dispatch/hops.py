@@ -1,4 +1,7 @@
-"""A record that the proxy writes to the ingress again, to go on from there (DESIGN 5.9, 5.10)."""
+"""A hop: a record that the proxy writes to the ingress again, to go on from there.
+
+Rule 10 of docs/exactly-once.md. `dispatcher` says which records hop, and why.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ REPLACED: Final = frozenset(
         FIRST_ORIGIN,
     }
 )
-"""What the successor says anew, or has behind it: it asks for an absolute time, and a half message
+"""Headers that the successor has anew or no more: it asks for an absolute time, and a half message
 that was committed is an ordinary record."""
 
 
@@ -47,20 +50,20 @@ def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in REPLACED]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
-    said = {
+    numbers = {
         DELIVER_AT: delivery.due_ms,
         HOP_FROM: delivery.entry_offset,
         HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
         HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
     }
-    numbers = [(name, str(n).encode()) for name, n in said.items() if n is not None]
+    added = [(name, str(n).encode()) for name, n in numbers.items() if n is not None]
     return AuxiliaryRecord(
         delivery.offset,
         ingress.topic,
         ingress.number,
         key,
         delivery.value,
-        [*kept, *numbers, (FIRST_ORIGIN, first)],
+        [*kept, *added, (FIRST_ORIGIN, first)],
     )
 
 

@@ -1,25 +1,21 @@
-"""Each record that is due to where it belongs now: delivered, tried again, rolled, or buried."""
+"""What becomes of each record that is due: delivered, requeued, rolled, or a dead letter."""
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 
-from proxy.publishing.dispatch import Settling
-from proxy.publishing.record_writer import Sending
-from proxy.publishing.refusals import Lessons
-from proxy.publishing.release_control import ReleaseControl
-from proxy.publishing.targets import Rules, Targets
+from proxy.dispatch.dispatcher import Dispatcher
+from proxy.dispatch.known_targets import KnownTargets, TopicRules
+from proxy.dispatch.refusals import Refusals, auxiliary_ref
+from proxy.dispatch.release_control import ReleaseControl
 from proxy.records.body import Content, packer
 from proxy.records.entry import Purpose, marked, with_purpose
 from proxy.records.ingress_partition import IngressPartition
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord, place_of_auxiliary
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from storage.store import Entry
-from tests.support.simulation.stand_in import StandInAdmin, StandInKafka, StandInProducer
 
 INGRESS = IngressPartition("timer.ingress", 0)
 NOW_MS = 1_000_000
@@ -48,27 +44,24 @@ def an_entry(
 
 
 class Bench:
-    """One transaction's settling, on a broker that has `orders` with two partitions."""
+    """One transaction's dispatcher; `orders` has two partitions, `nowhere` does not exist."""
 
     def __init__(self) -> None:
-        kafka = StandInKafka()
-        kafka.topics = {"orders": 2, "checks": 1}
-        self.targets = Targets(cast(Any, StandInAdmin(kafka)))
-        self.lessons = Lessons()
-        producer = cast(Any, StandInProducer(kafka))
-        sending = Sending(
-            producer, "dead", "outcomes", lambda: None, self.targets.rules, is_compressing=False
-        )
-        release = ReleaseControl()
-        self._settling = Settling(self.targets, sending, self.lessons, RETRY, release, NOW_MS)
-        self.targets.learn({"orders", "nowhere", "checks"}, NOW_MS)
+        self.targets = KnownTargets()
+        self.targets.learn("orders", 2, None)
+        self.targets.learn("checks", 1, None)
+        self.targets.learn("nowhere", 0, Rejection("target-unknown", "the topic does not exist"))
+        self.refusals = Refusals()
+        self._dispatcher = Dispatcher(self.targets, self.refusals, RETRY, ReleaseControl(), NOW_MS)
 
-    def settle(self, *entries: Entry, auxiliary: tuple[AuxiliaryRecord, ...] = ()) -> ResolvedBatch:
-        return self._settling.settle(Batch(INGRESS, entries, (), (), auxiliary))
+    def resolve(
+        self, *entries: Entry, auxiliary: tuple[AuxiliaryRecord, ...] = ()
+    ) -> ResolvedBatch:
+        return self._dispatcher.resolve(Batch(INGRESS, entries, (), (), auxiliary))
 
 
 def test_record_for_a_topic_that_takes_it_is_delivered() -> None:
-    done = Bench().settle(an_entry(1), an_entry(2, partition=1))
+    done = Bench().resolve(an_entry(1), an_entry(2, partition=1))
     assert [delivery.offset for delivery in done.deliveries] == [1, 2]
     assert (done.hops, done.dead_letters) == ([], [])
 
@@ -79,7 +72,7 @@ def test_record_for_a_topic_that_takes_it_is_delivered() -> None:
 def test_record_for_a_missing_topic_is_tried_again_at_the_retry_levels(
     failed: int | None, waits_ms: int
 ) -> None:
-    (hop,) = Bench().settle(an_entry(1, "nowhere", attempt=failed)).hops
+    (hop,) = Bench().resolve(an_entry(1, "nowhere", attempt=failed)).hops
     assert (hop.what, hop.not_before_ms) == ("requeued", NOW_MS + waits_ms)
     assert hop.failures == (failed or 0) + 1
     assert hop.detail.startswith("target-unknown: ")
@@ -87,26 +80,26 @@ def test_record_for_a_missing_topic_is_tried_again_at_the_retry_levels(
 
 
 @pytest.mark.parametrize("failed", [3, 4, 99])
-def test_record_that_failed_as_often_as_is_allowed_is_buried(failed: int) -> None:
-    done = Bench().settle(an_entry(1, "nowhere", attempt=failed))
+def test_record_that_failed_as_often_as_is_allowed_is_a_dead_letter(failed: int) -> None:
+    done = Bench().resolve(an_entry(1, "nowhere", attempt=failed))
     assert [letter.reason.code for letter in done.dead_letters] == ["target-unknown"]
     assert done.hops == []
 
 
-def test_record_for_a_partition_that_is_not_there_is_buried_at_once() -> None:
-    done = Bench().settle(an_entry(1, partition=2))
+def test_record_for_a_partition_that_is_not_there_is_a_dead_letter_at_once() -> None:
+    done = Bench().resolve(an_entry(1, partition=2))
     assert [letter.reason.code for letter in done.dead_letters] == ["partition-bad"]
 
 
 def test_record_that_fires_before_it_is_wanted_is_rolled() -> None:
-    (hop,) = Bench().settle(an_entry(1, wanted_ms=NOW_MS + 1)).hops
+    (hop,) = Bench().resolve(an_entry(1, wanted_ms=NOW_MS + 1)).hops
     assert (hop.what, hop.not_before_ms, hop.failures) == ("rolled", None, None)
-    assert Bench().settle(an_entry(1, wanted_ms=NOW_MS)).hops == []
+    assert Bench().resolve(an_entry(1, wanted_ms=NOW_MS)).hops == []
 
 
 def test_record_rolls_whatever_its_topic_is_like() -> None:
     """Only when it is due does it matter."""
-    (hop,) = Bench().settle(an_entry(1, "nowhere", wanted_ms=NOW_MS + 1)).hops
+    (hop,) = Bench().resolve(an_entry(1, "nowhere", wanted_ms=NOW_MS + 1)).hops
     assert hop.what == "rolled"
 
 
@@ -115,27 +108,27 @@ def test_record_that_the_broker_refused_goes_on_where_waiting_may_help(
     code: str, goes_on: bool
 ) -> None:
     bench = Bench()
-    bench.lessons.refused[INGRESS.prefix, 1] = Rejection(code, "the broker says")
-    done = bench.settle(an_entry(1), an_entry(2))
+    bench.refusals.refused[INGRESS.prefix, 1] = Rejection(code, "the broker says")
+    done = bench.resolve(an_entry(1), an_entry(2))
     assert [delivery.offset for delivery in done.deliveries] == [2]
     assert (len(done.hops), len(done.dead_letters)) == ((1, 0) if goes_on else (0, 1))
 
 
-def test_record_whose_successor_is_refused_too_is_buried() -> None:
+def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
     """The ingress does not take it: there is no going on."""
     bench = Bench()
     entry = an_entry(1, "nowhere")
-    assert len(bench.settle(entry).hops) == 1
-    bench.lessons.refused[INGRESS.prefix, 1] = Rejection("too-large", "for the ingress")
-    done = bench.settle(entry)
+    assert len(bench.resolve(entry).hops) == 1
+    bench.refusals.refused[INGRESS.prefix, 1] = Rejection("too-large", "for the ingress")
+    done = bench.resolve(entry)
     assert [letter.reason.code for letter in done.dead_letters] == ["too-large"]
     assert done.hops == []
 
 
 def test_rules_of_a_topic_are_held_before_the_broker_has_to() -> None:
     bench = Bench()
-    bench.targets.rules["orders"] = Rules(batch_bytes=300, needs_key=True)
-    done = bench.settle(an_entry(1), an_entry(2, key=None), an_entry(3, value=bytes(400)))
+    bench.targets.rules["orders"] = TopicRules(max_message_bytes=300, needs_key=True)
+    done = bench.resolve(an_entry(1), an_entry(2, key=None), an_entry(3, value=bytes(400)))
     assert [delivery.offset for delivery in done.deliveries] == [1]
     assert [letter.reason.code for letter in done.dead_letters] == ["publish-failed", "too-large"]
 
@@ -148,10 +141,11 @@ def test_check_back_that_cannot_be_written_is_left_out() -> None:
     """The next one follows; what the proxy writes to its own ingress is never left out."""
     bench = Bench()
     refused = a_check_back(3, "checks")
-    place = place_of_auxiliary(INGRESS, refused)
-    bench.lessons.refused[place] = Rejection("too-large", "the broker says")
+    bench.refusals.refused[auxiliary_ref(INGRESS, refused)] = Rejection(
+        "too-large", "the broker says"
+    )
     own = a_check_back(3, "timer.ingress")
-    done = bench.settle(
+    done = bench.resolve(
         auxiliary=(a_check_back(1, "checks"), a_check_back(2, "nowhere"), refused, own)
     )
     assert list(done.auxiliary) == [a_check_back(1, "checks"), own]
@@ -160,7 +154,8 @@ def test_check_back_that_cannot_be_written_is_left_out() -> None:
 def test_refused_check_back_says_nothing_of_the_message_it_is_about() -> None:
     bench = Bench()
     note = a_check_back(3, "checks")
-    place = place_of_auxiliary(INGRESS, note)
-    bench.lessons.refused[place] = Rejection("too-large", "for the check topic")
-    done = bench.settle(an_entry(3), auxiliary=(note,))
+    bench.refusals.refused[auxiliary_ref(INGRESS, note)] = Rejection(
+        "too-large", "for the check topic"
+    )
+    done = bench.resolve(an_entry(3), auxiliary=(note,))
     assert [delivery.offset for delivery in done.deliveries] == [3]

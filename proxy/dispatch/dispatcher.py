@@ -1,0 +1,160 @@
+"""Decides about each record that is due: delivered, a dead letter, rolled, or requeued.
+
+What depends on the broker is decided here, when the record fires, and not at ingest: rules 3 and 9
+of docs/exactly-once.md. Nothing that has to wait holds up the others: it goes on through the
+ingress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from proxy.dispatch.hops import failures
+from proxy.dispatch.known_targets import KnownTargets
+from proxy.dispatch.outgoing_records import delivery_headers
+from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
+from proxy.dispatch.release_control import Disposition, ReleaseControl
+from proxy.records.body import asks_for_partition
+from proxy.records.dead_letter import DeadLetter, dead_letter_of
+from proxy.records.delivery import Delivery, delivery_of
+from proxy.records.entry import target_of
+from proxy.records.headers import HOP_ATTEMPT
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import REQUEUED, ROLLED, Outcome
+from proxy.records.rejection import Rejection
+from proxy.requests.policy import RetryGroup
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
+
+TRANSIENT: Final = frozenset({"target-unknown", "not-authorised"})
+"""An operator can mend these: they are tried again at the retry levels."""
+
+log = structlog.get_logger(__name__)
+
+
+def asked_about(topics: Iterable[str], batches: Iterable[Batch]) -> set[str]:
+    """The topics that the broker is to be asked about, before anything is sent there.
+
+    `topics` are those of the batches' entries.
+    """
+    with_auxiliary = [batch for batch in batches if batch.auxiliary]
+    own = {batch.ingress.topic for batch in with_auxiliary}
+    auxiliary = {record.topic for batch in with_auxiliary for record in batch.auxiliary}
+    return set(map(target_of, topics)) | (auxiliary - own)
+
+
+class Dispatcher:
+    """Dispatches the batches of one transaction; kept when that is aborted and made again.
+
+    `refusals` grow meanwhile. `retry` says when what could not be published is tried again,
+    `release` what is held back though it could be.
+    """
+
+    def __init__(
+        self,
+        targets: KnownTargets,
+        refusals: Refusals,
+        retry: RetryGroup,
+        release: ReleaseControl,
+        now_ms: int,
+    ) -> None:
+        self._targets, self._refusals = targets, refusals
+        self._retry, self._release, self._now_ms = retry, release, now_ms
+        self._released: dict[RecordRef, Disposition] = {}
+        self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
+
+    def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
+        """Whether a record is more than a delivery by key to a topic known to take it."""
+        if not all(map(self._targets.takes, topics)):
+            return True
+        return self._release.concerns(topics, batches, self._now_ms) or any(
+            bool(batch.auxiliary) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
+            for batch in batches
+        )
+
+    def resolve(self, batch: Batch) -> ResolvedBatch:
+        """Each record of the batch to where it belongs now."""
+        prefix = batch.ingress.prefix
+        deliveries: list[Delivery] = []
+        hops: list[Hop] = []
+        dead: list[DeadLetter] = []
+        outcomes = list(batch.outcomes)
+        for delivery in map(delivery_of, batch.deliveries):
+            end = self._decide(prefix, delivery)
+            if end is None:
+                deliveries.append(delivery)
+            elif isinstance(end, Hop):
+                hops.append(end)
+                ref = prefix, delivery.offset
+                self._refused_before_hop.setdefault(ref, self._refusals.refused.get(ref))
+            elif isinstance(end, Outcome):
+                outcomes.append(end)
+            else:
+                dead.append(dead_letter_of(delivery, end))
+        auxiliary = [one for one in batch.auxiliary if self._can_be_written(batch.ingress, one)]
+        dead_letters = [*batch.dead_letters, *dead]
+        return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
+
+    def _decide(self, prefix: str, delivery: Delivery) -> Disposition:
+        ref = prefix, delivery.offset
+        refused = self._refusals.refused.get(ref)
+        if refused is not None:
+            was_hop_refused = self._refused_before_hop.get(ref, refused) is not refused
+            return refused if was_hop_refused else self._requeue(delivery, refused)
+        if delivery.fires_ms < delivery.wanted_ms:
+            return Hop(delivery, ROLLED)
+        if ref not in self._released:
+            self._released[ref] = self._release.decide(delivery, self._now_ms)
+        if (end := self._released[ref]) is not None:
+            return end
+        refusal = self._targets.refusal_at(delivery.target, delivery.partition)
+        if refusal is not None:
+            return self._requeue(delivery, refusal)
+        return self._against_rules(prefix, delivery)
+
+    def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
+        """Tried again at the retry levels, or the end when it has failed often enough."""
+        failed = failures(delivery.header(HOP_ATTEMPT)) + 1
+        if reason.code not in TRANSIENT or failed >= self._retry.max_attempts:
+            return reason
+        delays_ms = self._retry.delays_ms
+        again_ms = self._now_ms + delays_ms[min(failed - 1, len(delays_ms) - 1)]
+        detail = f"{reason.code}: {reason.detail}; attempt {failed} of {self._retry.max_attempts}"
+        return Hop(delivery, REQUEUED, detail, again_ms, failed)
+
+    def _against_rules(self, prefix: str, delivery: Delivery) -> Rejection | None:
+        """What the broker would refuse, where the topic's rules are known."""
+        target = delivery.target
+        rules = self._targets.rules.get(target)
+        if rules is None:
+            return None
+        if rules.needs_key and delivery.key is None:
+            why = f"the topic {target} is compacted: its records need a key"
+            return Rejection("publish-failed", why)
+        size_bytes = self._targets.exceeding_bytes(
+            target, delivery.key, delivery.value, delivery_headers(prefix, delivery)
+        )
+        if size_bytes is None:
+            return None
+        return Rejection(
+            "too-large",
+            f"the record takes {size_bytes} bytes, the topic {target} allows "
+            f"{rules.max_message_bytes} (max.message.bytes)",
+        )
+
+    def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
+        """A check-back that cannot be written is left out: the next one follows.
+
+        What the proxy writes to its own ingress is not: nothing follows that.
+        """
+        if record.topic == ingress.topic:
+            return True
+        refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
+        if refused is None and self._targets.takes(record.topic):
+            return True
+        why = refused or self._targets.refusal(record.topic)
+        log.warning("check-back not written", topic=record.topic, why=why.detail if why else "")
+        return False

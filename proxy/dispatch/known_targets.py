@@ -1,0 +1,88 @@
+"""What the broker has said of target topics; `proxy.publishing.targets` asks it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from proxy.dispatch.record_size import record_batch_bytes
+from proxy.records.body import GONE, Headers
+from proxy.records.rejection import Rejection
+
+NONE: Final = -1
+"""Partition count of a topic that cannot be written to."""
+
+
+class TopicRules(NamedTuple):
+    """What a topic asks of its records: the largest record batch, and whether they need keys."""
+
+    max_message_bytes: int
+    needs_key: bool
+
+
+class KnownTargets:
+    """Topics with their partition counts, and why some cannot be written to.
+
+    `rules[topic]` is there for topics that have refused a record batch. `is_compressing`: whether
+    the producer does, so that the size of a record is known to the broker alone.
+    """
+
+    def __init__(self, *, is_compressing: bool = False) -> None:
+        self.partitions: dict[str, int] = {}
+        self.rules: dict[str, TopicRules] = {}
+        self._refusals: dict[str, Rejection] = {}
+        self._is_compressing = is_compressing
+
+    def learn(self, topic: str, partitions: int, refusal: Rejection | None) -> None:
+        """The broker's newest answer; `refusal` says why the topic cannot be written to."""
+        self.rules.pop(topic, None)
+        self.partitions[topic] = NONE if refusal else partitions
+        if refusal:
+            self._refusals[topic] = refusal
+        else:
+            self._refusals.pop(topic, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for memory in (self.partitions, self.rules, self._refusals):
+            memory.clear()
+
+    def takes(self, topic: str) -> bool:
+        """Whether the topic is known, and can be written to."""
+        return self.partitions.get(topic, NONE) != NONE
+
+    def refusal(self, topic: str) -> Rejection | None:
+        """Why nothing can be written to this topic; None where it can."""
+        return self._refusals.get(topic)
+
+    def refusal_at(self, target: str, partition: int) -> Rejection | None:
+        """Why nothing can be delivered to this partition (-1: any) of the target, or None."""
+        count = self.partitions.get(target, NONE)
+        if partition < count:
+            return None
+        if partition == GONE:
+            return _body_gone(target)
+        return self._refusals.get(target) or Rejection(
+            "partition-bad",
+            f"timer-partition is {partition}, but {target} has partitions 0 to {count - 1}",
+        )
+
+    def exceeding_bytes(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> int | None:
+        """The record's size where it is known to be more than the topic takes.
+
+        Compressed, the size is known to the broker alone: it has to be tried.
+        """
+        rules = self.rules.get(topic)
+        if rules is None or self._is_compressing:
+            return None
+        size_bytes = record_batch_bytes(key, value, headers)
+        return size_bytes if size_bytes > rules.max_message_bytes else None
+
+
+def _body_gone(target: str) -> Rejection:
+    return Rejection(
+        "body-gone",
+        f"the record for {target} was deleted from the ingress before it could be read back: raise "
+        "the topic's retention.ms, or set `bodies: local`",
+    )

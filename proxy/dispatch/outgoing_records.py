@@ -1,0 +1,112 @@
+"""What a transaction writes, as one stream of records; how they are sent is no business of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from proxy.dispatch.hops import outcome_of, successor
+from proxy.dispatch.known_targets import KnownTargets
+from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
+from proxy.records.body import Headers
+from proxy.records.dead_letter import DeadLetter, dead_letter_headers
+from proxy.records.delivery import Delivery
+from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import Outcome
+from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import Batch, ResolvedBatch
+
+
+class OutgoingRecord(NamedTuple):
+    """One record to be written; partition -1 goes by the key.
+
+    `ref`: the record that is refused when this one is; None: none is, the transaction fails.
+    """
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    partition: int
+    headers: Headers
+    ref: RecordRef | None = None
+    is_dead_letter: bool = False
+
+
+class OutgoingRecords:
+    """The records that are written for the batches of one transaction."""
+
+    def __init__(
+        self, dead_letter_topic: str, outcome_topic: str, targets: KnownTargets, refusals: Refusals
+    ) -> None:
+        self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
+        self._targets, self._refusals = targets, refusals
+
+    def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
+        """The records that reach their targets."""
+        prefix = batch.ingress.prefix
+        for delivery in batch.deliveries:
+            yield OutgoingRecord(
+                delivery.target,
+                delivery.value,
+                delivery.key,
+                delivery.partition,
+                delivery_headers(prefix, delivery),
+                (prefix, delivery.offset),
+            )
+
+    def beside_deliveries(self, batch: Batch | ResolvedBatch) -> Iterator[OutgoingRecord]:
+        """Everything else: auxiliary records, successors of hops, dead letters, outcomes."""
+        ingress = batch.ingress
+        for record in batch.auxiliary:
+            yield _auxiliary(record, auxiliary_ref(ingress, record))
+        for hop in batch.hops:
+            yield _auxiliary(successor(ingress, hop), (ingress.prefix, hop.delivery.offset))
+        for letter in batch.dead_letters:
+            yield self._dead_letter(ingress, letter)
+            yield self._outcome(ingress, _outcome_of_letter(letter))
+        for outcome in batch.outcomes:
+            yield self._outcome(ingress, outcome)
+        for hop in batch.hops:
+            yield self._outcome(ingress, outcome_of(hop))
+
+    def _dead_letter(self, ingress: IngressPartition, letter: DeadLetter) -> OutgoingRecord:
+        """Without the value when the topic cannot take it."""
+        topic, ref = self._dead_letter_topic, (ingress.prefix, letter.offset)
+        headers = dead_letter_headers(letter, ingress.origin(letter.offset))
+        exceeds = self._targets.exceeding_bytes(topic, letter.key, letter.value, headers)
+        value = None if exceeds or ref in self._refusals.without_value else letter.value
+        return OutgoingRecord(topic, value, letter.key, -1, headers, ref, is_dead_letter=True)
+
+    def _outcome(self, ingress: IngressPartition, outcome: Outcome) -> OutgoingRecord:
+        key = ingress.origin(outcome.offset).encode()
+        return OutgoingRecord(self._outcome_topic, outcome.to_json(ingress), key, -1, [])
+
+
+def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
+    """The headers of a delivery: the record's own without requests, and the stamps.
+
+    `prefix` is that of its ingress partition.
+    """
+    headers: Headers = []
+    first = None
+    for header in delivery.headers:
+        if header[0][:6] != PREFIX:
+            headers.append(header)
+        elif header[0] == FIRST_ORIGIN:
+            first = header[1]
+    headers.append((ORIGIN, f"{prefix}{delivery.offset}".encode()))
+    headers.append((DUE, str(delivery.due_ms).encode()))
+    if first is not None:
+        headers.append((FIRST_ORIGIN, first))
+    return headers
+
+
+def _auxiliary(record: AuxiliaryRecord, ref: RecordRef) -> OutgoingRecord:
+    _, topic, partition, key, value, headers = record
+    return OutgoingRecord(topic, value, key, partition, headers, ref)
+
+
+def _outcome_of_letter(letter: DeadLetter) -> Outcome:
+    detail = f"{letter.reason.code}: {letter.reason.detail}"
+    return Outcome(letter.offset, letter.outcome, letter.due_ms, letter.ident, detail)

@@ -1,0 +1,150 @@
+"""Which records are held back though they are due, or end undelivered: rates, pauses, overdue.
+
+The watermark of a shard cannot express exceptions: a record that has to wait, while others go, is
+written to the ingress again, with a time before which it is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple, TypeAlias
+
+from proxy.config.settings import ReleaseSettings
+from proxy.dispatch.overdue_rule import OverdueRule
+from proxy.dispatch.target_rate_limit import TargetRateLimit
+from proxy.records.body import GONE
+from proxy.records.delivery import Delivery
+from proxy.records.entry import target_of
+from proxy.records.outcome import REQUEUED, Outcome
+from proxy.records.rejection import Rejection
+from proxy.scheduling.batch import Batch, Hop
+
+SOONEST_AGAIN_MS: Final = 5_000
+LATEST_AGAIN_MS: Final = 60_000
+"""When a record of a paused target is looked at again: after half the time that it is overdue."""
+REMEMBERED: Final = 10_000
+
+Disposition: TypeAlias = Hop | Rejection | Outcome | None
+"""Goes on through the ingress; a dead letter; an end without delivery; None: deliver it."""
+
+
+class _TargetRules(NamedTuple):
+    """What counts for one target; `overdue` in the order of the settings."""
+
+    is_paused: bool
+    per_second: int | None
+    overdue: tuple[OverdueRule, ...]
+
+    @property
+    def ends_after_ms(self) -> int | None:
+        """Records less overdue than this are delivered as they are."""
+        return min((r.older_than_ms for r in self.overdue if r.action != "deliver"), default=None)
+
+
+class ReleaseControl:
+    """Applies rates, pauses and rules for the overdue to what is due, for one worker.
+
+    `per_target`: shell pattern -> records a second, for each target by itself; the first pattern
+    that fits counts.
+    """
+
+    def __init__(
+        self,
+        per_target: Mapping[str, int] | None = None,
+        overdue: Sequence[OverdueRule] = (),
+    ) -> None:
+        self._per_target = dict(per_target or {})
+        self._overdue = tuple(overdue)
+        self._paused: frozenset[str] = frozenset()
+        self._rules: dict[str, _TargetRules] = {}
+        self._rates: dict[str, TargetRateLimit] = {}
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Patterns of the targets that are paused."""
+        return self._paused
+
+    def pause(self, patterns: Iterable[str]) -> None:
+        """From now on these are paused, and no others."""
+        now_paused = frozenset(patterns)
+        if now_paused != self._paused:
+            self._paused = now_paused
+            self._rules.clear()
+
+    def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
+        """Whether a record of the batches, which are for `topics`, may not simply be delivered."""
+        if not (self._paused or self._per_target or self._overdue):
+            return False
+        ends_after_ms: list[int] = []
+        for topic in topics:
+            rules = self._rules_of(target_of(topic))
+            if rules.is_paused or rules.per_second is not None:
+                return True
+            if rules.ends_after_ms is not None:
+                ends_after_ms.append(rules.ends_after_ms)
+        return bool(ends_after_ms) and now_ms - _oldest_ms(batches, now_ms) > min(ends_after_ms)
+
+    def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
+        """What becomes of this record, which is due. Asked once a record and transaction."""
+        if delivery.partition == GONE:
+            return None
+        rules = self._rules_of(delivery.target)
+        overdue_ms = now_ms - delivery.due_ms
+        for rule in rules.overdue:
+            if overdue_ms > rule.older_than_ms:
+                if (end := rule.end(delivery, overdue_ms)) is not None:
+                    return end
+                break
+        if rules.is_paused:
+            again_ms = now_ms + min(max(overdue_ms // 2, SOONEST_AGAIN_MS), LATEST_AGAIN_MS)
+            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", again_ms)
+        if rules.per_second is None:
+            return None
+        return self._at_rate(delivery, rules.per_second, now_ms)
+
+    def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | None:
+        rate = self._rates.get(delivery.target)
+        if rate is None:
+            self._forget_idle(now_ms)
+            rate = self._rates[delivery.target] = TargetRateLimit(per_second)
+        again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
+        if again_ms is None:
+            return None
+        detail = f"{delivery.target} takes {per_second} records a second"
+        return Hop(delivery, REQUEUED, detail, again_ms)
+
+    def _rules_of(self, target: str) -> _TargetRules:
+        rules = self._rules.get(target)
+        if rules is None:
+            if len(self._rules) >= REMEMBERED:
+                self._rules.clear()
+            rules = self._rules[target] = self._match(target)
+        return rules
+
+    def _match(self, target: str) -> _TargetRules:
+        rates = (n for pattern, n in self._per_target.items() if fnmatchcase(target, pattern))
+        return _TargetRules(
+            any(fnmatchcase(target, pattern) for pattern in self._paused),
+            next(rates, None),
+            tuple(rule for rule in self._overdue if fnmatchcase(target, rule.targets)),
+        )
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """Bound what is kept; should all be busy, the newest takes the place of the oldest."""
+        if len(self._rates) >= REMEMBERED:
+            idle = [target for target, rate in self._rates.items() if rate.is_idle(now_ms)]
+            for target in idle or [next(iter(self._rates))]:
+                del self._rates[target]
+
+
+def release_control(settings: ReleaseSettings) -> ReleaseControl:
+    """As the settings say; nothing is paused."""
+    rules = (OverdueRule(r.targets, r.older_than_ms, r.action) for r in settings.overdue)
+    return ReleaseControl(settings.per_target, tuple(rules))
+
+
+def _oldest_ms(batches: Iterable[Batch], now_ms: int) -> int:
+    """The earliest time at which an entry of these was to fire."""
+    firsts = (min(batch.deliveries)[0] for batch in batches if batch.deliveries)
+    return min(firsts, default=now_ms)

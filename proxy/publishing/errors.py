@@ -1,0 +1,33 @@
+"""What may become of a transaction that is not committed."""
+
+from __future__ import annotations
+
+
+class SessionLost(Exception):
+    """This producer cannot go on: drop all shards and recover them from the broker."""
+
+
+class ClientStuck(SessionLost):
+    """A call of the client library does not return, whatever time-out it was given.
+
+    librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, when the group's
+    coordinator has been away.
+    """
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")
+
+
+class TransactionAborted(Exception):
+    """The transaction was aborted and may be made again."""
+
+
+class GroupMoved(Exception):
+    """The transaction was aborted: the group has gone on since the caller last heard from it.
+
+    The consumer has to be polled before the shards still owned are planned anew (KIP-447).
+    """
+
+
+class NotFlushed(Exception):
+    """What was sent does not arrive, so that nothing can be sent alone: abort and try again."""

@@ -1,0 +1,121 @@
+"""One transaction on its way to the broker, and the states it can be in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from enum import Enum
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaException, TopicPartition
+
+from proxy.publishing.errors import GroupMoved, NotFlushed, SessionLost, TransactionAborted
+from proxy.publishing.kafka_transactions import KafkaTransactions
+from proxy.publishing.transaction_contents import TransactionContents
+from proxy.scheduling.batch import Batch, ResolvedBatch
+
+FRUITLESS_ABORTS: Final = 8
+"""After so many in a row that taught nothing the session ends."""
+GIVE_UP_AFTER_S: Final = 30.0
+"""Then a new producer finds out what became of the transaction: a client can get stuck, and the
+group gives the shards away after max.poll.interval.ms."""
+
+log = structlog.get_logger(__name__)
+
+
+class State(Enum):
+    """PLANNED -> COMMITTING -> COMMITTED; aborted, it is PLANNED again, or ABORTED for good."""
+
+    PLANNED = "planned"
+    """Nothing of it is at the broker, or what was has been aborted: it may be made (again)."""
+    COMMITTING = "committing"
+    """Everything is produced, and the broker has been asked to commit."""
+    COMMITTED = "committed"
+    """The broker has all of it: memory may follow."""
+    ABORTED = "aborted"
+    """The group has moved on: the broker has nothing of it, and it must be planned anew."""
+    UNKNOWN = "unknown"
+    """Only the broker knows what became of it: the session ends."""
+
+
+class Transaction:
+    """Makes one transaction, again and again while the broker aborts it.
+
+    `send` first, then `wait`: the caller may do other work between the two. Both raise GroupMoved
+    (it is ABORTED) or SessionLost (it is UNKNOWN).
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaTransactions,
+        contents: TransactionContents,
+        offsets: Sequence[TopicPartition],
+        group_metadata: object,
+        now_ms: int,
+    ) -> None:
+        self.state = State.PLANNED
+        self._kafka, self._contents, self._now_ms = kafka, contents, now_ms
+        self._offsets, self._group_metadata = offsets, group_metadata
+        self._started_s = time.monotonic()
+        self._aborts = self._fruitless = 0
+        self._written: Sequence[Batch | ResolvedBatch] = ()
+        self._commit: Future[None]
+
+    def send(self) -> None:
+        """Produce everything and ask for the commit, without waiting for it."""
+        while self.state is State.PLANNED:
+            self._contents.look_up(self._now_ms)
+            with self._followed():
+                self._kafka.begin()
+                self._write()
+                self._commit = self._kafka.commit(self._offsets, self._group_metadata)
+                self.state = State.COMMITTING
+
+    def wait(self) -> Sequence[Batch | ResolvedBatch]:
+        """Return once it is committed: the batches as they were written."""
+        while self.state is not State.COMMITTED:
+            self.send()
+            with self._followed():
+                self._kafka.wait_for(self._commit)
+                self.state = State.COMMITTED
+        return self._written
+
+    def _write(self) -> None:
+        try:
+            self._written = self._contents.write(is_again=self._aborts > 0)
+        except (KafkaException, NotFlushed) as error:
+            self._kafka.abort()  # a record sent before has failed: nothing more is taken
+            raise TransactionAborted(str(error)) from error
+
+    @contextmanager
+    def _followed(self) -> Iterator[None]:
+        """Keeps `state` true whatever is raised within; an abort is not raised further."""
+        try:
+            yield
+        except TransactionAborted as aborted:
+            self._note_abort(aborted)
+        except GroupMoved:
+            self.state = State.ABORTED
+            raise
+        except SessionLost:
+            self.state = State.UNKNOWN
+            raise
+        except KafkaException as error:
+            self.state = State.UNKNOWN
+            raise SessionLost(str(error)) from error
+
+    def _note_abort(self, aborted: TransactionAborted) -> None:
+        self.state = State.PLANNED
+        self._aborts += 1
+        learnt = self._contents.learn()
+        log.warning(
+            "transaction aborted", error=str(aborted), attempt=self._aborts, records_learnt=learnt
+        )
+        self._fruitless = 0 if learnt else self._fruitless + 1
+        lasted_s = time.monotonic() - self._started_s
+        if self._fruitless >= FRUITLESS_ABORTS or lasted_s >= GIVE_UP_AFTER_S:
+            self.state = State.UNKNOWN
+            raise SessionLost(f"a transaction failed {self._aborts} times")

@@ -1,0 +1,98 @@
+"""When the next transaction may begin, and how many records it may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+
+IDLE_COMMIT_MS: Final = 10_000
+"""An idle shard's watermark is committed this often, so that it is seen to move."""
+BUSY_RECORDS: Final = 32
+BUSY_INTERVAL_MS: Final = 10
+"""After a transaction with so many records the next begins this much later at the soonest: each
+costs the broker as much as hundreds of records."""
+AMPLE_RECORDS: Final = 500
+AMPLE_RECORDS_A_MS: Final = 64
+LONGEST_INTERVAL_MS: Final = 50
+"""Beyond the first number the second adds a millisecond, up to the third: the cores have to be
+shared with the broker."""
+FIRST_RECORDS: Final = 2_000
+"""A transaction holds so many, or twice what the last one held: the first records of a burst do
+not wait for a long transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """Bounds of one transaction (settings `release`)."""
+
+    transaction_records: int = 10_000
+    transaction_interval_ms: int = 50
+
+
+class Pacing:
+    """Decides on the time and the size of one worker's transactions.
+
+    `rate` bounds how many records end a second.
+    """
+
+    def __init__(self, limits: TransactionLimits, rate: RateLimit | Unlimited) -> None:
+        self._limits, self._rate = limits, rate
+        self._began_ms = 0
+        self._interval_ms = 0
+        self._twice_the_last = 0
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether records are gathered for a while before the next transaction."""
+        return self._interval_ms > 0
+
+    @property
+    def largest_records(self) -> int:
+        """How many records any transaction may hold."""
+        return self._limits.transaction_records
+
+    @property
+    def next_records(self) -> int:
+        """How many records the next transaction may hold."""
+        return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
+
+    def available(self, ending: int, now_ms: int) -> int:
+        """How many more records the rate lets end than `ending`, which are to end in any case."""
+        return 0 if self._rate.wait_ms(now_ms) else self._rate.available(now_ms) - ending
+
+    def may_begin(self, now_ms: int) -> bool:
+        """Whether the last transaction began long enough ago."""
+        return now_ms - self._began_ms >= self._interval_ms
+
+    def is_worth_it(self, records: int, now_ms: int, *, has_moved: bool) -> bool:
+        """Whether to commit a shard now: records at once, mere progress now and then."""
+        since_ms = now_ms - self._began_ms
+        return (
+            records > 0
+            or (has_moved and since_ms >= self._limits.transaction_interval_ms)
+            or since_ms >= IDLE_COMMIT_MS
+        )
+
+    def begin(self, records: int, now_ms: int) -> None:
+        """A transaction of so many records has begun."""
+        self._rate.take(records, now_ms)
+        self._interval_ms = self._interval_after(records)
+        self._twice_the_last = 2 * records
+        self._began_ms = now_ms
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long the next transaction is waited for; below 0 when it could have begun."""
+        return self._began_ms + self._interval_ms - now_ms
+
+    def rate_wait_ms(self, now_ms: int) -> int:
+        """How long the rate lets nothing through."""
+        return self._rate.wait_ms(now_ms)
+
+    def _interval_after(self, records: int) -> int:
+        """A transaction that was full has a backlog behind it, which must not wait."""
+        if not BUSY_RECORDS <= records < self.next_records:
+            return 0
+        beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
+        return min(LONGEST_INTERVAL_MS, BUSY_INTERVAL_MS + beyond_ms)

@@ -1,0 +1,67 @@
+"""How many records a rate lets through, by hand-made time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dispatch.rate_limit import BURST_MS, REFILL_MS, RateLimit, Unlimited
+
+NOW_MS = 1_800_000_000_000
+
+
+def test_without_a_limit_records_are_always_available() -> None:
+    rate = Unlimited()
+    rate.take(10**9, NOW_MS)
+    assert rate.available(NOW_MS) > 10**9
+    assert rate.wait_ms(NOW_MS) == 0
+
+
+def test_a_rate_begins_with_what_it_would_have_saved() -> None:
+    assert RateLimit(1000).available(NOW_MS) == 1000 * BURST_MS // 1000
+
+
+def test_a_rate_that_is_used_up_earns_a_share_before_it_opens_again() -> None:
+    rate = RateLimit(1000)
+    rate.take(rate.available(NOW_MS), NOW_MS)
+    assert rate.wait_ms(NOW_MS) == REFILL_MS
+    assert rate.wait_ms(NOW_MS + REFILL_MS - 1) == 1
+    assert rate.wait_ms(NOW_MS + REFILL_MS) == 0
+    assert rate.available(NOW_MS + REFILL_MS) == 1000 * REFILL_MS // 1000
+
+
+def test_what_was_taken_beyond_the_available_is_waited_off() -> None:
+    rate = RateLimit(100)
+    rate.take(rate.available(NOW_MS) + 100, NOW_MS)
+    assert rate.available(NOW_MS) == -100
+    assert rate.wait_ms(NOW_MS) == 1000 + REFILL_MS
+    assert rate.available(NOW_MS + 1000) == 0
+
+
+def test_one_record_a_minute_would_be_below_the_lowest_rate_of_one_a_second() -> None:
+    rate = RateLimit(1)
+    rate.take(1, NOW_MS)
+    assert rate.wait_ms(NOW_MS) == 1000
+    assert rate.available(NOW_MS + 999) == 0
+    assert rate.available(NOW_MS + 1000) == 1
+
+
+@given(
+    st.integers(1, 5000),
+    st.lists(st.tuples(st.integers(0, 700), st.integers(1, 3000)), min_size=1, max_size=60),
+)
+def test_a_rate_is_exceeded_over_no_stretch_of_time(
+    per_second: int, steps: list[tuple[int, int]]
+) -> None:
+    """Between any two moments no more goes than the rate's share of the time between, and what may
+    be saved."""
+    rate, now_ms = RateLimit(per_second), NOW_MS
+    gone: list[tuple[int, int]] = []
+    for elapsed_ms, wanted in steps:
+        now_ms += elapsed_ms
+        taken = 0 if rate.wait_ms(now_ms) else min(wanted, rate.available(now_ms))
+        rate.take(taken, now_ms)
+        gone.append((now_ms, taken))
+    for start, (from_ms, _) in enumerate(gone):
+        total = 0
+        for until_ms, taken in gone[start:]:
+            total += taken
+            assert total * 1000 <= per_second * (until_ms - from_ms) + rate.burst * 1000

@@ -1,0 +1,165 @@
+"""Rates, pauses and rules for the overdue, by hand-made time."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from proxy.dispatch.overdue_rule import OverdueRule
+from proxy.dispatch.release_control import REMEMBERED, Disposition, ReleaseControl
+from proxy.records.body import GONE, Headers, packer
+from proxy.records.delivery import Delivery
+from proxy.records.ingress_partition import IngressPartition
+from proxy.records.outcome import Outcome
+from proxy.records.rejection import Rejection
+from proxy.scheduling.batch import Batch, Hop
+
+NOW_MS = 1_800_000_000_000
+MINUTE_MS = 60_000
+
+
+def a_delivery(
+    target: str = "orders",
+    due_ms: int = NOW_MS,
+    wanted_ms: int | None = None,
+    partition: int = -1,
+    headers: Headers | None = None,
+) -> Delivery:
+    wanted_ms = due_ms if wanted_ms is None else wanted_ms
+    return Delivery(
+        due_ms, 7, target, partition, b"k", b"v", headers or [], 7, wanted_ms, wanted_ms
+    )
+
+
+def decided(release: ReleaseControl, count: int, now_ms: int = NOW_MS) -> list[Disposition]:
+    return [release.decide(a_delivery(due_ms=now_ms), now_ms) for _ in range(count)]
+
+
+def places(ends: Sequence[Disposition]) -> list[int | None]:
+    return [end.not_before_ms for end in ends if isinstance(end, Hop)]
+
+
+def test_a_target_without_a_rate_is_never_held_back() -> None:
+    release = ReleaseControl({"bills": 1})
+    assert decided(release, 5) == [None] * 5
+
+
+def test_what_exceeds_a_targets_rate_gets_places_in_line_one_after_the_other() -> None:
+    release = ReleaseControl({"orders": 4})
+    ends = decided(release, 4)
+    assert ends[0] is None
+    assert places(ends) == [NOW_MS + 250, NOW_MS + 500, NOW_MS + 750]
+
+
+def test_who_has_reserved_goes_at_its_place_and_others_wait_behind_it() -> None:
+    release = ReleaseControl({"orders": 4})
+    decided(release, 2)
+    later_ms = NOW_MS + 250
+    reserved = a_delivery(wanted_ms=later_ms)
+    assert places([release.decide(a_delivery(), later_ms - 1)]) == [NOW_MS + 500]
+    assert release.decide(reserved, later_ms) is None
+
+
+def test_the_first_pattern_that_fits_gives_the_rate() -> None:
+    release = ReleaseControl({"orders-eu": 4, "orders-*": 1})
+    ends = [release.decide(a_delivery(t), NOW_MS) for t in ["orders-eu", "orders-us"] * 2]
+    assert ends[:2] == [None, None]
+    assert places(ends) == [NOW_MS + 250, NOW_MS + 1000]
+
+
+def test_each_target_of_a_pattern_has_the_rate_for_itself() -> None:
+    release = ReleaseControl({"*": 1})
+    assert release.decide(a_delivery("a"), NOW_MS) is None
+    assert release.decide(a_delivery("b"), NOW_MS) is None
+
+
+def test_rates_are_remembered_for_a_bounded_number_of_targets() -> None:
+    release = ReleaseControl({"*": 1})
+    for number in range(REMEMBERED + 10):
+        release.decide(a_delivery(f"t{number}"), NOW_MS)
+    assert len(release._rates) <= REMEMBERED
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "again_in_ms"),
+    [(0, 5_000), (9_000, 5_000), (30_000, 15_000), (10 * MINUTE_MS, 60_000)],
+)
+def test_a_paused_targets_record_is_looked_at_again_after_half_its_lateness(
+    late_ms: int, again_in_ms: int
+) -> None:
+    release = ReleaseControl()
+    release.pause(["orders*"])
+    end = release.decide(a_delivery(due_ms=NOW_MS - late_ms), NOW_MS)
+    assert isinstance(end, Hop)
+    assert (end.what, end.not_before_ms) == ("requeued", NOW_MS + again_in_ms)
+    assert release.decide(a_delivery("bills"), NOW_MS) is None
+
+
+def test_a_pause_that_is_lifted_counts_no_more() -> None:
+    release = ReleaseControl()
+    release.pause(["orders"])
+    assert release.decide(a_delivery(), NOW_MS) is not None
+    release.pause([])
+    assert release.decide(a_delivery(), NOW_MS) is None
+
+
+RULES = (
+    OverdueRule("alerts-vital", 1, "deliver"),
+    OverdueRule("alerts-*", 10 * MINUTE_MS, "drop"),
+    OverdueRule("alerts-*", MINUTE_MS, "dead-letter"),
+)
+
+
+def test_an_overdue_record_ends_as_the_first_rule_that_fits_says() -> None:
+    release = ReleaseControl(overdue=RULES)
+
+    def of(target: str, late_ms: int) -> Disposition:
+        late = a_delivery(target, NOW_MS - late_ms, headers=[("timer-id", b"x")])
+        return release.decide(late, NOW_MS)
+
+    assert of("alerts-a", MINUTE_MS) is None
+    rejected = of("alerts-a", MINUTE_MS + 1)
+    assert isinstance(rejected, Rejection)
+    assert rejected.code == "overdue"
+    dropped = of("alerts-a", 10 * MINUTE_MS + 1)
+    assert isinstance(dropped, Outcome)
+    assert dropped[:4] == (7, "expired", NOW_MS - 10 * MINUTE_MS - 1, b"x")
+    assert of("alerts-vital", 60 * MINUTE_MS) is None
+    assert of("orders", 60 * MINUTE_MS) is None
+
+
+def test_lateness_counts_from_what_the_record_asked_for_not_from_its_place_in_line() -> None:
+    release = ReleaseControl(overdue=[OverdueRule("*", MINUTE_MS, "drop")])
+    late = a_delivery(due_ms=NOW_MS - 2 * MINUTE_MS, wanted_ms=NOW_MS)
+    assert isinstance(release.decide(late, NOW_MS), Outcome)
+
+
+def test_a_record_whose_body_is_gone_is_not_sent_on_without_it() -> None:
+    release = ReleaseControl({"*": 1}, [OverdueRule("*", 1, "drop")])
+    release.pause(["*"])
+    gone = a_delivery(due_ms=NOW_MS - MINUTE_MS, partition=GONE)
+    assert release.decide(gone, NOW_MS) is None
+
+
+def a_batch(target: str, due_ms: int) -> list[Batch]:
+    return [
+        Batch(
+            IngressPartition("timer.ingress", 0),
+            [(due_ms, 1, target, packer()((-1, None, None, [])))],
+        )
+    ]
+
+
+def test_only_topics_that_something_is_said_of_are_looked_into() -> None:
+    release = ReleaseControl({"bills": 1}, [OverdueRule("alerts", MINUTE_MS, "drop")])
+
+    def concerns(target: str, late_ms: int = 0) -> bool:
+        return release.concerns({target}, a_batch(target, NOW_MS - late_ms), NOW_MS)
+
+    assert not ReleaseControl().concerns({"orders"}, a_batch("orders", 0), NOW_MS)
+    assert concerns("bills")
+    assert not concerns("orders", 60 * MINUTE_MS)
+    assert not concerns("alerts", MINUTE_MS)
+    assert concerns("alerts", MINUTE_MS + 1)
+    assert not concerns("orders")
+    release.pause(["ord*"])
+    assert concerns("orders")

@@ -1,0 +1,87 @@
+"""Records sent with delivery reports: who shares a record batch, and whose refusal is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from proxy.dispatch.known_targets import TopicRules
+from proxy.dispatch.outgoing_records import OutgoingRecord
+from proxy.dispatch.record_size import record_batch_bytes
+from proxy.dispatch.refusals import Refusals
+from proxy.publishing.errors import NotFlushed
+from proxy.publishing.tracked_sender import TrackedSender
+
+ORIGIN = "timer.ingress/0/"
+
+
+def a_record(offset: int, size_bytes: int = 1) -> OutgoingRecord:
+    return OutgoingRecord("orders", bytes(size_bytes), b"key", -1, [], (ORIGIN, offset))
+
+
+class Sending:
+    """A sender, and what it made of its records: groups between flushes."""
+
+    def __init__(self, rules: dict[str, TopicRules] | None = None, unsent: int = 0) -> None:
+        self.refusals = Refusals()
+        self.groups: list[list[OutgoingRecord]] = [[]]
+        self.reports: list[Callable[..., None] | None] = []
+        self._unsent = unsent
+        self._sender = TrackedSender(self._produce, self._flush, rules or {}, self.refusals)
+
+    def send(self, *records: OutgoingRecord) -> list[int]:
+        """How many records each group has."""
+        for record in records:
+            self._sender.send(record)
+        return [len(group) for group in self.groups if group]
+
+    def _produce(self, record: OutgoingRecord, on_delivery: Any = None) -> None:
+        self.groups[-1].append(record)
+        self.reports.append(on_delivery)
+
+    def _flush(self, timeout_s: float) -> int:
+        self.groups.append([])
+        return self._unsent
+
+
+def test_records_share_record_batches_until_their_topic_has_rules() -> None:
+    assert Sending().send(*map(a_record, range(4))) == [4]
+
+
+def test_record_batches_end_before_they_are_larger_than_the_topic_takes() -> None:
+    alone_bytes = record_batch_bytes(b"key", bytes(100), [])
+    rules = {"orders": TopicRules(2 * alone_bytes, needs_key=False)}
+    assert Sending(rules).send(*(a_record(offset, 100) for offset in range(4))) == [2, 2]
+
+
+def test_record_that_may_be_at_fault_goes_alone() -> None:
+    sending = Sending()
+    sending.refusals.alone.add(("orders", (ORIGIN, 1)))
+    assert sending.send(*map(a_record, range(4))) == [1, 1, 2]
+
+
+def test_refusal_is_reported_of_its_record_and_a_failure_of_the_broker_of_none() -> None:
+    sending = Sending()
+    sending.send(a_record(1), a_record(2), a_record(3))
+    codes = [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._TIMED_OUT]
+    for report, error in zip(sending.reports, [*map(KafkaError, codes), None], strict=True):
+        assert report is not None
+        report(error, None)
+    assert list(sending.refusals.reports) == [(ORIGIN, 1)]
+    assert sending.refusals.reports[ORIGIN, 1].rejection.code == "too-large"
+
+
+def test_outcome_is_sent_without_a_report() -> None:
+    sending = Sending()
+    sending.send(OutgoingRecord("outcomes", b"{}", b"key", -1, []))
+    assert sending.reports == [None]
+
+
+def test_broker_that_does_not_take_a_record_sent_alone_ends_the_attempt() -> None:
+    sending = Sending(unsent=3)
+    sending.refusals.alone.add(("orders", (ORIGIN, 1)))
+    with pytest.raises(NotFlushed, match="3 records not sent"):
+        sending.send(a_record(1))

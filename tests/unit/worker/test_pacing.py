@@ -1,0 +1,89 @@
+"""When transactions begin and how many records they hold, by hand-made time."""
+
+import pytest
+
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.worker.pacing import (
+    BUSY_INTERVAL_MS,
+    BUSY_RECORDS,
+    FIRST_RECORDS,
+    IDLE_COMMIT_MS,
+    LONGEST_INTERVAL_MS,
+    Pacing,
+    TransactionLimits,
+)
+
+NOW_MS = 1_800_000_000_000
+
+
+def a_pacing(records: int = 10_000, rate: RateLimit | None = None) -> Pacing:
+    return Pacing(TransactionLimits(records, 50), rate or Unlimited())
+
+
+def test_first_records_of_a_burst_do_not_wait_for_a_long_transaction() -> None:
+    pacing = a_pacing()
+    assert pacing.next_records == FIRST_RECORDS
+    pacing.begin(FIRST_RECORDS, NOW_MS)
+    assert pacing.next_records == 2 * FIRST_RECORDS
+    pacing.begin(9_000, NOW_MS)
+    assert pacing.next_records == pacing.largest_records == 10_000
+    pacing.begin(1, NOW_MS)
+    assert pacing.next_records == FIRST_RECORDS
+
+
+def test_no_transaction_holds_more_than_the_settings_say() -> None:
+    assert a_pacing(records=3).next_records == 3
+
+
+@pytest.mark.parametrize(
+    ("records", "interval_ms"),
+    [
+        (0, 0),
+        (BUSY_RECORDS - 1, 0),
+        (BUSY_RECORDS, BUSY_INTERVAL_MS),
+        (500, BUSY_INTERVAL_MS),
+        (564, BUSY_INTERVAL_MS + 1),
+        (1_999, BUSY_INTERVAL_MS + 23),
+    ],
+)
+def test_more_records_are_gathered_the_more_the_last_transaction_held(
+    records: int, interval_ms: int
+) -> None:
+    pacing = a_pacing()
+    pacing.begin(records, NOW_MS)
+    assert pacing.is_gathering == (interval_ms > 0)
+    assert pacing.wait_ms(NOW_MS) == interval_ms
+    assert pacing.may_begin(NOW_MS + interval_ms)
+    assert not pacing.may_begin(NOW_MS + interval_ms - 1) or interval_ms == 0
+
+
+def test_gathering_has_an_end() -> None:
+    pacing = a_pacing()
+    pacing.begin(4_000, NOW_MS)
+    pacing.begin(7_999, NOW_MS)
+    assert pacing.wait_ms(NOW_MS) == LONGEST_INTERVAL_MS
+
+
+def test_backlog_behind_a_full_transaction_does_not_wait() -> None:
+    pacing = a_pacing()
+    pacing.begin(FIRST_RECORDS, NOW_MS)
+    assert not pacing.is_gathering
+    assert pacing.may_begin(NOW_MS)
+
+
+def test_records_are_committed_at_once_and_mere_progress_now_and_then() -> None:
+    pacing = a_pacing()
+    pacing.begin(1, NOW_MS)
+    assert pacing.is_worth_it(1, NOW_MS, has_moved=False)
+    assert not pacing.is_worth_it(0, NOW_MS + 49, has_moved=True)
+    assert pacing.is_worth_it(0, NOW_MS + 50, has_moved=True)
+    assert not pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS - 1, has_moved=False)
+    assert pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS, has_moved=False)
+
+
+def test_rate_lets_no_more_end_than_it_has_for_those_that_end_in_any_case() -> None:
+    pacing = a_pacing(rate=RateLimit(100))
+    assert pacing.available(5, NOW_MS) == 20
+    pacing.begin(25, NOW_MS)
+    assert pacing.available(0, NOW_MS) == 0
+    assert pacing.rate_wait_ms(NOW_MS) > 0
