@@ -78,8 +78,8 @@ def test_a_policy_that_cannot_be_read_is_an_error_that_says_which(spark: SparkSe
 
 def test_what_an_old_policy_does_not_say_is_as_the_proxy_reads_it() -> None:
     fields = asdict(FIRST)
-    always = ("levels_ms", "max_delay_ms", "allow", "deny", "own_topics")
+    always = ("levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol")
     old = Policy.from_json(json.dumps({name: fields[name] for name in always}))
     assert json.loads(old.to_json()) == json.loads(
-        json.dumps({**{name: fields[name] for name in always}, **DEFAULTS})
+        json.dumps({**DEFAULTS, **{name: fields[name] for name in always}})
     )
