@@ -1,5 +1,4 @@
-"""The running proxy: processes, sessions with the broker, and the loop that moves records.
+"""The running proxy: processes under one admin port, each with one session after the other.
 
-May use every room but the command line. Begin with `pipeline`: the journey of a record, in order.
-`assembly` wires it, `session` joins and leaves the group, `run` starts it all.
+May use every room but cli. Begin with `run`; `worker` makes a new session when one is lost.
 """

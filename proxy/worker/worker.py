@@ -14,9 +14,9 @@ from confluent_kafka import KafkaException
 from proxy.clock import Clock
 from proxy.config.settings import Settings
 from proxy.publishing.errors import SessionLost
-from proxy.worker.admin_side import AdminSide
+from proxy.session.admin_side import AdminSide
+from proxy.session.session_opening import open_session
 from proxy.worker.session_losses import SessionLosses
-from proxy.worker.session_opening import open_session
 from storage.errors import StorageError
 
 SWITCH_S: Final = 0.0005

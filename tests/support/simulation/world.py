@@ -17,9 +17,9 @@ from proxy.publishing.errors import SessionLost
 from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
+from proxy.session.assembly import KafkaClients, Parts, assemble
+from proxy.session.pipeline import Pipeline
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.assembly import KafkaClients, Parts, assemble
-from proxy.worker.pipeline import Pipeline
 from storage.register import Register
 from storage.store import Store
 from tests.support.oracle.committed_reader import Placed

@@ -11,9 +11,9 @@ import pytest
 from proxy.admin.pages import AdminPages
 from proxy.config.settings import Settings
 from proxy.publishing.errors import SessionLost
+from proxy.session.admin_side import AdminSide
 from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker
-from proxy.worker.admin_side import AdminSide
 
 RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 

@@ -25,10 +25,10 @@ from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
+from proxy.session.pacing import Pacing, TransactionLimits
+from proxy.session.pipeline import Pipeline
+from proxy.session.shard_owner import ShardOwner
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.pacing import Pacing, TransactionLimits
-from proxy.worker.pipeline import Pipeline
-from proxy.worker.shard_owner import ShardOwner
 
 
 class SettingsPort(Policies, Protocol):

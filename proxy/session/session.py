@@ -16,8 +16,8 @@ import structlog
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.kafka.unassigned_partitions import UnassignedPartitions
 from proxy.publishing.errors import SessionLost
-from proxy.worker.assembly import Parts
-from proxy.worker.reporter import Reporter
+from proxy.session.assembly import Parts
+from proxy.session.reporter import Reporter
 
 LOOK_EVERY_S: Final = 0.25
 

@@ -7,7 +7,7 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
-from proxy.worker.back_pressure import FULL_RETRY_MS, BackPressure
+from proxy.session.back_pressure import FULL_RETRY_MS, BackPressure
 from storage.errors import StorageFull
 
 NOW_MS = 1_800_000_000_000

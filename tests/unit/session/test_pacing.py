@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
-from proxy.worker.pacing import (
+from proxy.session.pacing import (
     BUSY_INTERVAL_MS,
     BUSY_RECORDS,
     FIRST_RECORDS,

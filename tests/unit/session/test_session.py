@@ -10,7 +10,7 @@ import pytest
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.publishing.errors import SessionLost
-from proxy.worker.session import Session
+from proxy.session.session import Session
 from tests.support.simulation.world import World
 
 TURNS = 6

@@ -26,10 +26,10 @@ from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.recovery.local_state import LocalState
-from proxy.worker.admin_side import AdminSide
-from proxy.worker.assembly import KafkaClients, assemble
-from proxy.worker.reporter import Reporter
-from proxy.worker.session import Session
+from proxy.session.admin_side import AdminSide
+from proxy.session.assembly import KafkaClients, assemble
+from proxy.session.reporter import Reporter
+from proxy.session.session import Session
 from storage.options import Options
 
 

@@ -10,9 +10,9 @@ from proxy.clock import Clock
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.recovery.local_state import LocalState
 from proxy.scheduling.shard import Shard, State
+from proxy.session.admin_side import AdminSide
+from proxy.session.assembly import Parts
 from proxy.telemetry.status import ShardState, ShardStatus, Status
-from proxy.worker.admin_side import AdminSide
-from proxy.worker.assembly import Parts
 
 DISK_EVERY_S: Final = 10.0
 

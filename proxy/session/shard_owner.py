@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.recovery.recovery import Recovery
-from proxy.worker.pipeline import Pipeline
+from proxy.session.pipeline import Pipeline
 
 
 class ShardOwner:

@@ -25,10 +25,10 @@ from proxy.records.position import PolicyFrom
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.scheduling.plan import Plan
 from proxy.scheduling.shard import Shard, State
+from proxy.session.back_pressure import BackPressure
+from proxy.session.pacing import Pacing
+from proxy.session.transaction_metrics import TransactionMetrics
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.back_pressure import BackPressure
-from proxy.worker.pacing import Pacing
-from proxy.worker.transaction_metrics import TransactionMetrics
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
