@@ -1,6 +1,4 @@
-"""The admin port: metrics and probes for machines, and an API for operators (docs/admin-api.md)."""
+"""The admin port: metrics and probes for machines, an API for operators (docs/admin-api.md).
 
-from proxy.admin.api import AdminApi
-from proxy.admin.server import AdminServer
-
-__all__ = ["AdminApi", "AdminServer"]
+May use telemetry and what lies below. Begin with `api`: which call is answered by what.
+"""

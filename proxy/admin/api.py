@@ -14,7 +14,7 @@ import yaml
 from proxy.admin.access import admit
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Problem, Reply, Request, as_json, part_of_path, problem
-from proxy.admin.questions import NoAnswer, TooMany
+from proxy.admin.query_mailbox import MailboxFull, NoAnswer
 from proxy.config.settings import AdminSettings
 
 PREFIX = "/api/v1"
@@ -56,7 +56,7 @@ class AdminApi:
             return route.handler(request, *parts)
         except Problem as refused:
             return refused.reply
-        except TooMany:
+        except MailboxFull:
             return problem(503, "busy", "Too many questions wait for a worker; try again.")
         except NoAnswer as silent:
             why = f" ({silent})" if str(silent) else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +10,13 @@ from typing import Annotated, Any, Final, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from proxy.admin.control import Cancelled
+from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime
+from proxy.admin.queries import FindId, FindRecord, PendingByTime
+from proxy.admin.query_mailbox import NoAnswer
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
-from proxy.kafka.pauses import PATTERN
+from proxy.kafka.settings_records import PATTERN
 from proxy.logs import Level
 from proxy.records.message import Message
 from proxy.requests.times import parse_delay_ms
@@ -35,8 +35,8 @@ PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-class ControlPort(Protocol):
-    """What the calls ask of `proxy.admin.control.Control`."""
+class BrokerPort(Protocol):
+    """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
@@ -78,10 +78,10 @@ class Calls:
         level: Level,
         read_statuses: Callable[[], Sequence[Status]],
         workers: Workers,
-        control: ControlPort,
+        broker: BrokerPort,
     ) -> None:
         self._ingress, self._level = ingress, level
-        self._read_statuses, self._workers, self._control = read_statuses, workers, control
+        self._read_statuses, self._workers, self._broker = read_statuses, workers, broker
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -137,7 +137,7 @@ class Calls:
             raise bad_request("An origin reads topic/partition/offset.")
         place = int(partition), int(offset)
         self._refuse_unread(topic, *place)
-        record = self._control.read(*place)
+        record = self._broker.read(*place)
         if record is None:
             detail = "The ingress has no record there any more; its targets and outcomes may."
             raise Problem(404, "not-found", detail)
@@ -156,9 +156,9 @@ class Calls:
         partition = body.partition
         if partition is None and key is None:
             partition = self._partition_of(ident)
-        said = self._control.cancel(ident, key, partition, wait_s)
-        reply = {"id": body.id, "origin": said.origin, "outcome": said.outcome}
-        return as_json(202 if said.outcome is None else 200, {**reply, "detail": said.detail})
+        done = self._broker.cancel(ident, key, partition, wait_s)
+        reply = {"id": body.id, "origin": done.origin, "outcome": done.outcome}
+        return as_json(202 if done.outcome is None else 200, {**reply, "detail": done.detail})
 
     def pauses(self, request: Request) -> Reply:
         """Which patterns of targets are paused, as each worker here knows."""
@@ -168,13 +168,13 @@ class Calls:
     def pause(self, request: Request, pattern: str) -> Reply:
         """Pause the targets of a pattern."""
         request.query()
-        self._control.pause(_pattern(pattern), wall_clock_ms())
+        self._broker.pause(_pattern(pattern), wall_clock_ms())
         return self._noticed(pattern, is_paused=True)
 
     def resume(self, request: Request, pattern: str) -> Reply:
         """Let them go again."""
         request.query()
-        self._control.resume(_pattern(pattern))
+        self._broker.resume(_pattern(pattern))
         return self._noticed(pattern, is_paused=False)
 
     def log_level(self, request: Request) -> Reply:
@@ -219,14 +219,13 @@ class Calls:
 
     def _noticed(self, pattern: str, *, is_paused: bool) -> Reply:
         """200 once every worker of this process goes by it, 202 where one does not in time."""
-        patience = threading.Event()
         until_s = time.monotonic() + NOTICED_WITHIN_S
         while not (is_known := self._all_know(pattern, is_paused=is_paused)):
             if time.monotonic() > until_s:
                 break
-            patience.wait(LOOK_EVERY_S)
-        said = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
-        return as_json(200 if is_known else 202, said)
+            time.sleep(LOOK_EVERY_S)
+        reply = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
+        return as_json(200 if is_known else 202, reply)
 
     def _all_know(self, pattern: str, *, is_paused: bool) -> bool:
         return all((pattern in status.paused) is is_paused for status in self._read_statuses())

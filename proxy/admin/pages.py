@@ -44,8 +44,8 @@ class AdminPages:
         if path == "/readyz":
             return self._readiness()
         if not is_bearer(self._token, authorization):
-            said = "This page needs the header `Authorization: Bearer <admin.token>`.\n"
-            return as_text(401, said)
+            text = "This page needs the header `Authorization: Bearer <admin.token>`.\n"
+            return as_text(401, text)
         if path == "/metrics":
             return Reply(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
         if path == "/":

@@ -27,7 +27,7 @@ REQUESTS_AT_ONCE = 8
 CALLS_AT_ONCE = 4
 """Of the API: calls that wait for something leave room for the probes."""
 API = "/api/"
-MOST_THROWN_AWAY_BYTES = 1_048_576
+MOST_DISCARDED_BYTES = 1_048_576
 MOST_DIGITS = 18
 
 
@@ -155,20 +155,20 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self, headers: dict[str, str]) -> bytes:
         if "transfer-encoding" in headers:
             raise Problem(411, "length-required", "Send the body with its Content-Length.")
-        said = headers.get("content-length", "0")
-        if not (said.isascii() and said.isdigit() and len(said) <= MOST_DIGITS):
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit() and len(length) <= MOST_DIGITS):
             raise bad_request("Content-Length is not a number.")
-        if int(said) > MOST_BODY_BYTES:
-            self._throw_away(int(said))
+        if int(length) > MOST_BODY_BYTES:
+            self._discard(int(length))
             raise Problem(413, "too-large", f"A body has at most {MOST_BODY_BYTES} bytes.")
-        body = self.rfile.read(int(said))
-        if len(body) < int(said):
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
             raise bad_request("The body is shorter than its Content-Length.")
         return body
 
-    def _throw_away(self, size_bytes: int) -> None:
+    def _discard(self, size_bytes: int) -> None:
         """Take a little of what is too large, so that the client gets to read the refusal."""
-        left = min(size_bytes, MOST_THROWN_AWAY_BYTES)
+        left = min(size_bytes, MOST_DISCARDED_BYTES)
         while left > 0 and (part := self.rfile.read(min(left, 65_536))):
             left -= len(part)
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from proxy.config.ingress_retention import roll_after_ms
 from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings
-from proxy.errors import SettingsError
 from proxy.requests.policy import Policy, RetryGroup
-
-ROLL_AT: Final = 2
-"""A record is rewritten when half the ingress topic's retention has passed."""
 
 
 def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
@@ -34,25 +29,6 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         max_checks=settings.transactions.max_checks,
         aliases=settings.header_aliases,
     )
-
-
-def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
-    """The age at which a waiting record is rewritten; None where none ever ages out."""
-    asked_ms = settings.roll_after_ms
-    if asked_ms is not None:
-        return asked_ms
-    return None if retention_ms is None else max(1, retention_ms // ROLL_AT)
-
-
-def refuse_outrun(settings: Settings, retention_ms: int | None) -> None:
-    """Raises SettingsError when records would be gone before `roll_after` has come."""
-    asked_ms = settings.roll_after_ms
-    if asked_ms is not None and retention_ms is not None and asked_ms >= retention_ms:
-        raise SettingsError(
-            f"`roll_after` is {asked_ms} ms, but {settings.topics.ingress} keeps records for "
-            f"{retention_ms} ms (retention.ms): they would be gone before they are rewritten.",
-            "Set `roll_after: auto`, or raise the topic's retention.ms.",
-        )
 
 
 def _retry_group(

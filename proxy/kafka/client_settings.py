@@ -27,6 +27,12 @@ TUNED_CONSUMER: Final = {
     "fetch.error.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
 }
+COMMITTED_READER: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
 TUNED_PRODUCER: Final = {
     "linger.ms": 5,
     "retry.backoff.ms": 2,
@@ -57,10 +63,7 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
         "group.id": settings.group_id,
         "group.instance.id": f"{settings.instance_name}-{worker}",
         "partition.assignment.strategy": "cooperative-sticky",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
+        **COMMITTED_READER,
         "auto.offset.reset": "error",
     }
 
@@ -76,10 +79,7 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
     return {
         **common_config(settings),
         "group.id": settings.group_id,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
+        **COMMITTED_READER,
         "auto.offset.reset": "error",
         "max.poll.interval.ms": 86_400_000,
         "fetch.message.max.bytes": 131_072,
@@ -87,6 +87,20 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
         "queued.max.messages.kbytes": 2_048,
         "fetch.queue.backoff.ms": 5,
         "fetch.error.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1_000,
+    }
+
+
+def settings_reader_config(settings: Settings) -> dict[str, Any]:
+    """A consumer that reads the settings topic on and on and never joins a group."""
+    return {
+        **common_config(settings),
+        **COMMITTED_READER,
+        "group.id": f"{settings.group_id}-settings-reader",
+        "auto.offset.reset": "earliest",
+        "max.poll.interval.ms": 86_400_000,
+        "fetch.wait.max.ms": 100,
+        "queued.max.messages.kbytes": 1_024,
         "reconnect.backoff.max.ms": 1_000,
     }
 

@@ -15,14 +15,16 @@ from typing import Any
 
 
 class CommitThread(Executor):
-    """Does what is submitted, one after the other."""
+    """Does what is submitted, one after the other; the thread begins with the first of it."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        Thread(target=self._run, name="commits", daemon=True).start()
+        self._thread = Thread(target=self._run, name="commits", daemon=True)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As any executor's."""
+        if self._thread.ident is None:
+            self._thread.start()
         future: Future[Any] = Future()
         self._work.put((future, partial(fn, *args, **kwargs)))
         return future

@@ -1,4 +1,7 @@
-"""Makes the topics that the proxy itself names: `retry.<group>` and `dlq.<group>` (DESIGN 3)."""
+"""Makes the topics that the proxy itself names: `retry.<group>` and `dlq.<group>`.
+
+docs/guide.md#retries-of-consumers
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ TIMEOUT_S: Final = 10.0
 log = structlog.get_logger(__name__)
 
 
-class NamedByProxy:
+class DerivedTopics:
     """Creates a target that is missing, where the proxy made its name and may create topics."""
 
     def __init__(self, admin: AdminClient, topics: TopicSettings) -> None:

@@ -41,8 +41,8 @@ THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NO
 """Nothing more comes after these, though the error of a message does not say that it is fatal.
 
 A member can fence itself when the broker restarts: only when it happens again and again is it
-another process (`proxy.worker.worker`). What is to be read next and is not in the log any more was
-deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`)."""
+another process (`proxy.worker.session_losses`). What is to be read next and is not in the log any
+more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`)."""
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,7 @@ surface in whatever is called next."""
 
 
 class Owner(Protocol):
-    """Who is told when partitions come and go; called from within `fetch`."""
+    """Is called from within `fetch` as the group assigns, revokes, or loses partitions."""
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
         """Give the offset from which to read each of the newly assigned partitions."""
@@ -77,7 +77,7 @@ class UnreadableMessage:
         self.error = message.error
 
     def headers(self) -> Headers:
-        """The mark that the protocol rejects."""
+        """One header, of a name that no record may have."""
         return [(UNREADABLE, None)]
 
 
@@ -116,14 +116,14 @@ class Ingress:
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
-        self._topic = topic
+        self.topic = topic
 
     def join(self, owner: Owner) -> None:
         """Join the group; `owner` is called from `fetch` as partitions come and go."""
 
         def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
             offsets = owner.take_over([p.partition for p in assigned])
-            starts = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
+            starts = [TopicPartition(self.topic, p, at) for p, at in offsets.items()]
             self._consumer.incremental_assign(starts)
 
         def on_revoke(_: Consumer, revoked: list[TopicPartition]) -> None:
@@ -135,7 +135,7 @@ class Ingress:
             self._consumer.incremental_unassign(lost)
 
         self._consumer.subscribe(
-            [self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+            [self.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
         )
 
     def fetch(self, wait_s: float, *, is_busy: bool = False) -> Fetched:
@@ -150,7 +150,7 @@ class Ingress:
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
         """Committed offsets with metadata, waiting out a predecessor's open transaction."""
-        asked = [TopicPartition(self._topic, p) for p in partitions]
+        asked = [TopicPartition(self.topic, p) for p in partitions]
         started = time.monotonic()
         while True:
             try:
@@ -172,25 +172,25 @@ class Ingress:
 
     def log_range(self, partition: int) -> tuple[int, int]:
         """First offset still there, and the high watermark: open transactions count as there."""
-        place = TopicPartition(self._topic, partition)
+        place = TopicPartition(self.topic, partition)
         low, high = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)
         return low, high
 
     def newest(self, partition: int) -> int:
         """High watermark as of the last fetch; no request is made. -1 before the first."""
-        place = TopicPartition(self._topic, partition)
+        place = TopicPartition(self.topic, partition)
         _low, high = self._consumer.get_watermark_offsets(place, cached=True)
         return high
 
     def pause(self, partition: int) -> None:
-        self._consumer.pause([TopicPartition(self._topic, partition)])
+        self._consumer.pause([TopicPartition(self.topic, partition)])
 
     def resume(self, partition: int) -> None:
-        self._consumer.resume([TopicPartition(self._topic, partition)])
+        self._consumer.resume([TopicPartition(self.topic, partition)])
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
         """An offset to commit, with what belongs to it."""
-        return TopicPartition(self._topic, partition, next_offset, metadata)
+        return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
         """Fences a worker that the group has given up (KIP-447)."""

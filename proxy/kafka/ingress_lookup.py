@@ -29,72 +29,72 @@ log = structlog.get_logger(__name__)
 class IngressLookup:
     """Random access to committed records of the ingress topic. All calls come from one thread.
 
-    The consumer is made when first needed. `beat` is called while the broker is waited for.
+    The consumer is made when first needed. `heartbeat` is called while the broker is waited for.
     """
 
     def __init__(
         self,
         new_consumer: Callable[[], Consumer],
         topic: str,
-        beat: Callable[[], None],
+        heartbeat: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._new_consumer, self._topic = new_consumer, topic
-        self._beat, self._now_s = beat, now_s
-        self._open: Consumer | None = None
+        self._heartbeat, self._now_s = heartbeat, now_s
+        self._made: Consumer | None = None
         self._assignments = 0
         self._partition: int | None = None
         self._position = 0
         self._inbox: deque[Message] = deque()
         self._is_idle = True
         self._heard_s = 0.0
-        self._trouble = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
+        self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
-    def read(self, partition: int, offsets: Sequence[int], reach: int) -> dict[int, Message]:
+    def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
         """The records at `offsets` (ascending) by offset, without those that are there no more.
 
-        A gap of up to `reach` offsets is read through. Raises KafkaException when nothing comes
+        A gap of up to so many offsets is read through. Raises KafkaException when nothing comes
         for SILENT_AT_MOST_S.
         """
         wanted, found = deque(offsets), dict[int, Message]()
         self._is_idle = False
         self._heard_s = self._now_s()
         while wanted:
-            self._go_to(partition, wanted[0], reach)
+            self._seek(partition, wanted[0], gap)
             if self._inbox or self._fill():
-                self._scan(wanted, found, reach)
+                self._scan(wanted, found, gap)
         return found
 
-    def rest(self) -> None:
-        """Called now and then: what has not been read since the last time is fetched no more."""
-        if self._is_idle and self._open is not None and self._partition is not None:
-            self._open.unassign()
-            self._lose_place()
+    def stop_if_idle(self) -> None:
+        """Called now and then: fetch no more where nothing was read since the last call."""
+        if self._is_idle and self._made is not None and self._partition is not None:
+            self._made.unassign()
+            self._forget_position()
         self._is_idle = True
 
     def close(self) -> None:
         """Give the consumer up; the next read makes another."""
-        if self._open is not None:
-            self._open.close()
-        self._open, self._assignments = None, 0
-        self._lose_place()
+        if self._made is not None:
+            self._made.close()
+        self._made, self._assignments = None, 0
+        self._forget_position()
 
     @property
     def _consumer(self) -> Consumer:
-        if self._open is None:
-            self._open = self._new_consumer()
-        return self._open
+        if self._made is None:
+            self._made = self._new_consumer()
+        return self._made
 
-    def _go_to(self, partition: int, offset: int, reach: int) -> None:
+    def _seek(self, partition: int, offset: int, gap: int) -> None:
         """Stand at `offset` or so little before it that reading on is cheaper than a jump."""
-        if partition == self._partition and 0 <= offset - self._position <= reach:
+        if partition == self._partition and 0 <= offset - self._position <= gap:
             return
-        self._lose_place()
+        self._forget_position()
         self._consumer.assign([TopicPartition(self._topic, partition, offset)])
         self._assignments += 1
         self._partition, self._position = partition, offset
 
-    def _lose_place(self) -> None:
+    def _forget_position(self) -> None:
         self._partition = None
         self._inbox.clear()
 
@@ -102,21 +102,21 @@ class IngressLookup:
         """Wait for something to arrive; False when nothing has."""
         first = self._consumer.poll(POLL_S)
         if first is None:
-            self._beat()
+            self._heartbeat()
             if self._now_s() - self._heard_s > SILENT_AT_MOST_S:
-                raise KafkaException(self._trouble)
+                raise KafkaException(self._last_error)
             return False
         more: list[Any] = self._consumer.consume(AT_ONCE_RECORDS, 0)
         self._inbox.extend((cast(Message, first), *more))
         return True
 
-    def _scan(self, wanted: deque[int], found: dict[int, Message], reach: int) -> None:
+    def _scan(self, wanted: deque[int], found: dict[int, Message], gap: int) -> None:
         """Take what is wanted from what has arrived, until a jump is due."""
-        while self._inbox and wanted and wanted[0] - self._position <= reach:
+        while self._inbox and wanted and wanted[0] - self._position <= gap:
             message = self._inbox.popleft()
             error = cast(KafkaError | None, message.error())
             if error is not None:
-                self._note(error, message.offset(), wanted)
+                self._take_error(error, message.offset(), wanted)
                 continue
             offset = message.offset()
             self._heard_s = self._now_s()
@@ -125,22 +125,22 @@ class IngressLookup:
                 found[offset] = message
                 wanted.popleft()
             elif offset > wanted[0]:
-                self._doubt(wanted)
+                self._check_passed_over(wanted)
 
-    def _note(self, error: KafkaError, offset: int, wanted: deque[int]) -> None:
+    def _take_error(self, error: KafkaError, offset: int, wanted: deque[int]) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             if offset > wanted[0]:
-                self._doubt(wanted)
+                self._check_passed_over(wanted)
         elif error.code() == NOT_IN_THE_LOG:
             if not self._drop_deleted(wanted):
                 raise KafkaException(error)
         elif error.fatal():
             raise KafkaException(error)
         else:
-            self._trouble = error
+            self._last_error = error
             log.warning("ingress not readable for now", error=error.str())
 
-    def _doubt(self, wanted: deque[int]) -> None:
+    def _check_passed_over(self, wanted: deque[int]) -> None:
         """The first wanted record was passed over: is it gone, or is what came out of date?
 
         What was fetched before a jump can come after it (librdkafka issue 2256). A new consumer's
@@ -150,7 +150,7 @@ class IngressLookup:
             return
         if self._assignments == 1:
             wanted.popleft()
-            self._lose_place()
+            self._forget_position()
         else:
             self.close()
 
@@ -163,5 +163,5 @@ class IngressLookup:
             return False
         while wanted and wanted[0] < start:
             wanted.popleft()
-        self._lose_place()
+        self._forget_position()
         return True

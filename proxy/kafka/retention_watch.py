@@ -1,7 +1,7 @@
 """How near the broker's deletion of old ingress records is to what the proxy still needs.
 
 What waits is rewritten once it is `roll_after` old. So nothing that is needed should be older than
-that by much: where something is, it is told long before retention deletes it.
+that by much: where something is, it is shown long before retention deletes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_EVERY_S: Final = 15.0
 log = structlog.get_logger(__name__)
 
 
-class Kept(NamedTuple):
+class Retained(NamedTuple):
     """start: first offset that the partition still has. young: first one that is young enough.
 
     `young` is None where no record is.
@@ -38,15 +38,8 @@ class Kept(NamedTuple):
         return max(0, min(young, next_offset) - floor)
 
 
-def aging_after_ms(roll_after_ms: int | None, retention_ms: int | None) -> int | None:
-    """The age that nothing needed should reach: half-way between rewriting and deletion."""
-    if roll_after_ms is None or retention_ms is None:
-        return None
-    return (roll_after_ms + retention_ms) // 2
-
-
 @dataclass(slots=True)
-class _Asked:
+class _Requests:
     """Two questions about a partition, under way."""
 
     start: Future[Any]
@@ -74,23 +67,23 @@ class RetentionWatch:
         self._admin, self._topic, self._aging_after_ms = admin, topic, aging_after_ms
         self._now_ms, self._now_s = now_ms, now_s
         self._next_look_s = 0.0
-        self._asked: dict[int, _Asked] = {}
-        self._kept: dict[int, Kept] = {}
+        self._under_way: dict[int, _Requests] = {}
+        self._retained: dict[int, Retained] = {}
 
-    def kept(self, partition: int) -> Kept | None:
-        """What was last heard of a partition; None before the first answer."""
-        return self._kept.get(partition)
+    def retained(self, partition: int) -> Retained | None:
+        """As of the last answer of the broker; None before the first."""
+        return self._retained.get(partition)
 
     def look(self, partitions: Iterable[int]) -> None:
         """Called often; asks every LOOK_EVERY_S, and takes the answers that have come."""
-        for partition in [p for p, asked in self._asked.items() if asked.done()]:
-            self._take(partition, self._asked.pop(partition))
-        if not self._asked and self._now_s() >= self._next_look_s:
+        for partition in [p for p, asked in self._under_way.items() if asked.done()]:
+            self._take(partition, self._under_way.pop(partition))
+        if not self._under_way and self._now_s() >= self._next_look_s:
             self._next_look_s = self._now_s() + LOOK_EVERY_S
             self._ask(list(partitions))
 
     def _ask(self, partitions: list[int]) -> None:
-        self._kept = {p: kept for p, kept in self._kept.items() if p in partitions}
+        self._retained = {p: retained for p, retained in self._retained.items() if p in partitions}
         if not partitions:
             return
         starts = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -98,16 +91,18 @@ class RetentionWatch:
         if self._aging_after_ms is not None:
             since = OffsetSpec.for_timestamp(self._now_ms() - self._aging_after_ms)
             young = self._offsets(partitions, since)
-        self._asked = {p: _Asked(starts[p], young.get(p)) for p in partitions}
+        self._under_way = {p: _Requests(starts[p], young.get(p)) for p in partitions}
 
     def _offsets(self, partitions: list[int], spec: OffsetSpec) -> dict[int, Future[Any]]:
         places = {TopicPartition(self._topic, p): spec for p in partitions}
         answers = self._admin.list_offsets(places)
         return {place.partition: answer for place, answer in answers.items()}
 
-    def _take(self, partition: int, asked: _Asked) -> None:
+    def _take(self, partition: int, asked: _Requests) -> None:
         try:
             young = asked.young.result().offset if asked.young is not None else 0
-            self._kept[partition] = Kept(asked.start.result().offset, young if young >= 0 else None)
+            self._retained[partition] = Retained(
+                asked.start.result().offset, young if young >= 0 else None
+            )
         except KafkaException as error:
             log.debug("start of the ingress not known", partition=partition, error=str(error))

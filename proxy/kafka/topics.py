@@ -105,14 +105,14 @@ def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> l
                     "Create it by hand, or let the proxy's user create topics.",
                 ) from None
     log.info("topics created", topics=names)
-    _await_known(settings, names, admin)
+    await_known(settings, names, admin)
     return names
 
 
-def _await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
+def await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
     """Brokers hear of topics a little after they were made: who asks sooner finds none.
 
-    After KNOWN_WITHIN_S whoever needs them is told.
+    After KNOWN_WITHIN_S whoever needs them gets an error.
     """
     deadline = time.monotonic() + KNOWN_WITHIN_S
     while not existing_topics(settings, admin).issuperset(names) and time.monotonic() < deadline:
@@ -140,7 +140,7 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
                 f"The proxy's user may not see the topic {name}.", "Grant it Describe."
             ) from None
         raise
-    return TopicFacts(name, _kafka_s_own_form(str(found.topic_id)), len(found.partitions))
+    return TopicFacts(name, _as_kafka_tools_print_it(str(found.topic_id)), len(found.partitions))
 
 
 def retention_ms(name: str, admin: AdminClient) -> int | None:
@@ -159,6 +159,6 @@ def retention_ms(name: str, admin: AdminClient) -> int | None:
     return kept_ms if kept_ms >= 0 else None
 
 
-def _kafka_s_own_form(topic_id: str) -> str:
+def _as_kafka_tools_print_it(topic_id: str) -> str:
     """Kafka's tools print ids in the alphabet that is safe in file names; the client does not."""
     return topic_id.replace("+", "-").replace("/", "_")

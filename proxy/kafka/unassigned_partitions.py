@@ -3,7 +3,7 @@
 A static member that restarts between the two rounds of an incremental rebalance is given what it
 had in the first round, and the second round never comes (Kafka answers a returning static member
 of a stable group without a rebalance). What it was about to give up then belongs to nobody, for as
-long as no member comes or goes. So one member looks, and lets a visitor come and go.
+long as no member comes or goes. So one member looks, and has another one join and leave.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 LOOK_EVERY_S: Final = 3.0
-ORPHANED_LOOKS: Final = 2
-"""Looks in a row that find the same before anything is done: a rebalance may have just begun."""
-VISIT_S: Final = 15.0
+LOOKS_IN_A_ROW: Final = 2
+"""So many find the same before anything is done: a rebalance may have just begun."""
+STAY_S: Final = 15.0
 
 log = structlog.get_logger(__name__)
 
 
-class OrphanWatch:
+class UnassignedPartitions:
     """Looks at the group now and then, without waiting for the answer.
 
-    `instance` is this member's own id: of all members the one with the lowest acts. `visit` makes
-    the group rebalance; it is called at most once per finding.
+    `instance` is this member's own id: of all members the one with the lowest acts. `rebalance`
+    makes the group rebalance; it is called at most once per finding.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class OrphanWatch:
         group_id: str,
         partitions: set[tuple[str, int]],
         instance: str,
-        visit: Callable[[], None],
+        rebalance: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin, self._group_id = admin, group_id
-        self._partitions, self._instance, self._visit = partitions, instance, visit
+        self._partitions, self._instance, self._rebalance = partitions, instance, rebalance
         self._now_s = now_s
         self._next_look_s = now_s() + LOOK_EVERY_S
         self._answer: Future[ConsumerGroupDescription] | None = None
@@ -54,33 +54,34 @@ class OrphanWatch:
         self._looks = 0
 
     def look(self) -> None:
-        """Called often; asks the broker every LOOK_EVERY_S and judges an answer that has come."""
+        """Called often; asks the broker every LOOK_EVERY_S and takes the answer that has come."""
         if self._answer is not None:
             if self._answer.done():
-                self._judge(self._answer)
+                self._take(self._answer)
                 self._answer = None
         elif self._now_s() >= self._next_look_s:
             self._next_look_s = self._now_s() + LOOK_EVERY_S
             groups = self._admin.describe_consumer_groups([self._group_id])
             self._answer = groups[self._group_id]
 
-    def _judge(self, answer: Future[ConsumerGroupDescription]) -> None:
+    def _take(self, answer: Future[ConsumerGroupDescription]) -> None:
         try:
             group = answer.result()
         except KafkaException as error:
             log.debug("group not described", error=str(error))
             return
-        orphans = self._orphans(group)
-        self._looks = self._looks + 1 if orphans and orphans == self._found else bool(orphans)
-        self._found = orphans
-        if self._looks >= ORPHANED_LOOKS and self._is_first(group):
+        unassigned = self._unassigned(group)
+        is_same = bool(unassigned) and unassigned == self._found
+        self._looks = self._looks + 1 if is_same else bool(unassigned)
+        self._found = unassigned
+        if self._looks >= LOOKS_IN_A_ROW and self._is_first(group):
             log.warning(
-                "partitions without an owner: a rebalance is asked for", found=sorted(orphans)
+                "partitions without an owner: a rebalance is asked for", found=sorted(unassigned)
             )
             self._looks = 0
-            self._visit()
+            self._rebalance()
 
-    def _orphans(self, group: ConsumerGroupDescription) -> set[tuple[str, int]]:
+    def _unassigned(self, group: ConsumerGroupDescription) -> set[tuple[str, int]]:
         if group.state != ConsumerGroupState.STABLE:
             return set()
         owned = {
@@ -94,10 +95,10 @@ class OrphanWatch:
         return self._instance == min(member.group_instance_id or "" for member in group.members)
 
 
-def visit_group(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
+def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
     """Join the group as one more member and leave it again, in a thread of its own.
 
-    Both make the group rebalance. The visitor reads nothing and commits nothing.
+    Both make the group rebalance. The member reads nothing and commits nothing.
     """
     settings = {
         **kafka,
@@ -106,22 +107,22 @@ def visit_group(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
     }
-    threading.Thread(target=_visit, args=(settings, topic), name="visitor", daemon=True).start()
+    threading.Thread(target=_join_and_leave, args=(settings, topic), daemon=True).start()
 
 
-def _visit(settings: Mapping[str, Any], topic: str) -> None:
+def _join_and_leave(settings: Mapping[str, Any], topic: str) -> None:
     arrived = threading.Event()
 
-    def on_assign(visitor: Consumer, places: list[Any]) -> None:
+    def on_assign(member: Consumer, places: list[Any]) -> None:
         arrived.set()
-        visitor.incremental_assign(places)
-        visitor.pause(places)
+        member.incremental_assign(places)
+        member.pause(places)
 
-    visitor = Consumer(dict(settings))
+    member = Consumer(dict(settings))
     try:
-        visitor.subscribe([topic], on_assign=on_assign)
-        deadline = time.monotonic() + VISIT_S
+        member.subscribe([topic], on_assign=on_assign)
+        deadline = time.monotonic() + STAY_S
         while not arrived.is_set() and time.monotonic() < deadline:
-            visitor.poll(0.1)
+            member.poll(0.1)
     finally:
-        visitor.close()
+        member.close()

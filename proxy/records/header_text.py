@@ -17,12 +17,8 @@ def text_of(raw: bytes | None) -> str:
 
 def shown(raw: bytes | None) -> str:
     """What was written, in quotes, cut where it is long."""
-    return "null" if raw is None else quoted(text_of(raw))
-
-
-def quoted(text: str) -> str:
-    """A text in quotes, cut where it is long."""
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+    text = text_of(raw)
+    return "null" if raw is None else repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def remember(cache: dict[bytes | None, T], raw: bytes | None, answer: T) -> None:

@@ -34,10 +34,10 @@ ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
 
 
 class FetchedBodies:
-    """The `inner` store with its stubs made whole (storage.store.Store).
+    """The `inner` store with its stubs made whole; it is used as any `storage.store.Store`.
 
     `judge` gives the fate of a record read back, as it was when it was ingested. With
-    `puts_stubs` new entries lose their bodies; without, only older stubs are made whole.
+    `stores_stubs` new entries lose their bodies; without, only older stubs are made whole.
     """
 
     def __init__(
@@ -46,28 +46,26 @@ class FetchedBodies:
         read_back: ReadBack,
         judge: Callable[[Message], ParsedRecord],
         *,
-        puts_stubs: bool,
+        stores_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inner, self._read_back, self._judge = inner, read_back, judge
-        self._puts_stubs, self._now_s = puts_stubs, now_s
+        self._stores_stubs, self._now_s = stores_stubs, now_s
         self._held: dict[int, Entry] = {}
         self._held_bytes = 0
         self._pack = packer()
 
     @property
     def covered(self) -> int:
-        """See `Store.covered`."""
         return self._inner.covered
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """See `Store.put`."""
-        if self._puts_stubs:
+        if self._stores_stubs:
             entries = [_stubbed(entry) for entry in entries]
         self._inner.put(entries)
 
     def due(self, now_ms: int, limit: int) -> Due:
-        """See `Store.due`. At least the first entry, then as many as memory and time allow."""
+        """As many of the first due entries as memory and time allow, one at least."""
         found = self._inner.due(now_ms, limit)
         fitting = _fitting(found.entries)
         self._keep_only(fitting)
@@ -76,41 +74,32 @@ class FetchedBodies:
         return Due(whole, found.is_all and len(whole) == len(found.entries))
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
-        """See `Store.advance`."""
         self._inner.advance(watermark_ms, cursor)
         if self._held:
             self._hold(e for e in self._held.values() if e[:2] > (watermark_ms, cursor))
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """See `Store.next_due_ms`."""
         return self._inner.next_due_ms(until_ms)
 
     def floor(self, next_offset: int) -> int:
-        """See `Store.floor`."""
         return self._inner.floor(next_offset)
 
     def pending(self) -> int:
-        """See `Store.pending`."""
         return self._inner.pending()
 
     def pending_by_target(self) -> dict[str, int]:
-        """See `Store.pending_by_target`."""
         return self._inner.pending_by_target()
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        """See `Store.pending_by_time`."""
         return self._inner.pending_by_time(edges_ms)
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
-        """See `Store.maintain`."""
         return self._inner.maintain(next_offset, budget_entries)
 
     def flush(self, next_offset: int) -> None:
-        """See `Store.flush`."""
         self._inner.flush(next_offset)
 
     def close(self) -> None:
-        """See `Store.close`."""
         self._inner.close()
 
     def _hold(self, entries: Iterable[Entry]) -> None:
@@ -127,9 +116,9 @@ class FetchedBodies:
         missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
         until_s = self._now_s() + BUDGET_S
         while missing and (left_s := until_s - self._now_s()) > 0:
-            reach = _reach(missing)
-            chunk = _chunk(missing, reach, left_s)
-            records = self._read_back(sorted(entry[1] for entry in chunk), reach)
+            gap = _gap(missing)
+            chunk = _chunk(missing, gap, left_s)
+            records = self._read_back(sorted(entry[1] for entry in chunk), gap)
             for entry in chunk:
                 whole = self._made_whole(entry, records.get(entry[1]))
                 self._held[entry[1]] = whole
@@ -179,25 +168,25 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
     return entries
 
 
-def _reach(entries: Sequence[Entry]) -> int:
+def _gap(entries: Sequence[Entry]) -> int:
     """The gap, in offsets, that is read through: by the mean size of these entries."""
     size_bytes = sum(body_bytes(entry[3]) for entry in entries)
     return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
 
 
-def _chunk(entries: Sequence[Entry], reach: int, left_s: float) -> Sequence[Entry]:
+def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
     """So many of the first entries that reading them takes about `left_s`.
 
     Many are read faster together than one by one, since the gaps between their offsets are small.
     """
     chunk = entries
-    while len(chunk) > LEAST_CHUNK and _cost_s(chunk, reach) > left_s:
+    while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
         chunk = chunk[: len(chunk) // 2]
     return chunk
 
 
-def _cost_s(entries: Sequence[Entry], reach: int) -> float:
+def _cost_s(entries: Sequence[Entry], gap: int) -> float:
     """How long reading these back takes, about: jumps, or what is read on through instead."""
     offsets = sorted(entry[1] for entry in entries)
     steps = (after - before for before, after in pairwise(offsets))
-    return JUMP_S * (1 + sum(min(step / max(reach, 1), 1) for step in steps))
+    return JUMP_S * (1 + sum(min(step / max(gap, 1), 1) for step in steps))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -37,8 +37,8 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def held_data_dir(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder; raises DataDirInUse when another `run` has it."""
+def locked_data_dir(data_dir: Path) -> Iterator[None]:
+    """Lock the data folder; raises DataDirInUse when another `run` has it."""
     data_dir.mkdir(parents=True, exist_ok=True)
     with (data_dir / LOCK_FILE).open("w") as lock:
         try:
@@ -48,17 +48,10 @@ def held_data_dir(data_dir: Path) -> Iterator[None]:
         yield
 
 
-class Disk(NamedTuple):
-    """size_bytes: of the whole disk. free_bytes: what is left of it for this process's user."""
-
-    size_bytes: int
-    free_bytes: int
-
-
 class LocalState:
     """Opens shards' folders against the broker's truth.
 
-    With `puts_stubs` the folders opened are marked as holding stubs; the mark stays, whatever the
+    With `stores_stubs` the folders opened get a marker file that says so; it stays, whatever the
     setting, until a folder is opened with nothing pending.
     """
 
@@ -70,18 +63,18 @@ class LocalState:
         options: Options,
         kind: StoreKind = "wheel",
         *,
-        puts_stubs: bool = False,
+        stores_stubs: bool = False,
     ) -> None:
         self._data_dir, self._topic, self._topic_id = data_dir, topic, topic_id
         self._options, self._kind = options, kind
-        self._puts_stubs = puts_stubs
+        self._stores_stubs = stores_stubs
 
     def exists(self, partition: int) -> bool:
-        """True when this machine has kept state of the partition, whatever the topic's id."""
+        """Whatever the id of the topic that the state is of."""
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*"))
 
     def open(self, partition: int, position: Position) -> Store:
-        """The shard's store; waits for a worker that is about to let go of it."""
+        """Waits for a worker that is about to let go of the folder."""
         folder = self._folder(partition)
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
@@ -94,11 +87,8 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """What is kept of the ids of a shard that has been opened; `covered` is its store's.
-
-        One that covers more is started anew: what the store has lost, RocksDB its memory, could not
-        be judged again by ids that are ahead of it.
-        """
+        """One that covers more than the store is started anew: what the store has lost, RocksDB its
+        memory, could not be judged again by ids that are ahead of it."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:
@@ -111,7 +101,6 @@ class LocalState:
         return register
 
     def has_stubs(self, partition: int) -> bool:
-        """Whether entries of the opened shard may have stubs in place of their bodies."""
         return (self._folder(partition) / STUBS).exists()
 
     def disk_bytes(self, partitions: Iterable[int]) -> int:
@@ -119,10 +108,10 @@ class LocalState:
         files = (file for p in partitions for file in self._folder(p).rglob("*"))
         return sum(_disk_bytes(file) for file in files)
 
-    def disk(self) -> Disk:
-        """The disk on which the data folder lies."""
+    def disk_size_and_free_bytes(self) -> tuple[int, int]:
+        """Of the whole disk on which the data folder lies, and what is left of it."""
         size_bytes, _used, free_bytes = shutil.disk_usage(self._data_dir)
-        return Disk(size_bytes, free_bytes)
+        return size_bytes, free_bytes
 
     def _folder(self, partition: int) -> Path:
         return self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
@@ -138,27 +127,27 @@ class LocalState:
                 aside=str(report.aside),
             )
         try:
-            self._mark(folder / STUBS, store)
+            self._mark_stubs(folder / STUBS, store)
         except OSError as error:
             store.close()
             raise StorageFull(folder, error) from error
         return store
 
-    def _mark(self, mark: Path, store: Store) -> None:
-        if self._puts_stubs:
-            _create_durably(mark)
-        elif mark.exists() and not store.pending():
-            mark.unlink()
+    def _mark_stubs(self, marker: Path, store: Store) -> None:
+        if self._stores_stubs:
+            _create_durably(marker)
+        elif marker.exists() and not store.pending():
+            marker.unlink()
 
 
 def _committed(at: Position) -> Committed:
     return Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
 
 
-def _create_durably(mark: Path) -> None:
-    """An entry may outlive a power loss: a mark that did not would have stubs taken for bodies."""
-    mark.touch()
-    for path in (mark, mark.parent):
+def _create_durably(marker: Path) -> None:
+    """An entry may outlive a power loss: without its marker stubs would be taken for bodies."""
+    marker.touch()
+    for path in (marker, marker.parent):
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)

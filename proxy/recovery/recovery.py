@@ -1,14 +1,16 @@
 """Takes over a partition: from the broker's truth, the local cache, and the records themselves.
 
-DESIGN 5.4, 5.5 and 5.8. Nothing starts over silently: where the truth is missing or contradicts
-what is there, the proxy stops with the range and what to do.
+Nothing starts over silently: where the truth is missing or contradicts what is there, the proxy
+stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 from confluent_kafka import TopicPartition
@@ -18,7 +20,8 @@ from proxy.kafka.topics import TopicFacts
 from proxy.records.ingress_partition import IngressPartition
 from proxy.records.message import Message
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
-from proxy.requests.parsed import ParsedRecord, Prepare
+from proxy.recovery.fetched_bodies import FetchedBodies
+from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
 from proxy.requests.policy_timeline import PolicyTimeline
 from proxy.requests.request_reader import RequestReader, request_reader
@@ -26,13 +29,11 @@ from proxy.scheduling.shard import Shard
 from storage.register import Register
 from storage.store import Store
 
-Judge: TypeAlias = Callable[[Message], ParsedRecord]
-ReadBack: TypeAlias = Callable[[int, Sequence[int]], Mapping[int, Message]]
-"""(partition, ascending offsets) -> the ingress records that are still there."""
+HALF_MESSAGE_GAP: Final = 500
+"""Half messages that nobody decides lie close together: so many records are read through."""
+SETTING: Final = "recovery: accept_loss_below"
 
 log = structlog.get_logger(__name__)
-
-SETTING: Final = "recovery: accept_loss_below"
 
 
 class LogRange(NamedTuple):
@@ -49,50 +50,71 @@ class Offsets(Protocol):
     def log_range(self, partition: int) -> tuple[int, int]: ...
 
 
+class IngressReader(Protocol):
+    """Reads single records of the ingress again."""
+
+    def read(self, partition: int, offsets: Sequence[int], gap: int) -> Mapping[int, Message]:
+        """Those of the ascending offsets that are still there; gaps of `gap` are read through."""
+
+
+class LocalFolders(Protocol):
+    """What this machine has kept of the shards."""
+
+    def exists(self, partition: int) -> bool:
+        """Whether this machine ever kept any state of the partition."""
+
+    def open(self, partition: int, position: Position) -> Store:
+        """The shard's store, opened against the broker's position."""
+
+    def open_register(self, partition: int, at: Position, covered: int) -> Register:
+        """What is kept of its ids, behind a store that covers so much."""
+
+    def has_stubs(self, partition: int) -> bool:
+        """Whether entries of the opened store may have stubs in place of their bodies."""
+
+
 class Policies(Protocol):
-    """What recovery asks of `proxy.kafka.policy_topic.PolicyTopic`."""
+    """The policies that have ever been in force, and the partitions served under them."""
 
     def policy(self, digest: str) -> Policy: ...
     def served_topic_id(self, topic: str, partition: int) -> str | None: ...
-    def mark_served(
+    def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
     ) -> None: ...
 
 
 class Recovery:
-    """Builds shards for newly assigned partitions.
+    """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
 
-    `open_store(partition, position)` opens the local state against the broker's position;
-    `has_local_state(partition)` tells whether this machine ever kept any;
-    `with_bodies(partition, store, judge)` makes whole what the store keeps as stubs;
-    `open_register(partition, position, covered)` opens what is kept of ids, behind the store.
+    `accept_loss_below`: by partition, the offset below which an operator has given records up.
+    With `stores_stubs` the stores keep no bodies of new records (setting `bodies: kafka`).
     """
 
     def __init__(
         self,
         topic: TopicFacts,
+        offsets: Offsets,
+        records: IngressReader,
         policies: Policies,
+        folders: LocalFolders,
         digest: str,
         accept_loss_below: Mapping[int, int],
-        open_store: Callable[[int, Position], Store],
-        has_local_state: Callable[[int], bool],
-        with_bodies: Callable[[int, Store, Judge], Store],
-        open_register: Callable[[int, Position, int], Register],
-        read_back: ReadBack,
+        *,
+        stores_stubs: bool,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
-        self._policies, self._digest = policies, digest
-        self._accept_loss_below = accept_loss_below
-        self._open_store, self._has_local_state = open_store, has_local_state
-        self._with_bodies = with_bodies
-        self._open_register, self._read_back = open_register, read_back
+        self._offsets, self._records = offsets, records
+        self._policies, self._folders = policies, folders
+        self._digest, self._accept_loss_below = digest, accept_loss_below
+        self._stores_stubs, self._now_s = stores_stubs, now_s
         self._readers: dict[str, RequestReader] = {}
 
-    def take_over(self, offsets: Offsets, partitions: Sequence[int]) -> dict[int, Shard]:
+    def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
         """One shard per partition, ready to be handed records from its `next_offset` on."""
-        committed = offsets.committed(partitions)
+        committed = self._offsets.committed(partitions)
         return {
-            place.partition: self._shard(place, LogRange(*offsets.log_range(place.partition)))
+            place.partition: self._shard(place, LogRange(*self._offsets.log_range(place.partition)))
             for place in committed
         }
 
@@ -100,8 +122,8 @@ class Recovery:
         """1. committed position; 2. does it fit the log; 3. local state; 4. where to read on."""
         partition = committed.partition
         position = self._position(committed, log_range)
-        store = self._open_store(partition, position)
-        register = self._open_register(partition, position, store.covered)
+        store = self._folders.open(partition, position)
+        register = self._folders.open_register(partition, position, store.covered)
         covered = min(store.covered, register.covered)
         read_from = min(position.next_offset, max(position.floor, covered))
         if log_range.start > read_from:
@@ -120,24 +142,36 @@ class Recovery:
         )
         readers = [(first, self._reader(digest)) for first, digest in position.policies]
         timeline = PolicyTimeline(readers)
-        store = self._with_bodies(partition, store, timeline.read)
-        ingress = IngressPartition(self._topic, partition)
-
-        def read_half_messages(offsets: Sequence[int]) -> dict[int, Prepare]:
-            messages = self._read_back(partition, offsets)
-            parsed = ((offset, timeline.read(message)) for offset, message in messages.items())
-            return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
-
         return Shard(
-            ingress,
+            IngressPartition(self._topic, partition),
             position,
-            store,
+            self._with_bodies(partition, store, timeline),
             timeline,
             read_from,
             log_range.end,
             register,
-            read_half_messages,
+            partial(self._half_messages, partition, timeline),
         )
+
+    def _with_bodies(self, partition: int, store: Store, timeline: PolicyTimeline) -> Store:
+        """The store, with what it keeps as stubs made whole."""
+        if not self._folders.has_stubs(partition):
+            return store
+        return FetchedBodies(
+            store,
+            partial(self._records.read, partition),
+            timeline.read,
+            stores_stubs=self._stores_stubs,
+            now_s=self._now_s,
+        )
+
+    def _half_messages(
+        self, partition: int, timeline: PolicyTimeline, offsets: Sequence[int]
+    ) -> dict[int, Prepare]:
+        """The half messages at these offsets, read again from the ingress."""
+        messages = self._records.read(partition, offsets, HALF_MESSAGE_GAP)
+        parsed = ((offset, timeline.read(message)) for offset, message in messages.items())
+        return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:
         partition = committed.partition
@@ -160,7 +194,7 @@ class Recovery:
                 f"{log_range.end}: the broker has lost records"
             )
             return self._accepted_start(partition, log_range, found)
-        self._policies.mark_served(self._facts, partition, position.policies)
+        self._policies.record_served(self._facts, partition, position.policies)
         return self._under_own_policy(position)
 
     def _first_position(self, partition: int, log_range: LogRange) -> Position:
@@ -171,7 +205,7 @@ class Recovery:
                 f"has id {self._topic_id}: it was deleted and created anew"
             )
             return self._accepted_start(partition, log_range, found)
-        if served_id is not None or self._has_local_state(partition):
+        if served_id is not None or self._folders.exists(partition):
             where = "the settings topic" if served_id else "the local data folder"
             found = f"the group has no committed offset, but {where} shows that there was one"
             return self._accepted_start(partition, log_range, found)

@@ -67,31 +67,38 @@ class ParsedBatch:
         entries = [record[0] if len(record) == 2 else record for record in usual]
         return Waiting(entries, named, idents)
 
-    def usual(self) -> Iterator[tuple[Entry, bytes | None] | tuple[None, None]]:
-        """Each record's entry and id; (None, None) for one that is not usual."""
+    def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
+        """Each record's entry, id and due, where it is a usual one or one that rolls with an id.
+
+        The entry is None for the others. Without an id the due does not count.
+        """
         for record in self._records:
-            if type(record) is not tuple:
-                yield None, None
-            elif len(record) == 2:
-                yield record
+            if type(record) is tuple:
+                if len(record) == 2:
+                    yield record[0], record[1], record[0][0]
+                else:
+                    yield record, None, 0  # type: ignore[misc]
+            elif type(record) is Scheduled and record.hop_from is None and record.ident is not None:
+                yield record.entry, record.ident, record.due_ms
             else:
-                yield cast(Entry, record), None
+                yield None, None, 0
 
     def idents(self) -> list[bytes]:
         """The ids that records of the batch have or name."""
-        usual = (ident for _entry, ident in self.usual())
-        others = (
-            record.ident
-            for record in self._records
-            if type(record) is not tuple and isinstance(record, WITH_ID)
-        )
-        return [ident for ident in (*usual, *others) if ident is not None]
+        found: list[bytes | None] = []
+        for record in self._records:
+            if type(record) is tuple:
+                if len(record) == 2:
+                    found.append(record[1])
+            elif isinstance(record, WITH_ID):
+                found.append(record.ident)
+        return [ident for ident in found if ident is not None]
 
 
 def full(record: Compact) -> ParsedRecord:
     """The record in the form that all but the usual path work with."""
     if type(record) is not tuple:
-        return cast(ParsedRecord, record)
+        return record  # type: ignore[return-value]
     if len(record) == 2:
         entry, ident = record
         return Scheduled(entry, ident, None, entry[0], rolls=False)

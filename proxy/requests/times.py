@@ -11,8 +11,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from proxy.records.header_text import quoted
-
 MILLISECONDS_PER: Final = {
     "ms": 1,
     "s": 1_000,
@@ -47,7 +45,7 @@ def parse_delay_ms(text: str) -> int:
     if iso and any(iso.groupdict().values()):
         return _iso_duration_ms(iso.groupdict(default="0"))
     raise ValueError(
-        f"{quoted(text)} is not a delay: write milliseconds (1500), a number with a unit "
+        f"{_shown(text)} is not a delay: write milliseconds (1500), a number with a unit "
         "(500ms 30s 5m 2h 7d), or an ISO 8601 duration without years or months (PT30S)"
     )
 
@@ -59,7 +57,7 @@ def parse_instant_ms(text: str) -> int:
     if stamp := _RFC_3339.fullmatch(text):
         return _rfc_3339_ms(text, stamp)
     raise ValueError(
-        f"{quoted(text)} is not a time: write epoch milliseconds (1767258000000) or "
+        f"{_shown(text)} is not a time: write epoch milliseconds (1767258000000) or "
         "RFC 3339 with a zone (2026-01-01T09:00:00Z, 2026-01-01T10:00:00.250+01:00)"
     )
 
@@ -71,7 +69,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
         raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
     levels = tuple(parse_delay_ms(word) for word in words)
     if any(later < earlier for earlier, later in pairwise(levels)):
-        raise ValueError(f"the level table {quoted(text)} must not fall: sort it by length")
+        raise ValueError(f"the level table {_shown(text)} must not fall: sort it by length")
     return levels
 
 
@@ -86,7 +84,7 @@ def _rfc_3339_ms(text: str, stamp: re.Match[str]) -> int:
     try:
         moment = datetime.fromisoformat(stamp["seconds"].upper() + zone)
     except ValueError as error:
-        raise ValueError(f"{quoted(text)} is not a time: {error}") from None
+        raise ValueError(f"{_shown(text)} is not a time: {error}") from None
     return int(moment.timestamp()) * 1000 + _fraction_ms(stamp["fraction"] or "0")
 
 
@@ -94,3 +92,7 @@ def _fraction_ms(digits: str) -> int:
     """Fractions of a millisecond count as a whole one: later is allowed, early never."""
     nanoseconds = int(digits.ljust(9, "0"))
     return -(-nanoseconds // 1_000_000)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -81,16 +81,18 @@ class Admission:
         self._entries, self._waits_for_clock = [], False
         register_new, watermark = self._identities.register_new, limits.watermark
         taken = len(batch)
-        for number, (entry, ident) in enumerate(batch.usual()):
+        for number, (entry, ident, due_ms) in enumerate(batch.own()):
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
-                and (ident is None or register_new(entry, ident, entry[0]))
+                and (ident is None or register_new(entry, ident, due_ms))
             ):
                 self._entries.append(entry)
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)
-            elif not self._take_new(messages[number], batch[number], limits):
+            elif len(self.buffer) >= limits.quota or not self._take(
+                messages[number], batch[number], self.buffer, limits
+            ):
                 taken = number
                 break
         return Admitted(taken, self._entries, self._waits_for_clock)
@@ -114,19 +116,6 @@ class Admission:
         if waiting.idents and not self._identities.register_all_new(waiting.named, waiting.idents):
             return None
         return waiting.entries
-
-    def _take_new(self, message: Message, parsed: ParsedRecord, limits: IngestLimits) -> bool:
-        """A record that was not ingested before; False when it must wait."""
-        if isinstance(parsed, Scheduled) and self._pends_anew(parsed, limits):
-            self._entries.append(parsed.entry)
-            return True
-        return len(self.buffer) < limits.quota and self._take(message, parsed, self.buffer, limits)
-
-    def _pends_anew(self, scheduled: Scheduled, limits: IngestLimits) -> bool:
-        entry, ident, hop_from, due_ms, rolls = scheduled
-        if ident is None or hop_from is not None or entry[:2] <= limits.watermark:
-            return False
-        return self._identities.register_new(entry, ident, due_ms, rolls=rolls)
 
     def _take(
         self,

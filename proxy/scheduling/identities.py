@@ -45,7 +45,7 @@ class Identities:
         held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
         return self._register.lowered(min(held))
 
-    def register_new(self, entry: Entry, ident: bytes, due_ms: int, *, rolls: bool = False) -> bool:
+    def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
         """A producer's own record arrives that stays and ends nothing: its id is not known yet.
 
         False, and nothing done, where `admit` has to be asked.
@@ -53,7 +53,7 @@ class Identities:
         if ident in self._rows:
             return False
         fires_ms, offset, target, _body = entry
-        kind = ROLLS if rolls else 0
+        kind = ROLLS if fires_ms < due_ms else 0
         self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
         return True
 

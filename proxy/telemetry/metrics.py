@@ -26,8 +26,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy import __version__
+from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
-from proxy.recovery.local_state import Disk
 from proxy.telemetry.batch_histogram import BatchHistogram
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
 
@@ -38,16 +38,6 @@ OTHER = "(other)"
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
-OUTCOMES = (
-    "cancelled",
-    "replaced",
-    "rolled",
-    "requeued",
-    "rolled-back",
-    "expired",
-    "applied",
-    "missed",
-)
 
 
 class Metrics:
@@ -132,16 +122,16 @@ class Metrics:
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
-    def note_session_lost(self) -> None:
+    def count_lost_session(self) -> None:
         """Count it; until the next session nobody knows what is due."""
         self.sessions_lost.inc()
         self.due_lag_seconds.set(math.nan)
 
-    def weigh(self, store_bytes: int, disk: Disk) -> None:
-        """Show how much room the local data takes and has left."""
+    def show_disk(self, store_bytes: int, disk_bytes: int, free_bytes: int) -> None:
+        """Show how much room the local data takes, of how much, and what is left."""
         self.store_bytes.set(store_bytes)
-        self.disk_bytes.set(disk.size_bytes)
-        self.disk_free_bytes.set(disk.free_bytes)
+        self.disk_bytes.set(disk_bytes)
+        self.disk_free_bytes.set(free_bytes)
 
     def _begin_at_zero(self) -> None:
         """A series that begins with its first count hides that count from `increase`."""
@@ -150,7 +140,8 @@ class Metrics:
         for reason in REASONS:
             self.dead_letters.labels(reason)
         for outcome in OUTCOMES:
-            self.outcomes.labels(outcome)
+            if outcome != DEAD_LETTERED:  # counted by reason
+                self.outcomes.labels(outcome)
 
     def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> Counter:
         return Counter(f"delay_proxy_{name}", text, labels, registry=self.registry)

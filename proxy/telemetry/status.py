@@ -4,8 +4,9 @@ The worker's loop writes it, the admin server and the metrics read it from other
 is shared but the reference, so neither side needs a lock.
 """
 
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 ShardState = Literal["recovering", "catching-up", "running", "held"]
@@ -17,7 +18,8 @@ CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held"})
 class ShardStatus:
     """One ingress partition as this worker sees it.
 
-    `next_offset` is O, `watermark_ms` T and `floor` F of DESIGN 5. `behind` counts the ingress
+    `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
+    `behind` counts the ingress
     records not read yet, `behind_ms` is the age of the last one read while `behind` is above 0,
     `undecided` counts half messages. `log_start` is the first offset that the broker still has,
     None before it was asked; `aging` counts the offsets from the floor on that it may delete soon.
@@ -55,10 +57,10 @@ class Status:
 
 def is_ready(statuses: Iterable[Status]) -> bool:
     """Every worker has joined the group, and every shard of theirs has caught up."""
-    told = list(statuses)
-    return bool(told) and all(
+    known = list(statuses)
+    return bool(known) and all(
         status.assigned and all(shard.state in CAUGHT_UP for shard in status.shards)
-        for status in told
+        for status in known
     )
 
 
@@ -71,6 +73,10 @@ class StatusBoard:
     def show(self, status: Status) -> None:
         """Replace the snapshot; called by the worker's loop."""
         self._status = status
+
+    def heartbeat(self) -> None:
+        """The worker's loop lives, though it waits for the broker."""
+        self._status = replace(self._status, heartbeat_monotonic=time.monotonic())
 
     def read(self) -> Status:
         """The newest snapshot; called from any thread."""

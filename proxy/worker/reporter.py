@@ -3,64 +3,62 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections import Counter
+from typing import Final
 
 from proxy.clock import Clock
-from proxy.kafka.ingress import Ingress
 from proxy.kafka.retention_watch import RetentionWatch
+from proxy.recovery.local_state import LocalState
 from proxy.scheduling.shard import Shard, State
-from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.status import ShardState, ShardStatus, Status, StatusBoard
-from proxy.worker.pipeline import Pipeline
+from proxy.telemetry.status import ShardState, ShardStatus, Status
+from proxy.worker.admin_side import AdminSide
+from proxy.worker.assembly import Parts
+
+DISK_EVERY_S: Final = 10.0
 
 
 class Reporter:
-    """Fills the status board from the pipeline; called a few times a second by its loop."""
+    """Fills a worker's status and gauges; called a few times a second by its session's loop."""
 
     def __init__(
         self,
-        topic: str,
+        parts: Parts,
         clock: Clock,
-        metrics: Metrics,
-        board: StatusBoard,
+        side: AdminSide,
         retention: RetentionWatch,
+        local: LocalState,
     ) -> None:
-        self._topic, self._clock = topic, clock
-        self._metrics, self._board, self._retention = metrics, board, retention
-        self._status = Status()
-        self._is_assigned = False
+        self._pipeline, self._ingress, self._owner = parts.pipeline, parts.ingress, parts.owner
+        self._release, self._clock = parts.release, clock
+        self._board, self._metrics = side.board, side.metrics
+        self._retention, self._local = retention, local
+        self._next_disk_s = 0.0
 
-    def assigned(self) -> None:
-        """The group has answered for the first time."""
-        self._is_assigned = True
-
-    def beat(self) -> None:
-        """The loop lives, though it waits for the broker."""
-        self._show(replace(self._status, heartbeat_monotonic=time.monotonic()))
-
-    def report(self, pipeline: Pipeline, ingress: Ingress, paused: frozenset[str]) -> None:
-        """Take a snapshot of everything."""
-        now_ms = self._clock.now_ms()
-        by_target: dict[str, int] = {}
-        for shard in pipeline.shards.values():
-            for target, count in shard.pending_by_target().items():
-                by_target[target] = by_target.get(target, 0) + count
-        shards = tuple(
-            self._shard_status(partition, shard, ingress.newest(partition), now_ms)
-            for partition, shard in sorted(pipeline.shards.items())
+    def report(self) -> None:
+        """Take a snapshot of everything; what has to be asked for is asked for the next one."""
+        now_ms, shards = self._clock.now_ms(), self._pipeline.shards
+        by_target: Counter[str] = Counter()
+        for shard in shards.values():
+            by_target.update(shard.pending_by_target())
+        statuses = tuple(self._shard_status(p, shards[p], now_ms) for p in sorted(shards))
+        self._board.show(
+            Status(
+                statuses,
+                time.monotonic(),
+                self._owner.is_assigned,
+                dict(by_target),
+                self._release.paused,
+            )
         )
-        self._show(Status(shards, time.monotonic(), self._is_assigned, by_target, paused))
-        self._gauges(pipeline, now_ms)
+        self._show_gauges(now_ms)
+        self._show_disk()
+        self._retention.look(shards)
 
-    def _show(self, status: Status) -> None:
-        self._status = status
-        self._board.show(status)
-
-    def _shard_status(self, partition: int, shard: Shard, end: int, now_ms: int) -> ShardStatus:
-        behind = max(0, end - shard.next_offset)
-        kept, position = self._retention.kept(partition), shard.position
+    def _shard_status(self, partition: int, shard: Shard, now_ms: int) -> ShardStatus:
+        behind = max(0, self._ingress.newest(partition) - shard.next_offset)
+        retained, position = self._retention.retained(partition), shard.position
         return ShardStatus(
-            topic=self._topic,
+            topic=self._ingress.topic,
             partition=partition,
             state=self._state(shard),
             next_offset=position.next_offset,
@@ -70,8 +68,8 @@ class Reporter:
             behind=behind,
             behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
             undecided=shard.undecided,
-            log_start=kept.start if kept else None,
-            aging=kept.aging(position.floor, position.next_offset) if kept else 0,
+            log_start=retained.start if retained else None,
+            aging=retained.aging(position.floor, position.next_offset) if retained else 0,
         )
 
     def _state(self, shard: Shard) -> ShardState:
@@ -81,9 +79,16 @@ class Reporter:
             return "catching-up"
         return "held" if self._clock.is_held or shard.waits_for_clock else "running"
 
-    def _gauges(self, pipeline: Pipeline, now_ms: int) -> None:
-        dues = [shard.next_due_ms(now_ms) for shard in pipeline.shards.values()]
+    def _show_gauges(self, now_ms: int) -> None:
+        dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]
         lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
         self._metrics.due_lag_seconds.set(max(lags_ms, default=0) / 1000)
         self._metrics.clock_offset_seconds.set(self._clock.offset_ms / 1000)
         self._metrics.clock_held.set(float(self._clock.is_held))
+
+    def _show_disk(self) -> None:
+        if time.monotonic() >= self._next_disk_s:
+            self._next_disk_s = time.monotonic() + DISK_EVERY_S
+            size_bytes, free_bytes = self._local.disk_size_and_free_bytes()
+            store_bytes = self._local.disk_bytes(self._pipeline.shards)
+            self._metrics.show_disk(store_bytes, size_bytes, free_bytes)

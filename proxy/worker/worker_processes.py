@@ -17,37 +17,29 @@ from typing import Any, Final
 
 import structlog
 
-from proxy.admin.questions import Desk
-from proxy.admin.workers import ChildWorkers, QuestionPost
+from proxy.admin.workers import ChildWorkers, QueryReceiver
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
-from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.status import StatusBoard
+from proxy.worker.admin_side import AdminSide
 from proxy.worker.stop_signals import stop_signals
+from proxy.worker.worker import run_worker
 from proxy.worker.worker_snapshots import Snapshot, SnapshotSender, WorkerSnapshots
 
 STOP_WITHIN_S: Final = 30.0
 RESTART_AFTER_S: Final = 1.0
-ORPHANED: Final = 70
+PARENT_GONE: Final = 70
 
 log = structlog.get_logger(__name__)
-
-RunWorker = Callable[[Settings, int, Callable[[], bool], Metrics, StatusBoard, Desk], None]
 
 
 class WorkerProcesses:
     """The children of one `run`, by worker number."""
 
     def __init__(
-        self,
-        settings: Settings,
-        run_worker: RunWorker,
-        shown: WorkerSnapshots,
-        workers: ChildWorkers,
+        self, settings: Settings, snapshots: WorkerSnapshots, workers: ChildWorkers
     ) -> None:
-        self._settings, self._run_worker = settings, run_worker
-        self._shown, self._workers = shown, workers
+        self._settings, self._snapshots, self._workers = settings, snapshots, workers
         self._spawn = multiprocessing.get_context("spawn")
         self._children: dict[int, SpawnProcess] = {}
 
@@ -57,32 +49,32 @@ class WorkerProcesses:
             self._start(worker)
         exit_code = 0
         while not is_stopping() and exit_code == 0:
-            self._shown.receive(0.2)
-            exit_code = self._mend()
+            self._snapshots.receive(0.2)
+            exit_code = self._restart_dead()
         self._stop()
         return exit_code
 
     def _start(self, worker: int) -> None:
-        ours, theirs = self._spawn.Pipe(duplex=False)
-        asking, asked = self._spawn.Pipe()
+        snapshots_in, snapshots_out = self._spawn.Pipe(duplex=False)
+        queries_out, queries_in = self._spawn.Pipe()
         child = self._spawn.Process(
             target=_child,
-            args=(self._settings, worker, theirs, asked, self._run_worker),
+            args=(self._settings, worker, snapshots_out, queries_in),
             name=f"worker-{worker}",
         )
         child.start()
-        theirs.close()
-        asked.close()
+        snapshots_out.close()
+        queries_in.close()
         self._children[worker] = child
-        self._shown.add(str(worker), ours)
-        self._workers.add(str(worker), asking)
+        self._snapshots.add(str(worker), snapshots_in)
+        self._workers.add(str(worker), queries_out)
 
-    def _mend(self) -> int:
+    def _restart_dead(self) -> int:
         """Start what has died anew; the exit code of a worker that has refused to go on."""
         for worker, child in self._children.items():
             if child.exitcode is None:
                 continue
-            if child.exitcode > 0 and child.exitcode != ORPHANED:
+            if child.exitcode > 0 and child.exitcode != PARENT_GONE:
                 return child.exitcode
             log.error("worker died; it is started anew", worker=worker, exit_code=child.exitcode)
             time.sleep(RESTART_AFTER_S)
@@ -94,7 +86,7 @@ class WorkerProcesses:
             child.terminate()
         deadline = time.monotonic() + STOP_WITHIN_S
         while any(c.exitcode is None for c in self._children.values()):
-            self._shown.receive(0.1)
+            self._snapshots.receive(0.1)
             if time.monotonic() > deadline:
                 log.error("workers did not stop in time and are killed")
                 for child in self._children.values():
@@ -104,21 +96,19 @@ class WorkerProcesses:
 def _child(
     settings: Settings,
     worker: int,
-    connection: Connection[Snapshot, None],
-    asked: Connection[Any, Any],
-    run_worker: RunWorker,
+    snapshots_out: Connection[Snapshot, None],
+    queries_in: Connection[Any, Any],
 ) -> None:
     """One worker process; ends with the exit code of the error that a person must act on."""
     _end_with_parent()
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
-    board = StatusBoard(time.monotonic())
-    metrics, desk = Metrics(board.read), Desk()
-    QuestionPost(asked, desk)
-    sender = SnapshotSender(connection, metrics.registry, board.read)
+    side = AdminSide.of_new_worker()
+    QueryReceiver(queries_in, side.mailbox)
+    sender = SnapshotSender(snapshots_out, side.metrics.registry, side.board.read)
     try:
         with stop_signals() as is_stopping:
-            run_worker(settings, worker, is_stopping, metrics, board, desk)
+            run_worker(settings, worker, is_stopping, side)
     except ProxyError as error:
         log.error("worker refuses to go on", why=str(error))
         raise SystemExit(error.exit_code) from None
@@ -132,6 +122,6 @@ def _end_with_parent() -> None:
 
     def watch() -> None:
         wait([parent.sentinel])
-        os._exit(ORPHANED)
+        os._exit(PARENT_GONE)
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -36,7 +36,7 @@ class SnapshotSender:
         self._thread.start()
 
     def close(self) -> None:
-        """Send a last snapshot and hang up; does not wait for a parent that has stopped reading."""
+        """Send a last snapshot and close; does not wait for a parent that has stopped reading."""
         self._stop.set()
         self._thread.join(INTERVAL_S)
         self._connection.close()
@@ -62,7 +62,7 @@ class WorkerSnapshots(Collector):
         self._lock = threading.Lock()
 
     def add(self, worker: str, connection: "Connection[None, Snapshot]") -> None:
-        """Listen to one more child; `worker` becomes its label."""
+        """Receive from one more child; `worker` becomes its label."""
         with self._lock:
             self._connections[connection] = worker
             self._latest[worker] = (Status(heartbeat_monotonic=time.monotonic()), [])

@@ -1,4 +1,5 @@
-"""What every kind of store shares: memtables over a disk tier, checkpoint, counts, a folder's care.
+"""What every kind of store shares: memtables over a disk tier, checkpoint, a folder's opening.
 
-May use store, register, options and errors; knows no kind. Begin with `tiered_store`.
+May use its room memory/ and the files directly in storage/; knows no kind. Begin with
+`tiered_store`.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
-from storage.shard.counts import ChunkCounts, Counts
+from storage.shard.memory.counts import ChunkCounts, Counts
 
 CHECKPOINT = "checkpoint"
 MAGIC = b"KDPCKP02"

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from storage.shard.due_histogram import DueHistogram
-from storage.shard.memtable import Memtable
+from storage.shard.memory.due_histogram import DueHistogram
+from storage.shard.memory.memtable import Memtable
 from storage.store import Due, Key
 
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
-from storage.shard.counts import Counts
 from storage.shard.damage_guard import damage_noted
+from storage.shard.memory.counts import Counts
 from storage.store import Entry
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from storage.shard.counts import Counts
+from storage.shard.memory.counts import Counts
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from zlib import crc32
 from storage.options import Options
 from storage.shard.damage_guard import DamageGuard
 from storage.shard.disk_tier import DiskTier
-from storage.shard.due_histogram import DueHistogram
 from storage.shard.ledger import Ledger
-from storage.shard.memtable import NEAR_MS, Memtable
+from storage.shard.memory.due_histogram import DueHistogram
+from storage.shard.memory.memtable import NEAR_MS, Memtable
 from storage.store import Due, Entry, OpenReport, dues_of
 
 _key_of = itemgetter(0, 1)

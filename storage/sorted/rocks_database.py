@@ -22,7 +22,7 @@ from rocksdict import (
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint, parse_checkpoint
-from storage.shard.due_histogram import Piece
+from storage.shard.memory.due_histogram import Piece
 from storage.store import Entry, Key
 
 ROCKS = "rocksdb"

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from storage.shard.checkpoint import Checkpoint
-from storage.shard.counts import Counts
 from storage.shard.inspection import Verdict, count_findings
+from storage.shard.memory.counts import Counts
 from storage.sorted.rocks_database import RocksDatabase
 from storage.store import Entry, Key
 

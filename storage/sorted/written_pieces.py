@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from storage.shard.due_histogram import DueHistogram, Piece
+from storage.shard.memory.due_histogram import DueHistogram, Piece
 from storage.store import Column, Entry
 
 PIECES_A_MEMTABLE = 16

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator
 
 from storage.options import RECORD_BYTES
-from storage.shard.counts import Counts
+from storage.shard.memory.counts import Counts
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.records import Head, Rows, Run, in_order, joined
 from storage.wheel.slot_loader import SlotLoader

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
-from storage.shard.columns import are_beyond
-from storage.shard.counts import Counts
 from storage.shard.inspection import count_findings
+from storage.shard.memory.columns import are_beyond
+from storage.shard.memory.counts import Counts
 from storage.store import Column
 from storage.wheel.log.body_files import BodyFiles, file_keys
 from storage.wheel.log.records import (

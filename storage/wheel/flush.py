@@ -7,7 +7,7 @@ import numpy as np
 
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id
 from storage.shard.ledger import Ledger
-from storage.shard.memtable import Memtable
+from storage.shard.memory.memtable import Memtable
 from storage.store import Column
 from storage.wheel.compaction import EndedElsewhere, close_slots, copy_sparse
 from storage.wheel.slot_loader import NOWHERE, SlotLoader

@@ -6,15 +6,15 @@ import numpy as np
 
 from storage.options import Options
 from storage.shard.checkpoint import Checkpoint
-from storage.shard.columns import Columns
-from storage.shard.counts import Counts
 from storage.shard.files import Files
+from storage.shard.memory.columns import Columns
+from storage.shard.memory.counts import Counts
 from storage.store import Entry
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
 from storage.wheel.log.records import RECORD, Rows, stretches
+from storage.wheel.log.target_numbers import TargetNumbers
 from storage.wheel.log.timer_log import TimerLog
-from storage.wheel.target_numbers import TargetNumbers
 from storage.wheel.timer_wheel import TimerWheel
 
 LOG, BODIES = "log", "bodies"

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from storage.shard.due_histogram import DueHistogram, Piece
 from storage.shard.ledger import Ledger
-from storage.shard.memtable import Memtable
+from storage.shard.memory.due_histogram import DueHistogram, Piece
+from storage.shard.memory.memtable import Memtable
 from storage.store import Due, Key
 from storage.wheel.compaction import EndedElsewhere
 from storage.wheel.flush import Flush

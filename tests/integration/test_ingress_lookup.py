@@ -15,11 +15,11 @@ from tests.support.records import Outgoing, new_topic, write
 pytestmark = pytest.mark.integration
 
 RECORDS = 3_000
-REACH = 50
+GAP = 50
 
 
 def _found(lookup: IngressLookup, *offsets: int) -> dict[int, bytes | None]:
-    return {offset: m.value() for offset, m in lookup.read(0, offsets, REACH).items()}
+    return {offset: m.value() for offset, m in lookup.read(0, offsets, GAP).items()}
 
 
 def test_a_broker_that_was_away_still_has_every_record(own_broker: StartBroker) -> None:

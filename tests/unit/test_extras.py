@@ -13,7 +13,7 @@ from proxy.config.settings import Settings
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.java import jar_cache
 from proxy.extras import MODULES, ExtraMissing, require
-from proxy.worker.worker import run
+from proxy.worker.run import run
 from spark_jobs import java_home
 from spark_jobs.errors import SparkUnusable
 

@@ -1,9 +1,4 @@
-"""Whether the ingress keeps a record until it has ended, or has been rewritten.
-
-A record that waits longer than `roll_after` is written anew to the end of its partition. So what
-must be kept is not the longest delay, but that time and the time for which the proxy may be down:
-docs/guide.md#delays-longer-than-the-ingress-keeps-records.
-"""
+"""Whether the ingress keeps a record until it has ended, or has been rewritten."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +6,12 @@ from typing import Final
 from proxy.cli.check.broker_state import TopicConfig
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.policy_from_settings import ROLL_AT, roll_after_ms
+from proxy.config.ingress_retention import (
+    ROLL_AT,
+    longest_undecided_ms,
+    needed_ms,
+    roll_after_ms,
+)
 from proxy.config.settings import Settings
 
 DAY_MS: Final = 86_400_000
@@ -46,8 +46,8 @@ def _unknown(subject: str, settings: Settings) -> Iterator[Finding]:
 def _time(subject: str, kept_ms: int, settings: Settings) -> Finding:
     """The time left to rewrite a record in is the time that the proxy may be down."""
     after_ms = roll_after_ms(settings, kept_ms) or kept_ms
-    needed_ms = min(after_ms, settings.max_delay_ms)
-    spare_ms = kept_ms - needed_ms
+    least_ms = needed_ms(settings, kept_ms)
+    spare_ms = kept_ms - least_ms
     kept = f"keeps records {shown_duration(kept_ms)} (retention.ms={kept_ms})"
     waits = (
         f"what waits longer than {shown_duration(after_ms)} is rewritten"
@@ -58,7 +58,7 @@ def _time(subject: str, kept_ms: int, settings: Settings) -> Finding:
         return stop(
             subject,
             f"{kept}; {waits}: it is deleted before",
-            f"Raise retention.ms to {needed_ms * ROLL_AT} (-1 keeps all), or set "
+            f"Raise retention.ms to {least_ms * ROLL_AT} (-1 keeps all), or set "
             "`roll_after: auto`.",
         )
     if spare_ms < DAY_MS:
@@ -66,14 +66,13 @@ def _time(subject: str, kept_ms: int, settings: Settings) -> Finding:
             subject,
             f"{kept}; {waits}, so the proxy may be down for {shown_duration(spare_ms)}",
             "After that it finds records deleted that it still needs, and refuses to start: raise "
-            f"retention.ms to {needed_ms + DAY_MS} at least, or lower `roll_after`.",
+            f"retention.ms to {least_ms + DAY_MS} at least, or lower `roll_after`.",
         )
     return ok(subject, f"{kept}; {waits}, so the proxy may be down for {shown_duration(spare_ms)}")
 
 
 def _half_messages(subject: str, kept_ms: int, settings: Settings) -> Iterator[Finding]:
-    asked = settings.transactions
-    undecided_ms = asked.immunity_ms + asked.max_checks * asked.check_interval_ms
+    undecided_ms = longest_undecided_ms(settings)
     if kept_ms < 2 * undecided_ms:
         yield warn(
             subject,

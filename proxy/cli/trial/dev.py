@@ -22,7 +22,7 @@ from proxy.config.settings import Settings, TopicSettings
 from proxy.config.sources import CONFIG_VARIABLE
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import is_free, pick_free
-from proxy.kafka.topics import ensure_topics
+from proxy.kafka.topics import await_known, ensure_topics
 from proxy.logs import configure_logs
 
 DEFAULT_PORT = 9092
@@ -78,6 +78,7 @@ def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
+        await_known(settings, list(topics), admin)
 
 
 def proxy_process(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from storage.ids.runs.bloom_filter import filter_power
 from storage.ids.runs.idents import Words, gathered
 from storage.register import Key
-from storage.shard.columns import are_beyond, count_upto
+from storage.shard.memory.columns import are_beyond, count_upto
 from storage.store import Column
 
 Rows: TypeAlias = npt.NDArray[np.void]

@@ -26,7 +26,7 @@ from storage.ids.runs.layout import (
     taken,
 )
 from storage.register import Key, Named
-from storage.shard.columns import are_beyond
+from storage.shard.memory.columns import are_beyond
 from storage.store import Column
 
 SUFFIX = ".run"

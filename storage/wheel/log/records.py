@@ -8,7 +8,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.options import RECORD_BYTES
-from storage.shard.columns import count_upto
+from storage.shard.memory.columns import count_upto
 from storage.store import Column
 
 Rows = npt.NDArray[np.void]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.admin import AdminApi
+from proxy.admin.api import AdminApi
+from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
-from proxy.admin.control import Cancelled
 from proxy.admin.exchange import Request
-from proxy.admin.questions import Answer, FindId, FindRecord, PendingByTime, Question
+from proxy.admin.queries import Answer, FindId, FindRecord, PendingByTime, Query
 from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message
@@ -31,27 +31,27 @@ class MadeUpWorkers:
 
     level: Level = "info"
     refusal: Exception | None = None
-    asked: list[Question] = field(default_factory=list)
+    asked: list[Query] = field(default_factory=list)
 
-    def ask(self, question: Question) -> Sequence[Answer]:
-        self.asked.append(question)
+    def ask(self, query: Query) -> Sequence[Answer]:
+        self.asked.append(query)
         if self.refusal is not None:
             raise self.refusal
-        match question:
+        match query:
             case PendingByTime(edges_ms):
                 return [[1] * (len(edges_ms) + 1), [2] * (len(edges_ms) + 1)]
             case FindId(ident):
                 found = Found(f"{INGRESS}/1/7", ident, "pending", "orders", 5, 6)
                 return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
             case FindRecord():
-                return [[Found(f"{INGRESS}/0/{question.offset()}", None, "ended")], []]
+                return [[Found(f"{INGRESS}/0/{query.offset()}", None, "ended")], []]
 
     def set_level(self, level: Level) -> None:
         self.level = level
 
 
 @dataclass
-class MadeUpControl:
+class MadeUpBroker:
     """A broker that does everything at once; `paused` is what the workers notice."""
 
     paused: set[str] = field(default_factory=set)
@@ -84,8 +84,8 @@ class MadeUpApi:
     """The real API over what is made up: two workers, three partitions, offsets below 10."""
 
     def __init__(self, settings: AdminSettings | None = None) -> None:
-        self.workers, self.control = MadeUpWorkers(), MadeUpControl()
-        calls = Calls(INGRESS, "info", self.statuses, self.workers, self.control)
+        self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
+        calls = Calls(INGRESS, "info", self.statuses, self.workers, self.broker)
         self.settings = settings or AdminSettings()
         self.api = AdminApi(self.settings, calls)
 
@@ -94,7 +94,7 @@ class MadeUpApi:
             ShardStatus(INGRESS, number, "running", 10, 0, 0, 3, 0, undecided=number)
             for number in range(3)
         ]
-        paused = frozenset(self.control.paused)
+        paused = frozenset(self.broker.paused)
         return [
             Status(tuple(shards[:1]), 0.0, True, {"orders": 3}, paused),
             Status(tuple(shards[1:]), 0.0, True, {"orders": 1, "bills": 5}, paused),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from storage.shard.due_histogram import DueHistogram
+from storage.shard.memory.due_histogram import DueHistogram
 from storage.store import Due, Entry
 
 

@@ -181,6 +181,9 @@ class StandInProducer:
     def abort_transaction(self, timeout: float) -> None:
         self._forget()
 
+    def purge(self, blocking: bool) -> None:
+        self._forget()
+
     def _forget(self) -> None:
         self._open, self._sent, self._offsets, self._failed = False, [], [], None
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from functools import partial
 from typing import Any, cast
 
+from proxy.config.settings import RecoverySettings, ReleaseSettings, Settings, TopicSettings
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
-from proxy.kafka.ingress import Ingress
-from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.errors import SessionLost
-from proxy.publishing.publisher import Publisher
-from proxy.publishing.targets import Targets
-from proxy.records.message import Message
 from proxy.records.position import PolicyFrom, Position
-from proxy.recovery.fetched_bodies import FetchedBodies
-from proxy.recovery.recovery import Judge, Recovery
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from proxy.worker.pacing import Pacing, TransactionLimits
+from proxy.worker.assembly import KafkaClients, Parts, assemble
 from proxy.worker.pipeline import Pipeline
 from storage.register import Register
 from storage.store import Store
@@ -48,12 +41,14 @@ from tests.support.simulation.stand_in import (
 
 DEAD_LETTERS = "timer.dead-letters"
 OUTCOMES = "timer.outcomes"
+SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
-class Policies:
-    """The settings topic, without Kafka."""
+class SettingsTopic:
+    """The settings topic, without Kafka; `paused` is set by tests, and seen at the next look."""
 
     def __init__(self) -> None:
+        self.paused: frozenset[str] = frozenset()
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
 
@@ -67,10 +62,36 @@ class Policies:
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         return self._served.get((topic, partition))
 
-    def mark_served(
+    def look(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
     ) -> None:
         self._served[topic.name, partition] = topic.topic_id
+
+
+class Folders:
+    """Local state: what `world` says of it."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._holds_stubs = world, False
+
+    def exists(self, partition: int) -> bool:
+        return self._world.has_local_state
+
+    def open(self, partition: int, position: Position) -> Store:
+        return self._world.open_store(partition, position)
+
+    def open_register(self, partition: int, at: Position, covered: int) -> Register:
+        return self._world.open_register(partition, at, covered)
+
+    def has_stubs(self, partition: int) -> bool:
+        self._holds_stubs |= self._world.bodies == "kafka"
+        return self._holds_stubs
 
 
 class World:
@@ -92,19 +113,19 @@ class World:
         self.time = ManualTime()
         self.kafka = StandInKafka(partitions, lambda: self.time.wall_now_ms)
         self.kafka.topics = dict.fromkeys(targets, 4)
-        self.policies = Policies()
+        self.policies = SettingsTopic()
         self.policy = Policy()
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
         self.has_local_state = False
         self.batch_records = 1_000
         self.bodies = "local"
-        self._holds_stubs = False
-        self._open_store = open_store or (lambda _p, _at: MemoryStore())
-        self._open_register = open_register or (lambda _p, _at, _covered: MemoryRegister())
-        self._limits = TransactionLimits(limit, 0)
+        self._folders = Folders(self)
+        self.open_store = open_store or (lambda _p, _at: MemoryStore())
+        self.open_register = open_register or (lambda _p, _at, _covered: MemoryRegister())
+        self._limit = limit
         self._commits, self._confirms = commits or AtOnce(), commits is None
-        self._pipeline: Pipeline | None = None
+        self._parts: Parts | None = None
         self.metrics = Metrics()
         self.release = ReleaseControl()
         self.cap: RateLimit | Unlimited = Unlimited()
@@ -112,9 +133,10 @@ class World:
     @property
     def pipeline(self) -> Pipeline:
         """The running proxy; started when there is none."""
-        if self._pipeline is None:
-            self._pipeline = self._start()
-        return self._pipeline
+        if self._parts is None:
+            self._parts = self.assemble()
+            self._parts.ingress.join(self._parts.owner)
+        return self._parts.pipeline
 
     @property
     def shards(self) -> dict[int, Shard]:
@@ -163,16 +185,16 @@ class World:
 
     def crash(self) -> None:
         """SIGKILL: memory is gone; files are as they are."""
-        if self._pipeline is not None:
-            for shard in self._pipeline.shards.values():
+        if self._parts is not None:
+            for shard in self.shards.values():
                 shard.close()
-        self._pipeline = None
+        self._parts = None
 
     def stop(self) -> None:
         """SIGTERM: what is owned is handed over; if that fails, what is in memory is gone."""
-        if self._pipeline is not None:
+        if self._parts is not None:
             with suppress(SessionLost):
-                self._pipeline.hand_over(list(self._pipeline.shards))
+                self.pipeline.hand_over(list(self.shards))
         self.crash()
 
     def delivered(self, topic: str = "orders") -> list[Record]:
@@ -213,69 +235,35 @@ class World:
             for r in self.kafka.read(topic)
         ]
 
-    def _with_bodies(self, partition: int, store: Store, judge: Judge) -> Store:
-        puts_stubs = self.bodies == "kafka"
-        self._holds_stubs |= puts_stubs
-        if not self._holds_stubs:
-            return store
-        read_back = partial(self._lookup().read, partition)
-        return FetchedBodies(store, read_back, judge, puts_stubs=puts_stubs, now_s=lambda: 0.0)
-
-    def _lookup(self) -> IngressLookup:
-        return IngressLookup(
-            lambda: cast(Any, StandInReader(self.kafka)), INGRESS, lambda: None, lambda: 0.0
-        )
-
-    def _read_back(self, partition: int, offsets: Sequence[int]) -> Mapping[int, Message]:
-        return self._lookup().read(partition, offsets, 100)
-
-    def _start(self) -> Pipeline:
-        digest = self.policies.ensure(self.policy)
-        facts = TopicFacts(INGRESS, self.topic_id, self.kafka.partitions)
-        consumer = StandInConsumer(self.kafka, self.batch_records)
-        ingress = Ingress(cast(Any, consumer), INGRESS)
-        recovery = Recovery(
-            facts,
+    def assemble(self) -> Parts:
+        """A session of the proxy, wired as in a real one; it has not joined yet."""
+        kafka = KafkaClients(
+            TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
             self.policies,
-            digest,
-            self.accept_loss_below,
-            self._open_store,
-            lambda _: self.has_local_state,
-            self._with_bodies,
-            self._open_register,
-            self._read_back,
-        )
-        publisher = Publisher(
-            cast(Any, StandInProducer(self.kafka)),
-            Targets(cast(Any, StandInAdmin(self.kafka))),
-            DEAD_LETTERS,
-            OUTCOMES,
-            lambda: None,
+            cast(Any, StandInAdmin(self.kafka)),
+            lambda: cast(Any, StandInProducer(self.kafka)),
+            lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records)),
+            lambda: cast(Any, StandInReader(self.kafka)),
             self._commits,
-            self.policy.retry_of("publish"),
+        )
+        settings = SETTINGS.model_copy(
+            update={
+                "bodies": self.bodies,
+                "recovery": RecoverySettings(accept_loss_below=self.accept_loss_below),
+                "release": ReleaseSettings(
+                    transaction_records=self._limit, transaction_interval_ms=0
+                ),
+            }
+        )
+        return assemble(
+            kafka,
+            settings,
+            self.policy,
             self.release,
-        )
-        pipeline = Pipeline(
-            ingress,
-            publisher,
+            self.cap,
+            self._folders,
             self.time.clock(),
-            Pacing(self._limits, self.cap),
             self.metrics,
-            lambda partition, policies: self.policies.mark_served(facts, partition, policies),
+            heartbeat=lambda: None,
+            now_s=lambda: 0.0,
         )
-
-        class Owner:
-            def take_over(self, partitions: list[int]) -> dict[int, int]:
-                shards = recovery.take_over(ingress, partitions)
-                pipeline.adopt(shards)
-                return {p: shard.next_offset for p, shard in shards.items()}
-
-            def hand_over(self, partitions: list[int]) -> None:
-                pipeline.hand_over(partitions)
-
-            def lose(self, partitions: list[int]) -> None:
-                pipeline.lose(partitions)
-
-        ingress.join(Owner())
-
-        return pipeline

@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from proxy.admin import AdminServer
 from proxy.admin.pages import HEARTBEAT_LIMIT_S, AdminPages
+from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
 from proxy.telemetry.status import ShardState, ShardStatus, Status

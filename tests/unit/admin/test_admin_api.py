@@ -6,7 +6,8 @@ import pytest
 
 from proxy.admin import calls as calls_module
 from proxy.admin.exchange import Problem, Request
-from proxy.admin.questions import FindId, FindRecord, NoAnswer, PendingByTime, TooMany
+from proxy.admin.queries import FindId, FindRecord, PendingByTime
+from proxy.admin.query_mailbox import MailboxFull, NoAnswer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import LOCAL, MadeUpApi
 
@@ -33,8 +34,8 @@ def test_pending_records_are_counted_in_the_buckets_asked_for_from_short_to_long
         ("1h", 3),
         (None, 3),
     ]
-    (question,) = made.workers.asked
-    assert question == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
+    (query,) = made.workers.asked
+    assert query == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
 
 
 def test_undecided_half_messages_are_counted_by_partition() -> None:
@@ -64,9 +65,9 @@ def test_a_record_is_found_by_where_it_lies() -> None:
     made = MadeUpApi()
     code, said = made.ask("/records/timer.ingress/2/5")
     assert (code, said["origin"], said["state"]) == (200, "timer.ingress/0/5", "ended")
-    (question,) = made.workers.asked
-    assert isinstance(question, FindRecord)
-    assert (question.partition(), question.offset(), question.headers()) == (2, 5, None)
+    (query,) = made.workers.asked
+    assert isinstance(query, FindRecord)
+    assert (query.partition(), query.offset(), query.headers()) == (2, 5, None)
 
 
 @pytest.mark.parametrize(
@@ -90,14 +91,14 @@ def test_a_cancel_is_written_and_says_where_it_lies() -> None:
         {"id": "a", "origin": "timer.ingress/2/9", "outcome": None, "detail": None},
     )
     made.ask("/cancellations", "POST", {"id": "a", "partition": 2.0})
-    assert made.control.cancels == [(b"a", None, 2)] * 2
+    assert made.broker.cancels == [(b"a", None, 2)] * 2
 
 
 def test_a_cancel_that_is_waited_for_says_what_became_of_it() -> None:
     made = MadeUpApi()
     code, said = made.ask("/cancellations?wait=5s", "POST", {"id": "a", "key": "k"})
     assert (code, said["outcome"]) == (200, "applied")
-    assert made.control.cancels == [(b"a", b"k", None)]
+    assert made.broker.cancels == [(b"a", b"k", None)]
 
 
 def test_a_cancel_goes_to_where_its_id_is_known_to_wait() -> None:
@@ -107,7 +108,7 @@ def test_a_cancel_goes_to_where_its_id_is_known_to_wait() -> None:
     made.ask("/cancellations", "POST", {"id": "unknown"})
     made.workers.refusal = NoAnswer()
     made.ask("/cancellations", "POST", {"id": "known"})
-    assert made.control.cancels == [
+    assert made.broker.cancels == [
         (b"known", None, 1),
         (b"known", b"k", None),
         (b"unknown", None, None),
@@ -124,7 +125,7 @@ def test_a_cancel_of_an_id_that_waits_in_several_partitions_needs_to_name_one() 
 
 def test_what_the_broker_refuses_is_said_as_it_is() -> None:
     made = MadeUpApi()
-    made.control.refusal = Problem(503, "broker", "The broker is away.")
+    made.broker.refusal = Problem(503, "broker", "The broker is away.")
     said = {"error": "broker", "detail": "The broker is away."}
     assert made.ask("/cancellations", "POST", {"id": "a"}) == (503, said)
 
@@ -145,7 +146,7 @@ def test_a_pause_that_a_worker_has_not_noticed_in_time_is_accepted_only(
 ) -> None:
     monkeypatch.setattr(calls_module, "NOTICED_WITHIN_S", 0.01)
     made = MadeUpApi()
-    made.control.is_noticed = False
+    made.broker.is_noticed = False
     code, said = made.ask("/pauses/orders", "PUT")
     assert (code, said["in_force"]) == (202, False)
 
@@ -158,7 +159,7 @@ def test_the_log_level_is_changed_for_all_workers() -> None:
     assert made.ask("/log-level") == (200, {"level": "debug"})
 
 
-@pytest.mark.parametrize(("refusal", "error"), [(NoAnswer(), "no-answer"), (TooMany(), "busy")])
+@pytest.mark.parametrize(("refusal", "error"), [(NoAnswer(), "no-answer"), (MailboxFull(), "busy")])
 def test_a_worker_that_does_not_answer_is_a_503(refusal: Exception, error: str) -> None:
     made = MadeUpApi()
     made.workers.refusal = refusal
@@ -224,7 +225,7 @@ def test_what_is_wrong_with_a_call_is_said_cleanly(
     assert (found, said.get("error", "")) == (code, word)
     if code != 200:
         assert set(said) == {"error", "detail"}
-        assert made.control.cancels == []
+        assert made.broker.cancels == []
 
 
 def test_a_wrong_method_says_which_ones_there_are() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from prometheus_client import CollectorRegistry
 
-from proxy.admin import AdminServer
 from proxy.admin.api import PREFIX, document
+from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 

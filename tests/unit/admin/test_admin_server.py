@@ -12,10 +12,9 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.admin import AdminServer
 from proxy.admin.exchange import MOST_BODY_BYTES
-from proxy.admin.questions import Question
-from proxy.admin.server import CALLS_AT_ONCE
+from proxy.admin.queries import Query
+from proxy.admin.server import CALLS_AT_ONCE, AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
@@ -111,7 +110,7 @@ def test_what_is_no_http_gets_a_refusal_and_does_no_harm(port: int, sent: bytes)
 def test_probes_are_answered_while_calls_wait(made: MadeUpApi, port: int) -> None:
     release, begun = threading.Event(), threading.Semaphore(0)
 
-    def ask(question: Question) -> list[list[int]]:
+    def ask(query: Query) -> list[list[int]]:
         begun.release()
         release.wait(LIMIT_S)
         return [[0] * 8]

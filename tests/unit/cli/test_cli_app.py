@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy import __version__
-from proxy.admin import AdminServer
+from proxy.admin.server import AdminServer
 from proxy.cli import run as run_command
 from proxy.cli.app import main
 from proxy.cli.kafka.connection import Connection

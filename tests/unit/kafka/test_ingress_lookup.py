@@ -22,11 +22,11 @@ class Library:
         self.jumps: list[int] = []
         self.now_s = 0.0
         self.beats = 0
-        self.lookup = IngressLookup(self._reader, INGRESS, self._beat, lambda: self.now_s)
+        self.lookup = IngressLookup(self._reader, INGRESS, self._heartbeat, lambda: self.now_s)
 
-    def find(self, *offsets: int, reach: int = 5) -> list[int]:
+    def find(self, *offsets: int, gap: int = 5) -> list[int]:
         """Offsets found; their records are the right ones."""
-        found = self.lookup.read(0, offsets, reach)
+        found = self.lookup.read(0, offsets, gap)
         assert all(record.value() == b"%d" % offset for offset, record in found.items())
         return list(found)
 
@@ -34,7 +34,7 @@ class Library:
         self.readers.append(StandInReader(self.kafka, self.jumps))
         return self.readers[-1]
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         self.beats += 1
         self.now_s += 1
 
@@ -114,10 +114,10 @@ def test_a_fatal_error_ends_the_read_at_once(library: Library) -> None:
 
 def test_at_rest_it_fetches_nothing_and_finds_its_way_again(library: Library) -> None:
     library.find(3)
-    library.lookup.rest()
+    library.lookup.stop_if_idle()
     assert library.find(4) == [4]
-    library.lookup.rest()
-    library.lookup.rest()
+    library.lookup.stop_if_idle()
+    library.lookup.stop_if_idle()
     assert library.find(5) == [5]
     assert library.jumps == [3, 5]
     assert len(library.readers) == 1

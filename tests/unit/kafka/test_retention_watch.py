@@ -6,14 +6,12 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.retention_watch import LOOK_EVERY_S, Kept, RetentionWatch, aging_after_ms
+from proxy.kafka.retention_watch import LOOK_EVERY_S, Retained, RetentionWatch
 
 TOPIC = "timer.ingress"
 NOW_MS = 1_000_000
-HOUR_MS = 3_600_000
 
 
 class Log:
@@ -53,12 +51,12 @@ class Watch:
             admin, TOPIC, aging_after_ms, lambda: NOW_MS, lambda: self._now_s
         )
 
-    def look(self, *partitions: int) -> Kept | None:
+    def look(self, *partitions: int) -> Retained | None:
         """One question and its answer."""
         self._now_s += LOOK_EVERY_S
         self.watch.look(partitions)
         self.watch.look(partitions)
-        return self.watch.kept(0)
+        return self.watch.retained(0)
 
 
 def a_log() -> Log:
@@ -68,14 +66,14 @@ def a_log() -> Log:
 
 def test_offsets_from_the_floor_to_the_first_young_one_are_aging() -> None:
     kept = Watch(a_log()).look(0)
-    assert kept == Kept(10, 12)
+    assert kept == Retained(10, 12)
     assert kept is not None
     assert [kept.aging(floor, 14) for floor in (10, 11, 12, 14)] == [2, 1, 0, 0]
 
 
 def test_where_no_record_is_young_all_that_is_needed_is_aging() -> None:
     kept = Watch(a_log(), aging_after_ms=100).look(0)
-    assert kept == Kept(10, None)
+    assert kept == Retained(10, None)
     assert kept is not None
     assert kept.aging(11, 14) == 3
 
@@ -100,22 +98,12 @@ def test_after_an_error_the_last_answer_stands_until_the_next() -> None:
     watch = Watch(log)
     watch.look(0)
     log.is_reachable = False
-    assert watch.look(0) == Kept(10, 12)
+    assert watch.look(0) == Retained(10, 12)
     log.is_reachable, log.start = True, 12
-    assert watch.look(0) == Kept(12, 14)
+    assert watch.look(0) == Retained(12, 14)
 
 
 def test_partition_that_has_moved_away_is_forgotten() -> None:
     watch = Watch(a_log())
     watch.look(0)
     assert watch.look() is None
-
-
-@pytest.mark.parametrize(
-    ("roll_after_ms", "retention_ms", "expected"),
-    [(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS // 2), (None, HOUR_MS, None), (HOUR_MS, None, None)],
-)
-def test_too_old_is_half_way_between_rewriting_and_deletion(
-    roll_after_ms: int | None, retention_ms: int | None, expected: int | None
-) -> None:
-    assert aging_after_ms(roll_after_ms, retention_ms) == expected

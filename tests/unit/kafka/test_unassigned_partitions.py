@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.unassigned_partitions import LOOK_EVERY_S, OrphanWatch
+from proxy.kafka.unassigned_partitions import LOOK_EVERY_S, UnassignedPartitions
 
 TOPIC = "timer.ingress"
 
@@ -45,14 +45,16 @@ class Group:
 
 
 class Watch:
-    """A watch over partitions 0 to 3 with a clock of its own; counts the visits."""
+    """A watch over partitions 0 to 3 with a clock of its own; counts the rebalances."""
 
     def __init__(self, group: Group, instance: str = "a-0") -> None:
-        self.visits = 0
+        self.rebalances = 0
         self._now_s = 0.0
         places = {(TOPIC, number) for number in range(4)}
         admin = cast(Any, group)
-        self._watch = OrphanWatch(admin, "g", places, instance, self._visit, lambda: self._now_s)
+        self._watch = UnassignedPartitions(
+            admin, "g", places, instance, self._rebalance, lambda: self._now_s
+        )
 
     def look(self, times: int) -> None:
         """So many questions and their answers."""
@@ -61,28 +63,28 @@ class Watch:
             self._watch.look()
             self._watch.look()
 
-    def _visit(self) -> None:
-        self.visits += 1
+    def _rebalance(self) -> None:
+        self.rebalances += 1
 
 
 def test_group_that_owns_everything_is_left_alone() -> None:
     watch = Watch(Group({"a-0": [0, 1], "b-0": [2, 3]}))
     watch.look(10)
-    assert watch.visits == 0
+    assert watch.rebalances == 0
 
 
-def test_partition_without_owner_calls_a_visitor_at_the_second_look() -> None:
+def test_partition_without_owner_calls_a_rebalanceor_at_the_second_look() -> None:
     watch = Watch(Group({"a-0": [0, 1], "b-0": [2]}))
     watch.look(1)
-    assert watch.visits == 0
+    assert watch.rebalances == 0
     watch.look(1)
-    assert watch.visits == 1
+    assert watch.rebalances == 1
 
 
-def test_finding_that_lasts_calls_another_visitor() -> None:
+def test_finding_that_lasts_calls_another_rebalanceor() -> None:
     watch = Watch(Group({"a-0": []}))
     watch.look(4)
-    assert watch.visits == 2
+    assert watch.rebalances == 2
 
 
 def test_partitions_on_their_way_to_a_new_owner_are_no_finding() -> None:
@@ -93,7 +95,7 @@ def test_partitions_on_their_way_to_a_new_owner_are_no_finding() -> None:
     watch.look(1)
     group.owned = {"a-0": [0, 1], "b-0": [2, 3]}
     watch.look(5)
-    assert watch.visits == 0
+    assert watch.rebalances == 0
 
 
 def test_rebalance_in_progress_is_waited_for() -> None:
@@ -101,13 +103,13 @@ def test_rebalance_in_progress_is_waited_for() -> None:
     group.state = ConsumerGroupState.PREPARING_REBALANCING
     watch = Watch(group)
     watch.look(5)
-    assert watch.visits == 0
+    assert watch.rebalances == 0
 
 
 def test_only_the_first_member_by_name_acts() -> None:
     watch = Watch(Group({"a-0": [0], "b-0": [1]}), instance="b-0")
     watch.look(10)
-    assert watch.visits == 0
+    assert watch.rebalances == 0
 
 
 def test_broker_that_does_not_answer_is_asked_again_later() -> None:
@@ -115,7 +117,7 @@ def test_broker_that_does_not_answer_is_asked_again_later() -> None:
     group.is_reachable = False
     watch = Watch(group)
     watch.look(3)
-    assert (watch.visits, group.asked) == (0, 3)
+    assert (watch.rebalances, group.asked) == (0, 3)
     group.is_reachable = True
     watch.look(2)
-    assert watch.visits == 1
+    assert watch.rebalances == 1

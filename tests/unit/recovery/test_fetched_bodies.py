@@ -32,14 +32,14 @@ class Shelf:
         self.reads: list[Sequence[int]] = []
         self.read_takes_s = self.now_s = 0.0
         self.gone: set[int] = set()
-        self.store = self.wrapped(puts_stubs=True)
+        self.store = self.wrapped(stores_stubs=True)
 
-    def wrapped(self, *, puts_stubs: bool) -> FetchedBodies:
+    def wrapped(self, *, stores_stubs: bool) -> FetchedBodies:
         return FetchedBodies(
             self.inner,
             self._read_back,
             self.timeline.read,
-            puts_stubs=puts_stubs,
+            stores_stubs=stores_stubs,
             now_s=lambda: self.now_s,
         )
 
@@ -107,7 +107,7 @@ def test_full_bodies_of_before_are_used_as_they_are(shelf: Shelf) -> None:
 
 def test_stubs_of_before_are_read_back_when_bodies_are_kept_again(shelf: Shelf) -> None:
     (older,) = shelf.put(10)
-    store = shelf.wrapped(puts_stubs=False)
+    store = shelf.wrapped(stores_stubs=False)
     newer = shelf.write(20)
     store.put([newer])
     assert store.due(NOW_MS, 9).entries == [older, newer]

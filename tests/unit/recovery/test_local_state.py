@@ -21,33 +21,33 @@ Opening = Callable[..., tuple[LocalState, Store]]
 
 @pytest.fixture
 def opening(tmp_path: Path) -> Opening:
-    def opened(at: Position, *, puts_stubs: bool) -> tuple[LocalState, Store]:
+    def opened(at: Position, *, stores_stubs: bool) -> tuple[LocalState, Store]:
         options = Options(slots=100)
-        state = LocalState(tmp_path, "ingress", "id", options, puts_stubs=puts_stubs)
+        state = LocalState(tmp_path, "ingress", "id", options, stores_stubs=stores_stubs)
         return state, state.open(0, at)
 
     return opened
 
 
 def test_a_folder_that_never_had_stubs_needs_no_reading_back(opening: Opening) -> None:
-    state, store = opening(START, puts_stubs=False)
+    state, store = opening(START, stores_stubs=False)
     store.close()
     assert not state.has_stubs(0)
 
 
 def test_stubs_are_remembered_until_nothing_pends_that_may_be_one(opening: Opening) -> None:
-    state, store = opening(START, puts_stubs=True)
+    state, store = opening(START, stores_stubs=True)
     assert state.has_stubs(0)
     store.put([ENTRY])
     store.flush(1)
     store.close()
-    state, store = opening(READ, puts_stubs=False)
+    state, store = opening(READ, stores_stubs=False)
     assert store.pending() == 1
     store.advance(2_000, LAST_OFFSET)
     store.flush(1)
     store.close()
     assert state.has_stubs(0)
-    state, store = opening(ENDED, puts_stubs=False)
+    state, store = opening(ENDED, stores_stubs=False)
     assert store.pending() == 0
     store.close()
     assert not state.has_stubs(0)
@@ -56,12 +56,12 @@ def test_stubs_are_remembered_until_nothing_pends_that_may_be_one(opening: Openi
 def test_the_mark_of_stubs_stays_with_a_folder_that_is_put_aside(
     opening: Opening, tmp_path: Path
 ) -> None:
-    state, store = opening(START, puts_stubs=True)
+    state, store = opening(START, stores_stubs=True)
     store.put([ENTRY])
     store.flush(1)
     store.close()
     (tmp_path / "ingress-0@id" / "checkpoint").write_bytes(b"damaged")
-    state, store = opening(READ, puts_stubs=False)
+    state, store = opening(READ, stores_stubs=False)
     store.close()
     assert not state.has_stubs(0)
     assert (tmp_path / "ingress-0@id.broken-1" / "stubs").exists()
@@ -75,9 +75,9 @@ def test_a_disk_that_takes_no_mark_leaves_the_folder_unlocked(
 
     monkeypatch.setattr("proxy.recovery.local_state._create_durably", refuse)
     with pytest.raises(StorageFull):
-        opening(START, puts_stubs=True)
+        opening(START, stores_stubs=True)
     monkeypatch.setattr("proxy.recovery.local_state.LOCK_WAIT_S", 0)
     try:
-        opening(START, puts_stubs=False)[1].close()
+        opening(START, stores_stubs=False)[1].close()
     except StoreLocked:
         pytest.fail("the folder is still locked")

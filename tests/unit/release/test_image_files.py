@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admin import AdminServer
+from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.config.sources import load_settings
 from proxy.telemetry.metrics import Metrics

@@ -73,10 +73,14 @@ def test_columns_of_records_all_with_ids_and_all_without() -> None:
     assert (len(none_named.entries), list(none_named.named), list(none_named.idents)) == (2, [], [])
 
 
-def test_usual_records_are_walked_in_order_and_others_are_left_out() -> None:
-    batch, _messages = parsed(PLAIN, CANCEL, NAMED, BAD)
-    walked = [(entry and entry[1], ident) for entry, ident in batch.usual()]
-    assert walked == [(0, None), (None, None), (2, b"a"), (None, None)]
+def test_producers_own_records_are_walked_in_order_and_others_are_left_out() -> None:
+    batch, _messages = parsed(PLAIN, CANCEL, NAMED, BAD, ROLLED_WITH_ID, HALF_MESSAGE)
+    walked = [(entry and entry[1], ident) for entry, ident, _due_ms in batch.own()]
+    others = (None, None)
+    assert walked == [(0, None), others, (2, b"a"), others, (4, b"r"), others]
+    dues_ms = [due_ms for entry, ident, due_ms in batch.own() if ident is not None]
+    alone = [one.due_ms for one in (batch[2], batch[4]) if isinstance(one, Scheduled)]
+    assert dues_ms == alone
 
 
 def test_ids_are_those_that_records_have_or_name() -> None:

@@ -145,7 +145,7 @@ def test_where_the_log_starts_is_not_shown_before_the_broker_has_said_it() -> No
 
 def test_without_a_session_the_lag_is_unknown_instead_of_what_it_was() -> None:
     metrics = Metrics()
-    metrics.note_session_lost()
+    metrics.count_lost_session()
     assert samples(metrics.registry, "sessions_lost_total") == {(): 1}
     assert math.isnan(samples(metrics.registry, "due_lag_seconds")[()])
 

@@ -9,56 +9,64 @@ import sys
 import pytest
 
 from proxy.admin.pages import AdminPages
-from proxy.admin.questions import Desk
 from proxy.config.settings import Settings
 from proxy.publishing.errors import SessionLost
-from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.status import ShardStatus, Status, StatusBoard
+from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker
+from proxy.worker.admin_side import AdminSide
 
 RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
 
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> StatusBoard:
+def side(monkeypatch: pytest.MonkeyPatch) -> AdminSide:
     """Of a worker whose only session served a shard, long ago, and was lost."""
 
     def lost(*_: object) -> None:
-        made.show(Status((RUNNING,), -1_000.0, True, {"orders": 3}, frozenset({"bills"})))
+        made.board.show(Status((RUNNING,), -1_000.0, True, {"orders": 3}, frozenset({"bills"})))
         raise SessionLost("the broker is away")
 
-    made = StatusBoard(0.0)
-    monkeypatch.setattr(worker, "_one_session", lost)
+    made = AdminSide.of_new_worker()
+    monkeypatch.setattr(worker, "open_session", lost)
     monkeypatch.setattr(gc, "disable", lambda: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
     return made
 
 
-def _run_once(board: StatusBoard, metrics: Metrics) -> None:
+def _run_once(side: AdminSide) -> None:
     turns = iter([False, True])
-    worker.run_worker(Settings(), 0, lambda: next(turns), metrics, board, Desk())
+    worker.run_worker(Settings(), 0, lambda: next(turns), side)
 
 
-def test_without_a_session_a_worker_lives_and_is_not_ready(board: StatusBoard) -> None:
-    metrics = Metrics(board.read)
-    _run_once(board, metrics)
-    pages = AdminPages(metrics.registry, lambda: [board.read()])
+def test_without_a_session_a_worker_lives_and_is_not_ready(side: AdminSide) -> None:
+    _run_once(side)
+    pages = AdminPages(side.metrics.registry, lambda: [side.board.read()])
     assert [pages.answer(page, "").code for page in ("/healthz", "/readyz")] == [200, 503]
 
 
 def test_without_a_session_nothing_of_the_last_one_is_shown_but_the_pauses(
-    board: StatusBoard,
+    side: AdminSide,
 ) -> None:
-    metrics = Metrics(board.read)
-    metrics.due_lag_seconds.set(0.0)
-    _run_once(board, metrics)
+    side.metrics.due_lag_seconds.set(0.0)
+    _run_once(side)
     shown = {
         (sample.name, *sample.labels.values()): sample.value
-        for family in metrics.registry.collect()
+        for family in side.metrics.registry.collect()
         for sample in family.samples
     }
     assert shown["delay_proxy_sessions_lost_total",] == 1
     assert shown["delay_proxy_ready",] == 0
     assert math.isnan(shown["delay_proxy_due_lag_seconds",])
     assert not [name for name, *_ in shown if name == "delay_proxy_watermark_seconds"]
-    assert board.read().paused == {"bills"}
+    assert side.board.read().paused == {"bills"}
+
+
+def test_a_heartbeat_before_the_first_report_says_no_more_than_that_the_loop_lives(
+    side: AdminSide,
+) -> None:
+    _run_once(side)
+    side.board.heartbeat()
+    status = side.board.read()
+    assert not status.shards
+    assert not status.assigned
+    assert status.paused == {"bills"}

@@ -308,6 +308,7 @@ RegisterAgainstModel.TestCase.settings = settings(
 TestRegisterAgainstModel = RegisterAgainstModel.TestCase
 
 
+@settings(deadline=None)
 @given(
     links=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=40),
     floors=st.lists(st.integers(0, 70), min_size=1),
@@ -322,6 +323,7 @@ def test_joined_links_forbid_the_same_floors(
     ]
 
 
+@settings(deadline=None)
 @given(
     ids=st.lists(st.binary(max_size=100), min_size=1, max_size=30),
     others=st.lists(st.binary(max_size=200), max_size=5),

@@ -6,10 +6,10 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.shard.columns import ColumnMaker, Columns
-from storage.shard.counts import Counts
-from storage.shard.due_histogram import DueHistogram
-from storage.shard.due_index import DueIndex
+from storage.shard.memory.columns import ColumnMaker, Columns
+from storage.shard.memory.counts import Counts
+from storage.shard.memory.due_histogram import DueHistogram
+from storage.shard.memory.due_index import DueIndex
 from storage.store import Column, Entry, Key
 
 NONE_MS = 2**63 - 1

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.shard.due_histogram import DueHistogram
+from storage.shard.memory.due_histogram import DueHistogram
 from storage.store import Entry, Key
 
 _offset_of = itemgetter(1)

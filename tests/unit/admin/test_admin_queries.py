@@ -1,4 +1,4 @@
-"""Questions reach the worker's loop and its answers come back, over threads and pipes."""
+"""Queries reach the worker's loop and its answers come back, over threads and pipes."""
 
 from __future__ import annotations
 
@@ -10,34 +10,26 @@ from multiprocessing import Pipe
 import pytest
 
 from proxy.admin import workers as workers_module
-from proxy.admin.questions import (
-    MOST_WAITING,
-    Answer,
-    Desk,
-    FindId,
-    NoAnswer,
-    PendingByTime,
-    Question,
-    TooMany,
-)
-from proxy.admin.workers import ChildWorkers, QuestionPost, ThisWorker
+from proxy.admin.queries import Answer, FindId, PendingByTime, Query
+from proxy.admin.query_mailbox import MOST_WAITING, MailboxFull, NoAnswer, QueryMailbox
+from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker
 from proxy.logs import Level
 from storage.errors import StoreDamaged
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 
 LIMIT_S = 180.0
-QUESTION = PendingByTime((START_MS + 5_000,))
+QUERY = PendingByTime((START_MS + 5_000,))
 
 
 @contextmanager
-def a_loop(desk: Desk, world: World) -> Iterator[None]:
+def a_loop(mailbox: QueryMailbox, world: World) -> Iterator[None]:
     """A worker's loop that does nothing but answer."""
     is_over = threading.Event()
 
     def turn() -> None:
         while not is_over.wait(0.001):
-            desk.answer_one(lambda: world.shards)
+            mailbox.answer_one(lambda: world.shards)
 
     thread = threading.Thread(target=turn)
     thread.start()
@@ -55,44 +47,44 @@ def a_world(ident: str = "a") -> World:
     return world
 
 
-def test_a_question_is_answered_by_the_loop() -> None:
-    desk = Desk()
-    with a_loop(desk, a_world()):
-        workers = ThisWorker(desk)
-        assert workers.ask(QUESTION) == [[1, 1]]
+def test_a_query_is_answered_by_the_loop() -> None:
+    mailbox = QueryMailbox()
+    with a_loop(mailbox, a_world()):
+        workers = ThisWorker(mailbox)
+        assert workers.ask(QUERY) == [[1, 1]]
         (found,) = workers.ask(FindId(b"a1"))
         (one,) = found
         assert str(one).startswith("Found(origin='timer.ingress/1/0'")
 
 
-def test_a_loop_that_does_not_turn_gives_no_answer_and_forgets_the_question() -> None:
-    desk = Desk()
+def test_a_loop_that_does_not_turn_gives_no_answer_and_forgets_the_query() -> None:
+    mailbox = QueryMailbox()
     with pytest.raises(NoAnswer):
-        desk.ask(QUESTION, 0.01)
-    desk.answer_one(lambda: pytest.fail("nobody waits for this any more"))
+        mailbox.ask(QUERY, 0.01)
+    mailbox.answer_one(lambda: pytest.fail("nobody waits for this any more"))
 
 
-def test_more_questions_than_may_wait_are_not_taken() -> None:
-    desk = Desk()
+def test_more_queries_than_may_wait_are_not_taken() -> None:
+    mailbox = QueryMailbox()
     threads = [
-        threading.Thread(target=_ask_quietly, args=(desk,), daemon=True)
+        threading.Thread(target=_ask_quietly, args=(mailbox,), daemon=True)
         for _ in range(MOST_WAITING)
     ]
     for thread in threads:
         thread.start()
-    while desk._waiting.qsize() < MOST_WAITING:
+    while mailbox._waiting.qsize() < MOST_WAITING:
         pass
-    with pytest.raises(TooMany):
-        desk.ask(QUESTION, LIMIT_S)
+    with pytest.raises(MailboxFull):
+        mailbox.ask(QUERY, LIMIT_S)
     for _ in threads:
-        desk.answer_one(dict)
+        mailbox.answer_one(dict)
     for thread in threads:
         thread.join(LIMIT_S)
 
 
-def _ask_quietly(desk: Desk) -> Answer | None:
+def _ask_quietly(mailbox: QueryMailbox) -> Answer | None:
     try:
-        return desk.ask(QUESTION, LIMIT_S)
+        return mailbox.ask(QUERY, LIMIT_S)
     except NoAnswer:
         return None
 
@@ -101,11 +93,11 @@ def _ask_quietly(desk: Desk) -> Answer | None:
 def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_damaged(
     error: Exception,
 ) -> None:
-    desk, refusals = Desk(), []
+    mailbox, refusals = QueryMailbox(), []
 
     def ask() -> None:
         try:
-            desk.ask(QUESTION, LIMIT_S)
+            mailbox.ask(QUERY, LIMIT_S)
         except NoAnswer as refused:
             refusals.append(str(refused))
 
@@ -114,13 +106,13 @@ def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_dam
 
     thread = threading.Thread(target=ask)
     thread.start()
-    while desk._waiting.empty():
+    while mailbox._waiting.empty():
         pass
     if isinstance(error, StoreDamaged):
         with pytest.raises(StoreDamaged):
-            desk.answer_one(fail)  # type: ignore[arg-type]
+            mailbox.answer_one(fail)  # type: ignore[arg-type]
     else:
-        desk.answer_one(fail)  # type: ignore[arg-type]
+        mailbox.answer_one(fail)  # type: ignore[arg-type]
     thread.join(LIMIT_S)
     assert refusals == [str(error)]
 
@@ -129,10 +121,10 @@ def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_dam
 def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
     """A worker behind a pipe, as if in a process of its own."""
     asking, asked = Pipe()
-    desk = Desk()
+    mailbox = QueryMailbox()
     workers.add(name, asking)
-    QuestionPost(asked, desk)
-    with a_loop(desk, world):
+    QueryReceiver(asked, mailbox)
+    with a_loop(mailbox, world):
         yield
     asking.close()
 
@@ -140,7 +132,7 @@ def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
 def test_every_child_answers() -> None:
     workers = ChildWorkers()
     with a_child(workers, "0", a_world("a")), a_child(workers, "1", a_world("b")):
-        assert workers.ask(QUESTION) == [[1, 1], [1, 1]]
+        assert workers.ask(QUERY) == [[1, 1], [1, 1]]
         assert [len(answer) for answer in workers.ask(FindId(b"b0"))] == [0, 1]
 
 
@@ -150,9 +142,9 @@ def test_a_child_that_has_died_gives_no_answer_until_another_takes_its_place() -
     workers.add("0", asking)
     asked.close()
     with pytest.raises(NoAnswer):
-        workers.ask(QUESTION)
+        workers.ask(QUERY)
     with a_child(workers, "0", a_world()):
-        assert workers.ask(QUESTION) == [[1, 1]]
+        assert workers.ask(QUERY) == [[1, 1]]
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
@@ -163,18 +155,18 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
     workers.add("0", asking)
     monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", 0.01)
     with pytest.raises(NoAnswer):
-        workers.ask(QUESTION)
+        workers.ask(QUERY)
     monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", LIMIT_S)
-    number, _question = asked.recv()
+    number, _query = asked.recv()
     asked.send((number, [7]))
 
     def answer() -> None:
-        number, _question = asked.recv()
+        number, _query = asked.recv()
         asked.send((number, [8]))
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert workers.ask(QUESTION) == [[8]]
+    assert workers.ask(QUERY) == [[8]]
     thread.join(LIMIT_S)
 
 
@@ -197,15 +189,15 @@ def test_a_child_started_later_hears_of_the_log_level(monkeypatch: pytest.Monkey
     assert heard == ["debug"] * 3
 
 
-def test_a_question_that_a_child_cannot_take_is_refused_as_such() -> None:
-    class Full(Desk):
-        def ask(self, question: Question, timeout_s: float) -> Answer:
-            raise TooMany
+def test_a_query_that_a_child_cannot_take_is_refused_as_such() -> None:
+    class Full(QueryMailbox):
+        def ask(self, query: Query, timeout_s: float) -> Answer:
+            raise MailboxFull
 
     workers = ChildWorkers()
     asking, asked = Pipe()
     workers.add("0", asking)
-    QuestionPost(asked, Full())
-    with pytest.raises(TooMany):
-        workers.ask(QUESTION)
+    QueryReceiver(asked, Full())
+    with pytest.raises(MailboxFull):
+        workers.ask(QUERY)
     asking.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from storage.shard.columns import Columns
-from storage.shard.memtable import NEAR_MS, Memtable
+from storage.shard.memory.columns import Columns
+from storage.shard.memory.memtable import NEAR_MS, Memtable
 from storage.store import Entry, dues_of
 from tests.unit.storage.shards import START_MS, entries
 

@@ -23,7 +23,7 @@ from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.pauses import key_of
+from proxy.kafka.settings_records import pause_key
 from proxy.records.headers import CANCEL
 from proxy.records.message import Message as Record
 
@@ -45,7 +45,7 @@ class Cancelled(NamedTuple):
     detail: str | None = None
 
 
-class Control:
+class BrokerAccess:
     """One per process, made before the broker is needed. Calls may come from any thread."""
 
     def __init__(self, settings: Settings) -> None:
@@ -54,7 +54,7 @@ class Control:
         self._producer: Producer | None = None
         self._until_s = 0.0
         self._lookup = IngressLookup(
-            lambda: Consumer(lookup_config(settings)), self._names.ingress, self._keep_to_time
+            lambda: Consumer(lookup_config(settings)), self._names.ingress, self._check_deadline
         )
 
     def cancel(
@@ -67,14 +67,14 @@ class Control:
         if not wait_s:
             return Cancelled(self._write(self._names.ingress, key, b"", at, ident))
         with closing(self._consumer()) as outcomes:
-            _go_to_end(outcomes, self._names.outcomes)
+            _seek_to_end(outcomes, self._names.outcomes)
             origin = self._write(self._names.ingress, key, b"", at, ident)
             return _await_outcome(outcomes, origin, time.monotonic() + wait_s)
 
     def pause(self, pattern: str, now_ms: int) -> None:
         """Have all workers of the group hold back what is for these targets. Raises Problem."""
-        said = json.dumps({"paused_at": now_ms}).encode()
-        self._write(self._names.settings, self._key(pattern), said)
+        value = json.dumps({"paused_at": now_ms}).encode()
+        self._write(self._names.settings, self._key(pattern), value)
 
     def resume(self, pattern: str) -> None:
         """Have them let it go again. Raises Problem."""
@@ -87,17 +87,17 @@ class Control:
             try:
                 return self._lookup.read(partition, [offset], READ_THROUGH).get(offset)
             except KafkaException as error:
-                raise _broker_says(error.args[0]) from None
+                raise _refused_by_broker(error.args[0]) from None
             finally:
                 self._lookup.close()
 
-    def _keep_to_time(self) -> None:
+    def _check_deadline(self) -> None:
         if time.monotonic() > self._until_s:
             detail = "The broker has not given the record in time; is it written at all?"
             raise Problem(503, "broker", detail)
 
     def _key(self, pattern: str) -> bytes:
-        return key_of(self._settings.group_id, pattern).encode()
+        return pause_key(self._settings.group_id, pattern).encode()
 
     def _write(
         self,
@@ -117,11 +117,11 @@ class Control:
                 value,
                 key,
                 partition,
-                on_delivery=_into(reports),
+                on_delivery=_collect_in(reports),
                 headers=cast(Any, headers),
             )
         except KafkaException as raised:
-            raise _broker_says(raised.args[0]) from None
+            raise _refused_by_broker(raised.args[0]) from None
         except BufferError:
             raise Problem(503, "busy", "Too much waits to be written; try again.") from None
         until_s = time.monotonic() + WRITE_WITHIN_S
@@ -132,7 +132,7 @@ class Control:
             raise Problem(503, "broker", detail)
         error, message = reports[0]
         if error is not None:
-            raise _broker_says(error)
+            raise _refused_by_broker(error)
         return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
     def _open(self) -> Producer:
@@ -152,13 +152,13 @@ class Control:
         return Consumer({**lookup_config(self._settings), "auto.offset.reset": "latest"})
 
 
-def _into(
+def _collect_in(
     reports: list[tuple[KafkaError | None, Message]],
 ) -> Callable[[KafkaError | None, Message], None]:
     return lambda error, message: reports.append((error, message))
 
 
-def _go_to_end(consumer: Consumer, topic: str) -> None:
+def _seek_to_end(consumer: Consumer, topic: str) -> None:
     """Read on from what is there now; wait until the ends are known."""
     try:
         partitions = consumer.list_topics(topic, READ_WITHIN_S).topics[topic].partitions
@@ -167,19 +167,19 @@ def _go_to_end(consumer: Consumer, topic: str) -> None:
             place.offset = consumer.get_watermark_offsets(place, READ_WITHIN_S)[1]
         consumer.assign(places)
     except KafkaException as error:
-        raise _broker_says(error.args[0]) from None
+        raise _refused_by_broker(error.args[0]) from None
 
 
 def _await_outcome(consumer: Consumer, origin: str, until_s: float) -> Cancelled:
     while time.monotonic() < until_s:
         message = consumer.poll(POLL_S)
         if message is not None and message.error() is None and message.key() == origin.encode():
-            said = json.loads(message.value() or b"{}")
-            return Cancelled(origin, said.get("outcome"), said.get("detail"))
+            outcome = json.loads(message.value() or b"{}")
+            return Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
     return Cancelled(origin)
 
 
-def _broker_says(error: KafkaError) -> Problem:
+def _refused_by_broker(error: KafkaError) -> Problem:
     if error.code() in NO_SUCH_PARTITION:
         return Problem(404, "no-such-partition", f"The broker knows no such place: {error.str()}.")
     return Problem(503, "broker", f"The broker does not do it: {error.str()}.")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from storage.shard.counts import offsets_of
+from storage.shard.memory.counts import offsets_of
 from storage.store import Column, Entry, Key, dues_of
 
 _target_of = itemgetter(2)

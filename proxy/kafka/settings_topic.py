@@ -1,0 +1,206 @@
+"""The settings topic: policies by digest, the partitions ever served, and paused targets.
+
+Written once per change of settings, per partition and per pause; read whole by each session as it
+begins, by the one consumer that then follows the pauses. The partitions served tell a new one from
+one whose committed offset was lost (docs/exactly-once.md#8-never-silently-start-over). They also
+keep which policy held from which offset on, for an audit: the committed metadata forgets that as
+the floor passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from proxy.config.settings import Settings
+from proxy.errors import BrokerRefused, StartOverRefused
+from proxy.kafka.client_settings import common_config, connected, settings_reader_config
+from proxy.kafka.settings_records import PAUSED, SERVED, ServedPartition, paused_pattern, served_key
+from proxy.kafka.topics import TopicFacts
+from proxy.records.position import PolicyFrom
+from proxy.requests.policy import Policy
+
+READ_TIMEOUT_S: Final = 30.0
+WRITE_TIMEOUT_S: Final = 30.0
+AT_ONCE: Final = 500
+MOST_PAUSES: Final = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class SettingsTopic:
+    """What the settings topic holds, and the way to add to it. All calls come from one thread.
+
+    Policies and served partitions are those of `load` and what was added here; `paused` follows the
+    topic with every `look`. `new_producer` is called for each write. `heartbeat` is called while
+    the broker is waited for.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        new_producer: Callable[[], Producer],
+        topic: str,
+        group_id: str,
+        heartbeat: Callable[[], None],
+    ) -> None:
+        self._consumer, self._new_producer = consumer, new_producer
+        self._topic, self._group_id, self._heartbeat = topic, group_id, heartbeat
+        self._policies: dict[str, Policy] = {}
+        self._served: dict[str, ServedPartition] = {}
+        self._paused: set[str] = set()
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Patterns of the targets that are paused, as of the last look."""
+        return frozenset(self._paused)
+
+    def load(self) -> None:
+        """Read all there is: no older record is judged, nothing paused let go without it.
+
+        Raises KafkaException.
+        """
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+
+    def look(self) -> bool:
+        """Take what has arrived, without waiting; whether other targets are paused now."""
+        before = self.paused
+        for message in self._consumer.consume(AT_ONCE, 0):
+            error = message.error()
+            if error is None:
+                self._take_pause(_key(message), is_paused=message.value() is not None)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                log.warning("settings topic not readable for now", error=error.str())
+        return before != self._paused
+
+    def close(self) -> None:
+        """Follow it no more."""
+        self._consumer.close()
+
+    def policy(self, digest: str) -> Policy:
+        """Raises StartOverRefused: without it older records cannot be judged as they were."""
+        if digest not in self._policies:
+            raise StartOverRefused(
+                f"The committed offsets name the settings {digest}, which the topic {self._topic} "
+                "does not hold.",
+                "Restore that topic's records; do not delete or empty it while records wait.",
+            )
+        return self._policies[digest]
+
+    def ensure(self, policy: Policy) -> str:
+        """Make sure that the topic holds the policy before any offset refers to it."""
+        digest = policy.digest
+        if digest not in self._policies:
+            self._write(digest, policy.to_json())
+            self._policies[digest] = policy
+        return digest
+
+    def served_topic_id(self, topic: str, partition: int) -> str | None:
+        """Id of the topic whose offsets this group has committed here before; None if never."""
+        served = self._served.get(served_key(self._group_id, topic, partition))
+        return None if served is None else served.topic_id
+
+    def record_served(
+        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+    ) -> None:
+        """Remember that this partition has a committed offset, and the policies committed there."""
+        key = served_key(self._group_id, topic.name, partition)
+        known = self._served.get(key, ServedPartition(topic.topic_id))
+        served = known.joined(topic.topic_id, policies)
+        if self._served.get(key) != served:
+            self._write(key, served.to_json())
+            self._served[key] = served
+
+    def _load(self) -> None:
+        metadata = self._consumer.list_topics(self._topic, READ_TIMEOUT_S).topics[self._topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        unread = set(metadata.partitions)
+        self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in unread])
+        while unread:
+            self._heartbeat()
+            message = self._consumer.poll(READ_TIMEOUT_S)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
+            error = message.error()
+            if error is None:
+                self._take(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unread.discard(message.partition() or 0)
+            else:
+                raise KafkaException(error)
+
+    def _take(self, message: Message) -> None:
+        key, value = _key(message), message.value()
+        try:
+            if key.startswith(PAUSED):
+                self._take_pause(key, is_paused=value is not None)
+            elif key.startswith(SERVED):
+                self._served[key] = ServedPartition.from_json(value or b"")
+            else:
+                policy = Policy.from_json(value or b"")
+                if policy.digest == key:
+                    self._policies[key] = policy
+        except (ValueError, KeyError, TypeError) as problem:
+            log.warning("record of the settings topic not understood", key=key, why=str(problem))
+
+    def _take_pause(self, key: str, *, is_paused: bool) -> None:
+        pattern = paused_pattern(self._group_id, key)
+        if pattern is None:
+            return
+        if not is_paused:
+            self._paused.discard(pattern)
+        elif len(self._paused) < MOST_PAUSES:
+            self._paused.add(pattern)
+        else:
+            log.error("too many pauses: this one does not count", pattern=pattern, most=MOST_PAUSES)
+
+    def _write(self, key: str, value: str) -> None:
+        producer = self._new_producer()
+        failed: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer.produce(self._topic, value, key, on_delivery=on_delivery)
+        if producer.flush(WRITE_TIMEOUT_S):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
+        if failed:
+            raise BrokerRefused(
+                f"The topic {self._topic} does not take a record: {failed[0].str()}.",
+                "The proxy must be able to write there before it can judge any record.",
+            )
+
+
+def open_settings_topic(settings: Settings, heartbeat: Callable[[], None]) -> SettingsTopic:
+    """The settings topic of the settings, loaded."""
+    producer = {**common_config(settings), "enable.idempotence": True}
+    topic = SettingsTopic(
+        Consumer(settings_reader_config(settings)),
+        lambda: connected(Producer(producer), settings.topics.settings),
+        settings.topics.settings,
+        settings.group_id,
+        heartbeat,
+    )
+    topic.load()
+    return topic
+
+
+def _key(message: Message) -> str:
+    return (message.key() or b"").decode("utf-8", "replace")

@@ -1,0 +1,31 @@
+"""One worker as the admin port knows it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from proxy.admin.query_mailbox import QueryMailbox
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.status import Status, StatusBoard
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSide:
+    """A worker's newest status, its metrics, and the mailbox for queries; outlives its sessions."""
+
+    board: StatusBoard
+    metrics: Metrics
+    mailbox: QueryMailbox
+
+    @classmethod
+    def of_new_worker(cls) -> AdminSide:
+        """Of a worker that starts now."""
+        board = StatusBoard(time.monotonic())
+        return cls(board, Metrics(board.read), QueryMailbox())
+
+    def show_lost_session(self) -> None:
+        """The loop lives, and serves nothing until the next session has its shards."""
+        self.metrics.count_lost_session()
+        paused = self.board.read().paused
+        self.board.show(Status(heartbeat_monotonic=time.monotonic(), paused=paused))

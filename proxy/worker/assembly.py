@@ -1,0 +1,130 @@
+"""Wires a session's parts: for the running proxy, and for tests on a Kafka of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from proxy.clock import Clock
+from proxy.config.settings import Settings
+from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.release_control import ReleaseControl
+from proxy.kafka.client_settings import is_compressing
+from proxy.kafka.derived_topics import DerivedTopics
+from proxy.kafka.ingress import Ingress
+from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.topics import TopicFacts
+from proxy.publishing.publisher import Publisher
+from proxy.publishing.targets import Targets
+from proxy.recovery.recovery import LocalFolders, Policies, Recovery
+from proxy.requests.policy import Policy
+from proxy.telemetry.metrics import Metrics
+from proxy.worker.pacing import Pacing, TransactionLimits
+from proxy.worker.pipeline import Pipeline
+from proxy.worker.shard_owner import ShardOwner
+
+
+class SettingsPort(Policies, Protocol):
+    """What a session asks of `proxy.kafka.settings_topic.SettingsTopic`, once it is loaded."""
+
+    @property
+    def paused(self) -> frozenset[str]: ...
+    def ensure(self, policy: Policy) -> str: ...
+    def look(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaClients:
+    """What a session has of Kafka, with clients that are made when it is their turn.
+
+    `new_consumer` makes the member of the group, `new_reader` a consumer that reads single records
+    again, `new_producer` the transactional producer. `commits` is where commits are waited for.
+    """
+
+    topic: TopicFacts
+    settings_topic: SettingsPort
+    admin: AdminClient
+    new_producer: Callable[[], Producer]
+    new_consumer: Callable[[], Consumer]
+    new_reader: Callable[[], Consumer]
+    commits: Executor
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one session. Its producer has fenced its predecessor's."""
+
+    settings_topic: SettingsPort
+    ingress: Ingress
+    lookup: IngressLookup
+    publisher: Publisher
+    release: ReleaseControl
+    pipeline: Pipeline
+    owner: ShardOwner
+
+
+def assemble(
+    kafka: KafkaClients,
+    settings: Settings,
+    policy: Policy,
+    release: ReleaseControl,
+    rate: RateLimit | Unlimited,
+    folders: LocalFolders,
+    clock: Clock,
+    metrics: Metrics,
+    heartbeat: Callable[[], None],
+    now_s: Callable[[], float] = time.monotonic,
+) -> Parts:
+    """Wire a session. `heartbeat` is called while the broker is waited for.
+
+    The policy is written before any offset refers to it; the producer comes before the consumer,
+    since its initialisation fences a predecessor and so settles the committed offsets.
+    """
+    topic, names, asked = kafka.topic, settings.topics, settings.release
+    digest = kafka.settings_topic.ensure(policy)
+    publisher = Publisher(
+        kafka.new_producer(),
+        Targets(
+            kafka.admin,
+            DerivedTopics(kafka.admin, names).create,
+            is_compressing=is_compressing(settings),
+        ),
+        names.dead_letters,
+        names.outcomes,
+        heartbeat,
+        kafka.commits,
+        policy.retry_of(""),
+        release,
+    )
+    ingress = Ingress(kafka.new_consumer(), topic.name)
+    lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
+    recovery = Recovery(
+        topic,
+        ingress,
+        lookup,
+        kafka.settings_topic,
+        folders,
+        digest,
+        settings.recovery.accept_loss_below,
+        stores_stubs=settings.bodies == "kafka",
+        now_s=now_s,
+    )
+    limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
+    pipeline = Pipeline(
+        ingress,
+        publisher,
+        clock,
+        Pacing(limits, rate),
+        metrics,
+        partial(kafka.settings_topic.record_served, topic),
+    )
+    owner = ShardOwner(recovery, pipeline)
+    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline, owner)

@@ -1,0 +1,74 @@
+"""Runs the proxy: one worker in this process, or several in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from proxy.admin.api import AdminApi
+from proxy.admin.broker_access import BrokerAccess
+from proxy.admin.calls import Calls
+from proxy.admin.server import AdminServer
+from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
+from proxy.config.settings import Settings
+from proxy.extras import require_store
+from proxy.kafka.topics import ensure_topics
+from proxy.recovery.local_state import locked_data_dir
+from proxy.telemetry.status import Status
+from proxy.worker.admin_side import AdminSide
+from proxy.worker.stop_signals import stop_signals
+from proxy.worker.worker import run_worker
+from proxy.worker.worker_processes import WorkerProcesses
+from proxy.worker.worker_snapshots import WorkerSnapshots
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: Settings) -> int:
+    """Run the proxy until SIGTERM or SIGINT; the exit code."""
+    require_store(settings.store)
+    with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
+        ensure_topics(settings)
+        run_all = _run_here if settings.workers == 1 else _run_processes
+        exit_code = run_all(settings, is_stopping)
+        log.info("proxy stopped")
+    return exit_code
+
+
+def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
+    side = AdminSide.of_new_worker()
+    workers = ThisWorker(side.mailbox)
+    with _admin_port(settings, side.metrics.registry, lambda: [side.board.read()], workers):
+        run_worker(settings, 0, is_stopping, side)
+    return 0
+
+
+def _run_processes(settings: Settings, is_stopping: Callable[[], bool]) -> int:
+    snapshots, workers = WorkerSnapshots(), ChildWorkers()
+    registry = CollectorRegistry()
+    registry.register(snapshots)
+    with _admin_port(settings, registry, snapshots.statuses, workers):
+        return WorkerProcesses(settings, snapshots, workers).run(is_stopping)
+
+
+@contextmanager
+def _admin_port(
+    settings: Settings,
+    registry: CollectorRegistry,
+    read_statuses: Callable[[], Sequence[Status]],
+    workers: Workers,
+) -> Iterator[None]:
+    broker = BrokerAccess(settings)
+    calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, broker)
+    api = AdminApi(settings.admin, calls)
+    with closing(AdminServer(settings.admin, registry, read_statuses, api)) as server:
+        log.info(
+            "proxy started",
+            broker=settings.bootstrap_servers,
+            admin_port=server.port,
+            workers=settings.workers,
+        )
+        yield

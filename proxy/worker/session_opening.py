@@ -1,0 +1,99 @@
+"""Opens a session on the broker that the settings name."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from proxy.clock import Clock
+from proxy.config.ingress_retention import aging_after_ms, refuse_outrun
+from proxy.config.policy_from_settings import policy_of
+from proxy.config.settings import Settings
+from proxy.dispatch.rate_limit import release_rate
+from proxy.dispatch.release_control import release_control
+from proxy.kafka.client_settings import (
+    common_config,
+    connected,
+    consumer_config,
+    lookup_config,
+    producer_config,
+)
+from proxy.kafka.commit_thread import CommitThread
+from proxy.kafka.retention_watch import RetentionWatch
+from proxy.kafka.settings_topic import open_settings_topic
+from proxy.kafka.topics import describe_topic, retention_ms
+from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
+from proxy.recovery.local_state import LocalState
+from proxy.worker.admin_side import AdminSide
+from proxy.worker.assembly import KafkaClients, assemble
+from proxy.worker.reporter import Reporter
+from proxy.worker.session import Session
+from storage.options import Options
+
+
+def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide) -> Session:
+    """A session ready to run. Raises SettingsError when the ingress keeps records too shortly."""
+    admin = AdminClient(common_config(settings))
+    kafka = _kafka_clients(settings, worker, admin, side)
+    kept_ms = retention_ms(kafka.topic.name, admin)
+    refuse_outrun(settings, kept_ms)
+    policy = policy_of(settings, kept_ms)
+    folders = _local_state(settings, kafka.topic.topic_id)
+    parts = assemble(
+        kafka,
+        settings,
+        policy,
+        release_control(settings.release),
+        release_rate(settings.release),
+        folders,
+        clock,
+        side.metrics,
+        side.board.heartbeat,
+    )
+    side.metrics.ingress_partitions.set(kafka.topic.partitions)
+    age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
+    retention = RetentionWatch(admin, kafka.topic.name, age_ms)
+    reporter = Reporter(parts, clock, side, retention, folders)
+    unassigned = _unassigned_partitions(settings, worker, admin, kafka.topic.partitions)
+    return Session(parts, side.mailbox, reporter, unassigned)
+
+
+def _kafka_clients(
+    settings: Settings, worker: int, admin: AdminClient, side: AdminSide
+) -> KafkaClients:
+    ingress = settings.topics.ingress
+    return KafkaClients(
+        describe_topic(ingress, admin),
+        open_settings_topic(settings, side.board.heartbeat),
+        admin,
+        lambda: connected(Producer(producer_config(settings, worker)), ingress),
+        lambda: Consumer(consumer_config(settings, worker)),
+        lambda: Consumer(lookup_config(settings)),
+        CommitThread(),
+    )
+
+
+def _local_state(settings: Settings, topic_id: str) -> LocalState:
+    return LocalState(
+        settings.data_dir,
+        settings.topics.ingress,
+        topic_id,
+        Options(precision_ms=settings.wheel.precision_ms, slots=settings.wheel.slots),
+        settings.store,
+        stores_stubs=settings.bodies == "kafka",
+    )
+
+
+def _unassigned_partitions(
+    settings: Settings, worker: int, admin: AdminClient, partitions: int
+) -> UnassignedPartitions:
+    group_id, ingress = settings.group_id, settings.topics.ingress
+    return UnassignedPartitions(
+        admin,
+        group_id,
+        {(ingress, number) for number in range(partitions)},
+        f"{settings.instance_name}-{worker}",
+        partial(force_rebalance, common_config(settings), group_id, ingress),
+    )

@@ -1,0 +1,39 @@
+"""How long the ingress keeps records, and how long the proxy needs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.config.ingress_retention import aging_after_ms, needed_ms, refuse_outrun
+from proxy.config.settings import Settings
+from proxy.errors import SettingsError
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("roll_after_ms", "retention_ms", "expected"),
+    [(HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS // 2), (None, HOUR_MS, None), (HOUR_MS, None, None)],
+)
+def test_too_old_is_half_way_between_rewriting_and_deletion(
+    roll_after_ms: int | None, retention_ms: int | None, expected: int | None
+) -> None:
+    assert aging_after_ms(roll_after_ms, retention_ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [({}, 500), ({"roll_after": 300}, 300), ({"max_delay": 100}, 100)],
+)
+def test_record_is_needed_until_it_is_rewritten_or_has_ended(
+    values: dict[str, int], expected: int
+) -> None:
+    assert needed_ms(Settings.model_validate(values), 1_000) == expected
+
+
+def test_rewriting_after_the_deletion_is_refused() -> None:
+    settings = Settings.model_validate({"roll_after": 1_000})
+    for fine_ms in (None, 1_001):
+        refuse_outrun(settings, fine_ms)
+    with pytest.raises(SettingsError, match="gone before they are rewritten"):
+        refuse_outrun(settings, 1_000)

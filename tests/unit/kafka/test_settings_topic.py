@@ -1,0 +1,183 @@
+"""The settings topic: what is read of it, what is passed over, and what is followed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+
+from proxy.errors import StartOverRefused
+from proxy.kafka import settings_topic
+from proxy.kafka.settings_records import ServedPartition, pause_key, paused_pattern, served_key
+from proxy.kafka.settings_topic import SettingsTopic
+from proxy.kafka.topics import TopicFacts
+from proxy.records.position import PolicyFrom
+from proxy.requests.policy import Policy
+from tests.support.simulation.stand_in import Record
+
+TOPIC = "timer.settings"
+GROUP = "delay-proxy"
+
+
+class Topic:
+    """A consumer of a settings topic with two partitions; `arrived` comes next."""
+
+    def __init__(self) -> None:
+        self.arrived: list[Record] = []
+        self.written: list[tuple[str, str]] = []
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        found = SimpleNamespace(error=None, partitions={0: None, 1: None})
+        return SimpleNamespace(topics={topic: found})
+
+    def assign(self, places: list[Any]) -> None:
+        assert len(places) == 2
+
+    def poll(self, timeout: float) -> Record | None:
+        return self.arrived.pop(0) if self.arrived else None
+
+    def consume(self, limit: int, timeout: float) -> list[Record]:
+        assert timeout == 0
+        taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
+        return taken
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def produce(self, topic: str, value: str, key: str, on_delivery: object) -> None:
+        self.written.append((key, value))
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+    def note(self, key: str, value: bytes | None, partition: int = 0) -> None:
+        self.arrived.append(Record(TOPIC, partition, 0, key.encode(), value, [], 0))
+
+    def end(self, partition: int, code: int = KafkaError._PARTITION_EOF) -> None:
+        error = KafkaError(code, "end")
+        self.arrived.append(Record(TOPIC, partition, 0, None, None, [], 0, error))
+
+
+def following(topic: Topic) -> SettingsTopic:
+    return SettingsTopic(
+        cast(Any, topic), lambda: cast(Any, topic), TOPIC, GROUP, heartbeat=lambda: None
+    )
+
+
+def loaded(topic: Topic) -> SettingsTopic:
+    topic.end(0)
+    topic.end(1)
+    settings = following(topic)
+    settings.load()
+    return settings
+
+
+def test_all_pauses_there_are_count_once_loaded() -> None:
+    topic = Topic()
+    topic.note(pause_key(GROUP, "orders-*"), b"{}")
+    topic.end(1)
+    topic.note(pause_key(GROUP, "bills"), b"{}")
+    topic.note(pause_key(GROUP, "bills"), None)
+    topic.end(0)
+    settings = following(topic)
+    settings.load()
+    assert settings.paused == {"orders-*"}
+
+
+def test_loading_that_comes_to_no_end_is_an_error() -> None:
+    topic = Topic()
+    topic.end(1)
+    with pytest.raises(KafkaException):
+        following(topic).load()
+
+
+def test_a_look_says_whether_anything_has_changed() -> None:
+    topic = Topic()
+    settings = following(topic)
+    assert not settings.look()
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    assert settings.look()
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.end(0, KafkaError._TRANSPORT)
+    assert not settings.look()
+    topic.note(pause_key(GROUP, "orders"), None)
+    assert settings.look()
+    assert settings.paused == frozenset()
+
+
+def test_there_is_a_most_of_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_topic, "MOST_PAUSES", 2)
+    topic = Topic()
+    settings = following(topic)
+    for name in "abc":
+        topic.note(pause_key(GROUP, name), b"{}")
+    with structlog.testing.capture_logs() as logs:
+        settings.look()
+    assert settings.paused == {"a", "b"}
+    assert [entry["pattern"] for entry in logs] == ["c"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        None,
+        b"",
+        b"\xff",
+        b"0123456789abcdef",
+        b"served/delay-proxy/timer.ingress/0",
+        b"paused/other/orders",
+        b"paused/delay-proxy/",
+        b"paused/delay-proxy/a/b",
+    ],
+)
+def test_what_is_not_about_a_pause_of_this_group_is_passed_over(key: bytes | None) -> None:
+    topic = Topic()
+    topic.arrived.append(Record(TOPIC, 0, 0, key, b"{}", [], 0))
+    assert not following(topic).look()
+    assert paused_pattern(GROUP, (key or b"").decode("utf-8", "replace")) is None
+
+
+def test_pauses_of_any_group_are_read_without_a_word_and_what_is_odd_with_a_warning() -> None:
+    topic = Topic()
+    for group in (GROUP, "other"):
+        for value in (b"{}", None):
+            topic.note(pause_key(group, "orders"), value)
+    topic.note("odd", b"{")
+    with structlog.testing.capture_logs() as logs:
+        loaded(topic)
+    assert [entry["key"] for entry in logs] == ["odd"]
+
+
+def test_policies_and_served_partitions_are_there_once_loaded() -> None:
+    topic, policy = Topic(), Policy(max_delay_ms=7)
+    topic.note(policy.digest, policy.to_json().encode())
+    topic.note(served_key(GROUP, "in", 3), b'{"topic_id": "id"}')
+    settings = loaded(topic)
+    assert settings.policy(policy.digest) == policy
+    assert [settings.served_topic_id("in", p) for p in (3, 4)] == ["id", None]
+    with pytest.raises(StartOverRefused, match="does not hold"):
+        settings.policy("another")
+
+
+def test_only_what_is_new_is_written() -> None:
+    topic, policy = Topic(), Policy(max_delay_ms=7)
+    settings = loaded(topic)
+    facts, policies = TopicFacts("in", "id", 1), (PolicyFrom(0, policy.digest),)
+    for _ in range(2):
+        assert settings.ensure(policy) == policy.digest
+        settings.record_served(facts, 0, policies)
+    served = ServedPartition("id", policies).to_json()
+    assert topic.written == [
+        (policy.digest, policy.to_json()),
+        (served_key(GROUP, "in", 0), served),
+    ]
+
+
+def test_an_error_while_loading_ends_the_session() -> None:
+    topic = Topic()
+    topic.end(0, KafkaError._TRANSPORT)
+    with pytest.raises(KafkaException):
+        following(topic).load()

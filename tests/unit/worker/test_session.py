@@ -1,0 +1,62 @@
+"""A session on the stand-in Kafka: it joins, turns, and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from proxy.admin.query_mailbox import QueryMailbox
+from proxy.publishing.errors import SessionLost
+from proxy.worker.session import Session
+from tests.support.simulation.world import World
+
+TURNS = 6
+
+
+def a_session(world: World) -> tuple[Session, list[str]]:
+    """A session, and what it does beside its turns."""
+    done: list[str] = []
+    reporter = SimpleNamespace(report=lambda: done.append("report"))
+    unassigned = SimpleNamespace(look=lambda: done.append("look"))
+    parts = world.assemble()
+    return Session(parts, QueryMailbox(), cast(Any, reporter), cast(Any, unassigned)), done
+
+
+def after_turns(count: int) -> Callable[[], bool]:
+    turns = iter([False] * count)
+    return lambda: next(turns, True)
+
+
+def a_world() -> World:
+    world = World()
+    world.send({"timer-topic": "orders", "timer-delay": "0"})
+    return world
+
+
+def test_session_delivers_reports_and_commits_what_it_read_as_it_leaves() -> None:
+    world = a_world()
+    session, done = a_session(world)
+    session.run(after_turns(TURNS))
+    assert world.origins() == ["timer.ingress/0/0"]
+    assert world.kafka.committed[0][0] == 1
+    assert done[:2] == ["report", "look"]
+
+
+def test_what_is_paused_as_a_session_begins_is_not_delivered() -> None:
+    world = a_world()
+    world.policies.paused = frozenset({"orders"})
+    session, _ = a_session(world)
+    session.run(after_turns(TURNS))
+    assert world.origins() == []
+    assert world.release.paused == {"orders"}
+
+
+def test_session_ends_once_partitions_are_lost() -> None:
+    world = a_world()
+    session, _ = a_session(world)
+    world.kafka.rebalances.append(("on_lost", 0))
+    with pytest.raises(SessionLost, match="given this member's partitions away"):
+        session.run(lambda: False)
