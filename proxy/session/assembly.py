@@ -76,7 +76,7 @@ def assemble(
     settings: Settings,
     policy: Policy,
     release: ReleaseControl,
-    cap: RateLimit | Unlimited,
+    rate: RateLimit | Unlimited,
     folders: LocalFolders,
     clock: Clock,
     metrics: Metrics,
@@ -115,11 +115,12 @@ def assemble(
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )
+    limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     pipeline = Pipeline(
         ingress,
         publisher,
         clock,
-        Pacing(limits, cap),
+        Pacing(limits, rate),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
     )
