@@ -13,8 +13,8 @@ from typing import Annotated, Final
 
 import typer
 
-from spark_jobs.errors import AuditError
-from spark_jobs.snapshot import LAST_OFFSET, OffsetRange
+from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
+from spark_jobs.runtime.errors import AuditError
 
 AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
 OFFSETS: Final = re.compile(

@@ -17,18 +17,18 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
-from spark_jobs.broker import Broker
-from spark_jobs.earlier import earlier_audit, write_open
-from spark_jobs.errors import RangeRefused
-from spark_jobs.facts import facts
-from spark_jobs.inputs import Inputs, Reader, Window
-from spark_jobs.judgement import Judgement, judged
-from spark_jobs.kafka_settings import KafkaSettings, kafka_settings
-from spark_jobs.positions import OwnTopics, standing
-from spark_jobs.results import Summary, what_was_audited, write_summary, write_tables
-from spark_jobs.results_folder import check_folder, new_results
-from spark_jobs.session import spark_session
-from spark_jobs.standings import check_same, read_so_far, standings
+from spark_jobs.evidence.inputs import Inputs, Reader, Window
+from spark_jobs.evidence.partition_state import check_same, read_so_far, standings
+from spark_jobs.evidence.previous_audit import earlier_audit, write_open
+from spark_jobs.evidence.record_histories import facts
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.kafka_settings import KafkaSettings, kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics, standing
+from spark_jobs.results.result_tables import Summary, what_was_audited, write_summary, write_tables
+from spark_jobs.results.results_folder import check_folder, new_results
+from spark_jobs.runtime.errors import RangeRefused
+from spark_jobs.runtime.session import spark_session
+from spark_jobs.verdicts.evaluation import Judgement, judged
 
 VIOLATED: Final = 2
 
@@ -49,9 +49,9 @@ class Order:
 def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
     """Audit, and write tables, report and summary, whole or not at all.
 
-    Raises `spark_jobs.errors.AuditError`.
+    Raises `spark_jobs.runtime.errors.AuditError`.
     """
-    from spark_jobs.report import write_report
+    from spark_jobs.results.report import write_report
 
     with new_results(order.output) as folder:
         try:

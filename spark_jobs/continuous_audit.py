@@ -19,17 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.audit_delivery import VIOLATED, Order
-from spark_jobs.broker import Broker
 from spark_jobs.continuous.arrivals import arrivals, subscription
+from spark_jobs.continuous.audit_topic import make_topic
 from spark_jobs.continuous.batches import Batches, Telling
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import Tally, check_state_folder
-from spark_jobs.continuous.telling import make_topic
-from spark_jobs.errors import BrokerUnreachable, SparkUnusable
-from spark_jobs.failures import explained
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.session import spark_session
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.runtime.errors import BrokerUnreachable, SparkUnusable
+from spark_jobs.runtime.failures import explained
+from spark_jobs.runtime.session import spark_session
 
 CHECKPOINT: Final = "checkpoint"
 LOOK_EVERY_S: Final = 1
@@ -59,7 +59,7 @@ class ContinuousAudit:
         self.tally: Tally | None = None
 
     def start(self) -> None:
-        """Begin, or go on where the last one ended. Raises the errors of `spark_jobs.errors`."""
+        """Begin, or go on where the last one ended. Raises `AuditError`."""
         order, topic = self._order, self._telling.audit_topic
         self._failed, self._is_stopped = None, False
         if topic:

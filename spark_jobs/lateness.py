@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
-from spark_jobs.printing import print_rows
-from spark_jobs.schemas import Schema, conformed
+from spark_jobs.results.printing import print_rows
+from spark_jobs.runtime.schemas import Schema, conformed
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
@@ -106,9 +106,9 @@ def main(
     driver_memory: DriverMemory = "1g",
 ) -> None:
     """How late the deliveries were that an audit found: p50, p99 and the latest."""
-    from spark_jobs.results import read_verdicts
-    from spark_jobs.results_folder import whole_results
-    from spark_jobs.session import spark_session
+    from spark_jobs.results.result_tables import read_verdicts
+    from spark_jobs.results.results_folder import whole_results
+    from spark_jobs.runtime.session import spark_session
 
     with readable_errors():
         folder = whole_results(output)

@@ -12,11 +12,11 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.kafka_settings import KafkaSettings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.schemas import RECORDS
-from spark_jobs.sources import COMMITTED, as_records
-from spark_jobs.topic_patterns import java_regex
+from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.sources import COMMITTED, as_records
+from spark_jobs.records.topic_names import java_regex
+from spark_jobs.runtime.schemas import RECORDS
 
 INTERNAL: Final = "(?!__)"
 

@@ -22,26 +22,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.audit_delivery import Order
-from spark_jobs.broker import Broker
+from spark_jobs.continuous.audit_topic import tell
 from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
 from spark_jobs.continuous.state import State, States, Tally
-from spark_jobs.continuous.telling import tell
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import WINDOWS, changed, merged, windows_of
-from spark_jobs.earlier import Span
-from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
-from spark_jobs.errors import NotOurs, ResultsRefused, StillOpen
-from spark_jobs.facts import facts
-from spark_jobs.inputs import requests_in
-from spark_jobs.judgement import Judgement, judged
-from spark_jobs.kept import kept
-from spark_jobs.open_cases import open_ends, open_requests
-from spark_jobs.results import look
-from spark_jobs.rules import Circumstances
-from spark_jobs.snapshot import Range
-from spark_jobs.sources import records
-from spark_jobs.standings import Stand, span_at, standings
-from spark_jobs.tables import read_table, spark_path
+from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
+from spark_jobs.evidence.inputs import requests_in
+from spark_jobs.evidence.partition_state import Stand, span_at, standings
+from spark_jobs.evidence.previous_audit import Span
+from spark_jobs.evidence.record_histories import facts
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.sources import records
+from spark_jobs.results.result_tables import look
+from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
+from spark_jobs.runtime.kept import kept
+from spark_jobs.runtime.tables import read_table, spark_path
+from spark_jobs.verdicts.carry_over import open_ends, open_requests
+from spark_jobs.verdicts.evaluation import Judgement, judged
+from spark_jobs.verdicts.rules import Circumstances
 
 MOST_AHEAD: Final = 1_000_000
 """Offsets of a partition that are read beyond what the proxy has read, for successors in them."""
@@ -79,7 +79,7 @@ class Batches:
     def begin(self) -> Tally:
         """Take the first horizon, or see where the audit stands that has begun before.
 
-        Raises the errors of `spark_jobs.errors`.
+        Raises the errors of `spark_jobs.runtime.errors`.
         """
         newest, audited = self._states.newest(), self._audited()
         if newest is None:
@@ -97,7 +97,7 @@ class Batches:
     def do(self, arrived: DataFrame, number: int) -> None:
         """Judge the batch with this number: a frame of RECORDS, of ticks where the topic is null.
 
-        Raises the errors of `spark_jobs.errors`, and what `go_on` raises.
+        Raises the errors of `spark_jobs.runtime.errors`, and what `go_on` raises.
         """
         self.go_on()
         before = self._states.read(number - 1)

@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector
 
 from spark_jobs.continuous.state import Tally
 from spark_jobs.continuous.totals import BUCKETS_MS, Totals
-from spark_jobs.errors import AuditError
-from spark_jobs.meanings import BROKEN, HELD
-from spark_jobs.open_cases import PENDING
+from spark_jobs.runtime.errors import AuditError
+from spark_jobs.verdicts.carry_over import PENDING
+from spark_jobs.verdicts.verdict_names import BROKEN, HELD
 
 PREFIX = "delay_proxy_audit"
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from spark_jobs.broker import Broker
-from spark_jobs.inputs import gone_before_ms, in_force
-from spark_jobs.policies import InForce
-from spark_jobs.positions import OwnTopics, snapshot, standing
-from spark_jobs.snapshot import Snapshot
+from spark_jobs.evidence.inputs import gone_before_ms, in_force
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.positions import Snapshot
+from spark_jobs.kafka.snapshot import OwnTopics, snapshot, standing
+from spark_jobs.requests.policies import InForce
 
 
 class Position(NamedTuple):
@@ -64,7 +64,7 @@ def take_horizon(
     broker: Broker, own: OwnTopics, group: str, targets: Iterable[str], before: Horizon | None
 ) -> Horizon:
     """Look anew. `targets`: names or shell patterns. What the topics had deleted when the audit
-    began is known from the horizon before. Raises the errors of `spark_jobs.errors`."""
+    began is known from the horizon before. Raises the errors of `spark_jobs.runtime.errors`."""
     stands = standing(broker, own, group)
     taken = snapshot(broker, stands, _names(broker, own, targets))
     gone_ms = gone_before_ms(taken.ends, taken.taken_at_ms)

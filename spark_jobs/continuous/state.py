@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.continuous.horizon import Horizon
 from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import WINDOWS
-from spark_jobs.earlier import Span
-from spark_jobs.errors import ResultsRefused
-from spark_jobs.local_rows import local_rows
-from spark_jobs.schemas import ENDS, REQUESTS, Schema
-from spark_jobs.tables import read_table, spark_path
+from spark_jobs.evidence.previous_audit import Span
+from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.local_rows import local_rows
+from spark_jobs.runtime.schemas import ENDS, REQUESTS, Schema
+from spark_jobs.runtime.tables import read_table, spark_path
 
 VERSION: Final = 1
 BEFORE_ALL: Final = -1

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from spark_jobs.open_cases import PENDING
+from spark_jobs.verdicts.carry_over import PENDING
 
 BUCKETS_MS: Final = (10, 50, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
 

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.open_cases import PENDING
-from spark_jobs.schemas import Schema, conformed
+from spark_jobs.runtime.schemas import Schema, conformed
+from spark_jobs.verdicts.carry_over import PENDING
 
 KEYS: Final[Schema] = {"window_ms": "bigint", "target": "string", "verdict": "string"}
 WINDOWS: Final[Schema] = {

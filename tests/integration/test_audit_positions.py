@@ -12,8 +12,11 @@ from confluent_kafka import TopicPartition
 
 from proxy.checkpoint import PolicyFrom as WrittenFrom
 from proxy.checkpoint import Position
-from spark_jobs.broker import Broker
-from spark_jobs.errors import (
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.positions import LAST_OFFSET, Committed, PolicyFrom, Range
+from spark_jobs.kafka.snapshot import OwnTopics, Standing, snapshot, standing
+from spark_jobs.runtime.errors import (
     AuditError,
     BrokerUnreachable,
     NothingCommitted,
@@ -22,9 +25,6 @@ from spark_jobs.errors import (
     StillOpen,
     TopicMissing,
 )
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
-from spark_jobs.snapshot import LAST_OFFSET, Committed, PolicyFrom, Range
 from tests.support.committing import commit, metadata, open_transaction, topic_id
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, write
@@ -275,7 +275,7 @@ def test_target_pattern_that_matches_nothing_is_named(place: Place) -> None:
 def test_broker_that_does_not_answer_is_named_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("spark_jobs.broker.ASK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("spark_jobs.kafka.broker.ASK_TIMEOUT_S", 0.5)
     with pytest.raises(BrokerUnreachable, match=r"127.0.0.1:9: .*Connect.*refused.*--bootstrap"):
         Broker(kafka_settings("127.0.0.1:9")).topics()
 

@@ -16,11 +16,11 @@ from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery, forecast, lateness
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
 from spark_jobs.audit_delivery import Order
-from spark_jobs.errors import TopicMissing
-from spark_jobs.inputs import Window
-from spark_jobs.positions import OwnTopics
-from spark_jobs.results import Audited, Summary, write_summary, write_tables
-from spark_jobs.snapshot import LAST_OFFSET, OffsetRange
+from spark_jobs.evidence.inputs import Window
+from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.result_tables import Audited, Summary, write_summary, write_tables
+from spark_jobs.runtime.errors import TopicMissing
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 

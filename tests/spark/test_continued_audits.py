@@ -14,12 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import Order, audit
-from spark_jobs.earlier import OPEN
-from spark_jobs.errors import NotOurs, ResultsRefused
-from spark_jobs.inputs import Window
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.results import Summary, read_verdicts
+from spark_jobs.evidence.inputs import Window
+from spark_jobs.evidence.previous_audit import OPEN
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.result_tables import Summary, read_verdicts
+from spark_jobs.runtime.errors import NotOurs, ResultsRefused
 from tests.support.committed_reader import CommittedReader
 from tests.support.installation import Installation
 from tests.support.proxy_process import ProxyProcess

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results import read_verdicts
+from spark_jobs.results.result_tables import read_verdicts
 from tests.support.auditor import Auditor
 from tests.support.committed_reader import CommittedReader
 from tests.support.installation import Installation

@@ -7,11 +7,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import Order, audit
-from spark_jobs.inputs import Window
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.results import Summary
-from spark_jobs.tables import spark_path
+from spark_jobs.evidence.inputs import Window
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.result_tables import Summary
+from spark_jobs.runtime.tables import spark_path
 from tests.support.ends import Ends
 from tests.support.installation import Installation
 

@@ -13,8 +13,8 @@ from proxy.embedded import EmbeddedBroker, jars
 from proxy.extras import MODULES, ExtraMissing, require
 from proxy.settings import Settings
 from proxy.worker import run
-from spark_jobs import java_home
-from spark_jobs.errors import SparkUnusable
+from spark_jobs.runtime import java_home
+from spark_jobs.runtime.errors import SparkUnusable
 
 Call = Callable[..., tuple[int, str]]
 

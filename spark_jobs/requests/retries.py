@@ -1,0 +1,70 @@
+"""Records that a consumer could not process and sends back (docs/guide.md, "Retries").
+
+The n-th retry waits as its group's rule says; a record that has failed too often goes to the
+group's dead-letter topic at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from spark_jobs.records.header_names import ATTEMPT, RETRY_GROUP, TOPIC
+from spark_jobs.records.headers import Said
+from spark_jobs.requests.error_codes import RETRY_BAD, refused
+from spark_jobs.requests.times import digits
+
+ATTEMPT_DIGITS: Final = 9
+
+
+class Retry(NamedTuple):
+    """What a retry asks for.
+
+    delay_ms: null for a record that has failed too often. is_derived: the topic is the group's.
+    """
+
+    code: Column
+    is_exhausted: Column
+    delay_ms: Column
+    topic: Column
+    is_derived: Column
+
+
+def asks_retry(said: Said) -> Column:
+    """Whether a record is one to be tried again."""
+    return said.has(RETRY_GROUP) | said.has(ATTEMPT)
+
+
+def attempt_of(said: Said) -> Column:
+    """How often it failed before; null where that cannot be read."""
+    none = f.lit(0).cast("bigint")
+    return f.when(said.has(ATTEMPT), digits(said.text(ATTEMPT), ATTEMPT_DIGITS)).otherwise(none)
+
+
+def rule_of(said: Said, policy: Column) -> Column:
+    """Its group's rule: a struct of delays_ms and max_attempts."""
+    return f.coalesce(policy["retry_groups"][said.text(RETRY_GROUP)], policy["retry"])
+
+
+def retry_of(said: Said, policy: Column, attempt: Column, rule: Column) -> Retry:
+    """A record's request to be tried again, by the two above."""
+    group = said.text(RETRY_GROUP)
+    is_exhausted = attempt >= rule["max_attempts"]
+    names_topic = said.raw(TOPIC).isNotNull()
+    is_nobodys = f.coalesce(group, f.lit("")) == ""
+    return Retry(
+        refused(RETRY_BAD, is_nobodys | attempt.isNull()),
+        is_exhausted,
+        f.when(~is_exhausted, _delay_ms(rule["delays_ms"], attempt)),
+        f.when(is_exhausted, f.concat(policy["dlq_prefix"], group))
+        .when(names_topic, said.text(TOPIC))
+        .otherwise(f.concat(policy["retry_prefix"], group)),
+        is_exhausted | ~names_topic,
+    )
+
+
+def _delay_ms(delays_ms: Column, attempt: Column) -> Column:
+    """The last delay counts for all retries beyond."""
+    return f.get(delays_ms, f.least(attempt, f.size(delays_ms) - 1).cast("int"))

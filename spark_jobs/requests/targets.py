@@ -1,0 +1,64 @@
+"""Where a record may be sent, judged by the topic's name alone (docs/guide.md, "Where")."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from spark_jobs.records.topic_names import LEGAL_NAME
+from spark_jobs.requests.error_codes import (
+    PARTITION_BAD,
+    TARGET_ILLEGAL,
+    TARGET_MISSING,
+    TARGET_REFUSED,
+    first_of,
+    refused,
+)
+from spark_jobs.requests.times import digits
+
+INTERNAL_PREFIX: Final = "__"
+PARTITION_DIGITS: Final = 10
+LARGEST_PARTITION: Final = 2**31 - 1
+
+
+def is_legal(topic: Column) -> Column:
+    """Kafka's rule for names of topics."""
+    return topic.rlike(LEGAL_NAME) & ~topic.isin(".", "..")
+
+
+def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:
+    """Why the topic (null: none is named) cannot be a target.
+
+    is_derived: named by the proxy itself, so that it need not be allowed.
+    """
+    return first_of(
+        refused(TARGET_MISSING, topic.isNull()),
+        refused(TARGET_ILLEGAL, ~is_legal(topic)),
+        refused(TARGET_REFUSED, _is_forbidden(topic, policy)),
+        refused(TARGET_REFUSED, ~is_derived & ~_is_allowed(topic, policy)),
+    )
+
+
+def partition_of(text: Column) -> Column:
+    """The partition number that a header says: int; null where it says none."""
+    number = digits(text, PARTITION_DIGITS)
+    return f.when(number <= LARGEST_PARTITION, number.cast("int"))
+
+
+def partition_code(is_asked: Column, partition: Column) -> Column:
+    """Why a partition that is asked for cannot be one."""
+    return refused(PARTITION_BAD, is_asked & partition.isNull())
+
+
+def _is_forbidden(topic: Column, policy: Column) -> Column:
+    return (
+        f.array_contains(policy["own_topics"], topic)
+        | topic.startswith(INTERNAL_PREFIX)
+        | (policy["deny"].isNotNull() & f.rlike(topic, policy["deny"]))
+    )
+
+
+def _is_allowed(topic: Column, policy: Column) -> Column:
+    return policy["allow"].isNull() | f.rlike(topic, policy["allow"])
