@@ -14,9 +14,8 @@ from pyspark.sql import functions as f
 
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.kafka.sources import COMMITTED, as_records
+from spark_jobs.kafka.sources import COMMITTED, RECORDS, as_records
 from spark_jobs.records.topic_names import java_regex
-from spark_jobs.runtime.schemas import RECORDS
 
 INTERNAL: Final = "(?!__)"
 

@@ -1,4 +1,4 @@
-"""Tells others what a continuous audit has found: a compacted topic with the latest figures.
+"""Publishes what a continuous audit has found: a compacted topic with the latest figures.
 
 Each message holds what has been counted up to now, so that one written twice does no harm.
 """
@@ -17,7 +17,7 @@ from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import as_messages
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.runtime.errors import TopicMissing
-from spark_jobs.runtime.local_rows import local_rows
+from spark_jobs.runtime.frames import local_rows
 
 TOTALS: Final = "totals"
 """The key of the message with the totals; all others are of windows."""
@@ -26,17 +26,17 @@ KEPT_MS: Final = 30 * 86_400_000
 CONFIG: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(KEPT_MS)}
 
 
-def tell(windows: DataFrame, totals: Totals, settings: KafkaSettings, topic: str) -> None:
+def publish(windows: DataFrame, totals: Totals, settings: KafkaSettings, topic: str) -> None:
     """Write WINDOWS and the totals to the topic, in JSON by key."""
-    said = {"key": TOTALS, "value": json.dumps(totals.to_json())}
-    row = local_rows(windows.sparkSession, [said], {"key": "string", "value": "string"})
+    message = {"key": TOTALS, "value": json.dumps(totals.to_json())}
+    row = local_rows(windows.sparkSession, [message], {"key": "string", "value": "string"})
     writer = as_messages(windows).unionByName(row).write.format("kafka").mode("append")
     for name, value in settings.java.items():
         writer = writer.option(f"kafka.{name}", value)
     writer.option("topic", topic).save()
 
 
-def make_topic(settings: KafkaSettings, topic: str) -> None:
+def create_topic(settings: KafkaSettings, topic: str) -> None:
     """Create the topic unless it is there. Raises `TopicMissing` where that is refused."""
     admin = AdminClient(dict(settings.librdkafka))
     wanted = NewTopic(topic, num_partitions=1, config=CONFIG)

@@ -16,8 +16,7 @@ from prometheus_client.registry import Collector
 from spark_jobs.continuous.state import Tally
 from spark_jobs.continuous.totals import BUCKETS_MS, Totals
 from spark_jobs.runtime.errors import AuditError
-from spark_jobs.verdicts.carry_over import PENDING
-from spark_jobs.verdicts.verdict_names import BROKEN, HELD
+from spark_jobs.verdicts.verdict_names import MEANINGS, PENDING, VIOLATIONS
 
 PREFIX = "delay_proxy_audit"
 
@@ -52,8 +51,8 @@ class Gauges(Collector):
 
 def _families(tally: Tally) -> Iterator[Metric]:
     totals, horizon = tally.totals, tally.horizon
-    yield _counts("verdicts", "Records by verdict.", totals.verdicts, (*HELD, *BROKEN))
-    yield _counts("violations", "Violations by verdict.", totals.violations, BROKEN)
+    yield _counts("verdicts", "Records by verdict.", totals.verdicts, MEANINGS)
+    yield _counts("violations", "Violations by verdict.", totals.violations, VIOLATIONS)
     yield _lateness(totals)
     yield _gauge("pending", "Records read by the proxy that have not ended.", totals.pending)
     lag = sum(one.settled_end - one.next_offset for one in horizon.positions)

@@ -1,14 +1,20 @@
-"""What the other topics say of ingress records: deliveries, dead letters, outcomes."""
+"""The ends of ingress records in the other topics: deliveries, dead letters, outcomes."""
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import cache, reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.records.fingerprints import bytes_hash, headers_hash, letter_hash, plain_hash
+from spark_jobs.records.fingerprints import (
+    FINGERPRINTS,
+    bytes_hash,
+    headers_hash,
+    letter_hash,
+    plain_hash,
+)
 from spark_jobs.records.header_names import (
     DUE,
     ERROR,
@@ -18,127 +24,167 @@ from spark_jobs.records.header_names import (
     ORIGIN,
     PREFIX,
 )
-from spark_jobs.records.headers import how_many_ours, place_of, value_at
-from spark_jobs.runtime.schemas import ENDS, conformed
+from spark_jobs.records.headers import count_of_own, position_of, value_at
+from spark_jobs.runtime.frames import Schema, conformed
+
+ENDS: Final[Schema] = {
+    "partition": "int",
+    "offset": "bigint",
+    "end": "string",
+    "topic": "string",
+    "at_partition": "int",
+    "at_offset": "bigint",
+    "at_ms": "bigint",
+    "due_ms": "bigint",
+    "first_origin": "string",
+    **FINGERPRINTS,
+    "code": "string",
+    "detail": "string",
+    "ident": "binary",
+    "next_offset": "bigint",
+    "stamps": "string",
+}
+"""Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
+
+end: delivered, dead-letter, or the outcome's name."""
 
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
-USUAL_STAMPS: Final = (ORIGIN, DUE)
+CONTROL_OUTCOMES: Final = ("applied", "missed")
+HOP_OUTCOMES: Final = ("rolled", "requeued")
+"""Of a record that goes on in the ingress as another one, its successor."""
+OUTCOMES: Final = (
+    *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
+    *HOP_OUTCOMES,
+    *CONTROL_OUTCOMES,
+)
+"""docs/guide.md#outcomes"""
 
+USUAL_STAMPS: Final = (ORIGIN, DUE)
 OUTCOME_JSON: Final = (
     "origin string, outcome string, due bigint, id string, detail string, next_origin string"
 )
+UNREADABLE_OUTCOME: Final = "unreadable"
 
 
 def deliveries(records: DataFrame, ingress: str) -> DataFrame:
-    """ENDS of the records (RECORDS) in targets. Who carries no `timer-origin`, or that of another
-    ingress, came by another way and is left out."""
-    named = _with_origin(records, ingress).withColumn("is_usual", _is_usually_stamped())
-    headers = f.col("headers")
-    users = f.slice(headers, 1, f.size(headers) - len(USUAL_STAMPS))
-    return _ends_of(
-        named,
-        end=f.lit(DELIVERED),
-        due_ms=_number(value_at(headers, place_of(headers, DUE))),
-        first_origin=_text(headers, FIRST_ORIGIN),
-        key_hash=bytes_hash(f.col("key")),
-        value_hash=bytes_hash(f.col("value")),
-        headers_hash=f.when(f.col("is_usual"), plain_hash(users)).otherwise(headers_hash(headers)),
-        stamps=f.when(f.col("is_usual"), ",".join(USUAL_STAMPS)).otherwise(_stamps(headers)),
-    )
+    """ENDS of the records (RECORDS) in targets. A record without `timer-origin`, or with that of
+    another ingress, did not come through this proxy and is left out."""
+    return _ends(_with_origin_header(records), ingress, _of_delivery())
 
 
 def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
     """ENDS of the records in the dead-letter topic. value_hash: null for a letter without value."""
-    named = _with_origin(records, ingress)
-    return _ends_of(
-        named,
-        end=f.lit(DEAD_LETTER),
-        value_hash=f.when(f.col("value").isNotNull(), bytes_hash(f.col("value"))),
-        letter_hash=letter_hash(f.col("key"), f.col("headers")),
-        code=_text(f.col("headers"), ERROR),
-        detail=_text(f.col("headers"), ERROR_DETAIL),
-        ident=value_at(f.col("headers"), place_of(f.col("headers"), ID)),
-    )
+    return _ends(_with_origin_header(records), ingress, _of_dead_letter())
 
 
 def outcomes(records: DataFrame, ingress: str) -> DataFrame:
     """ENDS of the records in the outcome topic."""
-    said = f.col("said")
-    read = records.withColumn("said", f.from_json(f.col("value").cast("string"), OUTCOME_JSON))
-    named = _at_origin(read, said["origin"], ingress)
-    return _ends_of(
-        named,
-        end=f.coalesce(said["outcome"], f.lit("unreadable")),
-        due_ms=said["due"],
-        detail=said["detail"],
-        ident=said["id"].cast("binary"),
-        next_offset=_offset_in(said["next_origin"]),
-    )
-
-
-def _with_origin(records: DataFrame, ingress: str) -> DataFrame:
-    headers = f.col("headers")
-    stamped = records.withColumn("origin_at", place_of(headers, ORIGIN)).filter("origin_at > 0")
-    origin = value_at(headers, f.col("origin_at")).cast("string")
-    return _at_origin(stamped, origin, ingress)
-
-
-def _is_usually_stamped() -> Column:
-    """Whether the two stamps that most deliveries have, and nothing else of ours, come last."""
-    headers, origin_at = f.col("headers"), f.col("origin_at")
-    is_in_order = (origin_at == f.size(headers) - 1) & (place_of(headers, DUE) == origin_at + 1)
-    return is_in_order & (how_many_ours(headers) == len(USUAL_STAMPS))
-
-
-def _text(headers: Column, name: str) -> Column:
-    return value_at(headers, place_of(headers, name)).cast("string")
-
-
-def _at_origin(records: DataFrame, origin: Column, ingress: str) -> DataFrame:
-    """With the ingress record's place; null where the origin is none at all."""
-    named = records.withColumn("origin", f.coalesce(origin, f.lit("")))
-    text = f.col("origin")
-    offset, topic = f.substring_index(text, "/", -1), f.substring_index(text, "/", 1)
-    place = f.substring_index(text, "/", -2)
-    is_origin = f.octet_length(topic) + f.octet_length(place) + 1 == f.octet_length(text)
-    is_anothers = is_origin & (topic != ingress)
-    number = f.when(is_origin, f.substring_index(place, "/", 1).try_cast("int"))
-    return (
-        named.filter(~is_anothers)
-        .withColumn("origin_offset", f.when(is_origin, offset.try_cast("bigint")))
-        .withColumn("origin_partition", f.when(f.col("origin_offset").isNotNull(), number))
-    )
-
-
-def _offset_in(origin: Column) -> Column:
-    """The offset in `topic/partition/offset`; null where there is none."""
-    return f.try_element_at(f.split(origin, "/"), f.lit(3)).try_cast("bigint")
-
-
-def _number(raw: Column) -> Column:
-    return raw.cast("string").try_cast("bigint")
-
-
-def _stamps(headers: Column) -> Column:
-    own = f.filter(headers, lambda header: header["key"].startswith(PREFIX))
-    return f.concat_ws(",", f.transform(own, lambda header: header["key"]))
-
-
-def _ends_of(records: DataFrame, **said: Column) -> DataFrame:
-    """ENDS: where the records are, and what is said; null in all other columns."""
-    places = {
-        "partition": f.col("origin_partition"),
-        "offset": f.col("origin_offset"),
-        "topic": f.col("topic"),
-        "at_partition": f.col("partition"),
-        "at_offset": f.col("offset"),
-        "at_ms": f.col("timestamp_ms"),
-    }
-    found = {name: f.lit(None) for name in ENDS} | places | said
-    return conformed(records.select([c.alias(name) for name, c in found.items()]), ENDS)
+    json = f.from_json(f.col("value").cast("string"), OUTCOME_JSON)
+    read = records.withColumn("json", json).withColumn("origin", f.col("json.origin"))
+    return _ends(read, ingress, _of_outcome())
 
 
 def all_of(*frames: DataFrame) -> DataFrame:
     """The ENDS of several topics together."""
     return reduce(DataFrame.unionByName, frames)
+
+
+@cache
+def _of_delivery() -> dict[str, Column]:
+    headers = f.col("headers")
+    is_usual, count = f.col("is_usual"), f.size(headers) - len(USUAL_STAMPS)
+    of_users = plain_hash(f.slice(headers, 1, count))
+    return {
+        "end": f.lit(DELIVERED),
+        "due_ms": _text(DUE).try_cast("bigint"),
+        "first_origin": _text(FIRST_ORIGIN),
+        "key_hash": bytes_hash(f.col("key")),
+        "value_hash": bytes_hash(f.col("value")),
+        "headers_hash": f.when(is_usual, of_users).otherwise(headers_hash(headers)),
+        "stamps": f.when(is_usual, ",".join(USUAL_STAMPS)).otherwise(_stamps()),
+    }
+
+
+@cache
+def _of_dead_letter() -> dict[str, Column]:
+    value = f.col("value")
+    return {
+        "end": f.lit(DEAD_LETTER),
+        "value_hash": f.when(value.isNotNull(), bytes_hash(value)),
+        "letter_hash": letter_hash(f.col("key"), f.col("headers")),
+        "code": _text(ERROR),
+        "detail": _text(ERROR_DETAIL),
+        "ident": _value(ID),
+    }
+
+
+@cache
+def _of_outcome() -> dict[str, Column]:
+    next_offset = f.try_element_at(f.split("json.next_origin", "/"), f.lit(3))
+    return {
+        "end": f.coalesce("json.outcome", f.lit(UNREADABLE_OUTCOME)),
+        "due_ms": f.col("json.due"),
+        "detail": f.col("json.detail"),
+        "ident": f.col("json.id").cast("binary"),
+        "next_offset": next_offset.try_cast("bigint"),
+    }
+
+
+def _with_origin_header(records: DataFrame) -> DataFrame:
+    """is_usual: the two stamps that most deliveries have, and nothing else of ours, come last."""
+    headers, origin_at = f.col("headers"), f.col("origin_at")
+    is_last = (origin_at == f.size(headers) - 1) & (position_of(headers, DUE) == origin_at + 1)
+    stamped = records.withColumn("origin_at", position_of(headers, ORIGIN)).filter("origin_at > 0")
+    return stamped.withColumns(
+        {
+            "origin": value_at(headers, origin_at).cast("string"),
+            "is_usual": is_last & (count_of_own(headers) == len(USUAL_STAMPS)),
+        }
+    )
+
+
+def _ends(records: DataFrame, ingress: str, columns: dict[str, Column]) -> DataFrame:
+    """ENDS: where the records are, and these columns; null in all others.
+
+    partition and offset are null where `origin` is not `topic/partition/offset` at all.
+    """
+    parts = records.withColumn("origin", f.expr("coalesce(origin, '')")).selectExpr(
+        "*",
+        "substring_index(origin, '/', 1) AS origin_topic",
+        "substring_index(origin, '/', -2) AS origin_place",
+    )
+    whole = parts.selectExpr(
+        "*",
+        "octet_length(origin_topic) + octet_length(origin_place) + 1 = octet_length(origin)"
+        " AS is_origin",
+    ).filter(~f.col("is_origin") | (f.col("origin_topic") == ingress))
+    offset = "IF(is_origin, try_cast(substring_index(origin, '/', -1) AS bigint), NULL)"
+    number = "try_cast(substring_index(origin_place, '/', 1) AS int)"
+    found = whole.withColumn("origin_offset", f.expr(offset)).withColumns(
+        {f"end_{name}": column for name, column in columns.items()}
+    )
+    places = {
+        "partition": f"IF(origin_offset IS NOT NULL, {number}, NULL)",
+        "offset": "origin_offset",
+        "at_partition": "partition",
+        "at_offset": "offset",
+        "at_ms": "timestamp_ms",
+        "topic": "topic",
+    }
+    given = {name: f"end_{name}" for name in columns}
+    return conformed(found, ENDS, {**dict.fromkeys(ENDS, "NULL"), **places, **given})
+
+
+def _value(name: str) -> Column:
+    headers = f.col("headers")
+    return value_at(headers, position_of(headers, name))
+
+
+def _text(name: str) -> Column:
+    return _value(name).cast("string")
+
+
+def _stamps() -> Column:
+    own = f.filter("headers", lambda header: header["key"].startswith(PREFIX))
+    return f.concat_ws(",", f.transform(own, lambda header: header["key"]))

@@ -1,124 +1,115 @@
-"""What an audit looks at, read in the order that `positions` asks for."""
+"""What an audit judges by, read in the order that `kafka.snapshot` asks for."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
+from spark_jobs.evidence.audit_job import Selection
+from spark_jobs.evidence.circumstances import Circumstances
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.partition_state import (
-    Stand,
+    PartitionState,
     Unverifiable,
-    stands_of,
+    partition_states,
     unread,
     unread_ends,
     unverifiable,
 )
-from spark_jobs.evidence.previous_audit import NOTHING_READ, Earlier
+from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, PreviousAudit
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import KafkaSettings
-from spark_jobs.kafka.positions import EndRange, OffsetRange, Range, Snapshot
-from spark_jobs.kafka.snapshot import Standing, snapshot
+from spark_jobs.kafka.positions import EndRange, Range, Snapshot
+from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
 from spark_jobs.kafka.sources import records
-from spark_jobs.requests.parsing import asked
+from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, policies
-from spark_jobs.runtime.kept import kept
-from spark_jobs.runtime.schemas import KNOWN, REQUESTS, conformed
-from spark_jobs.verdicts.rules import Circumstances
+from spark_jobs.runtime.frames import conformed
+from spark_jobs.runtime.materialised import Materialise
 
 MOST_TARGETS: Final = 10_000
 """Names of topics that come to the driver."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What is asked for: at_ms, the audited instant (None: now), and times of ingress records, or
-    offsets by partition (none: all)."""
-
-    at_ms: int | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-    offsets: Mapping[int, OffsetRange] = field(default_factory=dict)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether some records get no verdict."""
-        return self.since_ms is not None or self.until_ms is not None or bool(self.offsets)
-
-
-@dataclass(frozen=True, slots=True)
 class Inputs:
-    """Frames (REQUESTS, ENDS) and what is known besides."""
+    """Frames (requests: REQUESTS, ends: ENDS) and what is known besides."""
 
-    asked: DataFrame
+    requests: DataFrame
     ends: DataFrame
-    stands: list[Stand]
+    partitions: list[PartitionState]
     unverifiable: list[Unverifiable]
     snapshot: Snapshot
-    seen: Circumstances
+    circumstances: Circumstances
 
 
 class Reader:
     """Reads topics of one broker, through one session."""
 
-    def __init__(self, spark: SparkSession, settings: KafkaSettings, broker: Broker) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: KafkaSettings,
+        broker: Broker,
+        materialise: Materialise,
+    ) -> None:
         self._spark, self._settings, self._broker = spark, settings, broker
+        self._materialise = materialise
 
     def inputs(
         self,
-        stands: Standing,
+        committed: CommittedState,
         targets: Sequence[str],
-        window: Window,
-        earlier: Earlier | None = None,
+        selection: Selection,
+        previous: PreviousAudit | None = None,
     ) -> Inputs:
-        """All that is needed for an audit, as far as `earlier` did not have it already.
+        """All that is needed for an audit, as far as `previous` did not have it already.
 
         Without `targets` they are the topics that the ingress asks for, as far as they exist: then
-        it is read first, and kept on disk.
+        it is read first, and written to an intermediate table.
         """
-        own, before = stands.own, earlier.read if earlier else NOTHING_READ
-        first = unread(stands.ranges, before.closed(own.ingress))
-        early = self._asked(stands, first)
-        if earlier:
-            early = early.unionByName(earlier.requests)
+        own, before = committed.own, previous.read if previous else NOTHING_READ
+        first = unread(committed.ranges, before.closed(own.ingress))
+        requests = self._requests(committed, first)
+        if previous:
+            requests = requests.unionByName(previous.requests)
         if targets:
             names = self._broker.matching(targets)
         else:
-            early = kept(early)
-            named = _asked_targets(early) | before.topics
+            requests = self._materialise(requests)
+            named = _targets_of(requests) | before.topics
             names = sorted(named & self._broker.topics().keys())
-        taken = snapshot(
+        taken = take_snapshot(
             self._broker,
-            stands,
+            committed,
             names,
-            since_ms=window.since_ms,
-            until_ms=window.until_ms,
-            offsets=window.offsets,
+            since_ms=selection.since_ms,
+            until_ms=selection.until_ms,
+            offsets=selection.offsets,
         )
         taken = replace(taken, ends=tuple(unread_ends(taken.ends, before.ends)))
-        late = _beyond(first, taken.ingress_ranges)
-        ends = self._ends(taken, stands)
+        rest = _beyond(first, taken.ingress_ranges)
+        if any(one.start < one.end for one in rest):
+            requests = requests.unionByName(self._requests(committed, rest))
+        ends = self._ends(taken, own)
         return Inputs(
-            early.unionByName(self._asked(stands, late)) if any(map(_holds, late)) else early,
-            all_of(ends, earlier.ends) if earlier else ends,
-            stands_of(taken, before),
+            requests,
+            all_of(ends, previous.ends) if previous else ends,
+            partition_states(taken, before),
             unverifiable(taken, before),
             taken,
-            _circumstances(taken, stands, _now_ms() if window.at_ms is None else window.at_ms),
+            _circumstances(taken, own, _now_ms() if selection.at_ms is None else selection.at_ms),
         )
 
-    def _asked(self, stands: Standing, ranges: Sequence[Range]) -> DataFrame:
+    def _requests(self, committed: CommittedState, ranges: Sequence[Range]) -> DataFrame:
         found = records(self._spark, self._settings, ranges)
-        return requests_in(found, in_force(stands), stands.policies)
+        return new_requests(found, in_force(committed), committed.policies)
 
-    def _ends(self, taken: Snapshot, stands: Standing) -> DataFrame:
-        own = stands.own
-
+    def _ends(self, taken: Snapshot, own: OwnTopics) -> DataFrame:
         def held(*topics: str) -> DataFrame:
             ranges = [one for one in taken.end_ranges if one.topic in topics]
             return records(self._spark, self._settings, ranges)
@@ -131,18 +122,19 @@ class Reader:
         )
 
 
-def in_force(stands: Standing) -> list[InForce]:
-    """Which policy judges from where."""
-    return [InForce(one.partition, *policy) for one in stands.committed for policy in one.policies]
+def in_force(committed: CommittedState) -> list[InForce]:
+    """Which policy is in force from where."""
+    return [
+        InForce(one.partition, *policy) for one in committed.committed for policy in one.policies
+    ]
 
 
-def requests_in(
-    records: DataFrame, judging: Sequence[InForce], texts: Mapping[str, str]
+def new_requests(
+    records: DataFrame, ranges: Sequence[InForce], texts: Mapping[str, str]
 ) -> DataFrame:
     """REQUESTS of ingress records (RECORDS) that are read for the first time."""
-    found = asked(records, policies(records.sparkSession, texts, judging))
-    nothing = {name: f.lit(None).cast(kind) for name, kind in KNOWN.items()}
-    return conformed(found.withColumns(nothing), REQUESTS)
+    found = parsed(records, policies(records.sparkSession, texts, ranges))
+    return conformed(found, REQUESTS, dict.fromkeys(KNOWN, "NULL"))
 
 
 def gone_before_ms(ends: Iterable[EndRange], at_ms: int) -> dict[str, int]:
@@ -159,13 +151,9 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _asked_targets(asked: DataFrame) -> set[str]:
-    named = asked.filter(f.col("target").isNotNull()).select("target").distinct()
+def _targets_of(requests: DataFrame) -> set[str]:
+    named = requests.filter("target IS NOT NULL").select("target").distinct()
     return {row.target for row in named.limit(MOST_TARGETS).collect()}
-
-
-def _holds(one: Range) -> bool:
-    return one.start < one.end
 
 
 def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]:
@@ -177,8 +165,7 @@ def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]
     ]
 
 
-def _circumstances(taken: Snapshot, stands: Standing, at_ms: int) -> Circumstances:
-    own = stands.own
+def _circumstances(taken: Snapshot, own: OwnTopics, at_ms: int) -> Circumstances:
     counts = {topic: count for topic, count in taken.partitions.items() if topic != own.ingress}
     gone_ms = gone_before_ms(taken.ends, at_ms)
     return Circumstances(at_ms, own.outcomes, own.dead_letters, counts, gone_ms)

@@ -1,4 +1,4 @@
-"""Where each ingress partition stands in an audit, by the snapshot and by what was audited before.
+"""The state of each ingress partition in an audit, by the snapshot and by what was audited before.
 
 All that is read once is not read again; where retention was faster than the audits, they begin anew
 behind the gap.
@@ -15,26 +15,38 @@ from spark_jobs.evidence.previous_audit import ReadSoFar, Span
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.positions import EndRange, IngressPosition, Range, Snapshot
 from spark_jobs.runtime.errors import NotOurs
-from spark_jobs.runtime.local_rows import local_rows
-from spark_jobs.runtime.schemas import STANDINGS
+from spark_jobs.runtime.frames import Schema, local_rows
 
 WHY_DELETED: Final = "retention has deleted these records from the ingress"
 
 
-class Stand(NamedTuple):
-    """STANDINGS of one partition."""
+class PartitionState(NamedTuple):
+    """An ingress partition, by offsets; what ends there is exclusive.
+
+    [read_from, read_to): what this audit or one that it continues has read. Below closed_to
+    previous audits gave the verdicts, but for what they left open. [audited_from, audited_to): what
+    gets a verdict. settled_end: below it lies all that was written with the committed position.
+    log_end: where the ingress ended after all ends were read. The rest is that position: O, T and C
+    of docs/exactly-once.md#what-is-committed.
+    """
 
     partition: int
     read_from: int
     closed_to: int
-    start: int
-    end: int
+    audited_from: int
+    audited_to: int
     read_to: int
     settled_end: int
     log_end: int
     next_offset: int
     watermark_ms: int
     cursor: int
+
+
+PARTITION_STATE: Final[Schema] = {
+    **dict.fromkeys(PartitionState._fields, "bigint"),
+    "partition": "int",
+}
 
 
 class Unverifiable(NamedTuple):
@@ -46,14 +58,14 @@ class Unverifiable(NamedTuple):
     why: str
 
 
-def stands_of(taken: Snapshot, before: ReadSoFar) -> list[Stand]:
+def partition_states(taken: Snapshot, before: ReadSoFar) -> list[PartitionState]:
     """Of all ingress partitions."""
-    return [_stand(one, before.ingress.get(one.partition)) for one in taken.ingress]
+    return [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
 
 
-def standings(spark: SparkSession, stands: Sequence[Stand]) -> DataFrame:
-    """STANDINGS."""
-    return local_rows(spark, [one._asdict() for one in stands], STANDINGS)
+def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> DataFrame:
+    """PARTITION_STATE of these partitions."""
+    return local_rows(spark, [one._asdict() for one in states], PARTITION_STATE)
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
@@ -78,13 +90,13 @@ def unread_ends(ends: Sequence[EndRange], read: Mapping[Place, int]) -> list[End
     return [_unread_end(one, read.get((one.range.topic, one.range.partition), 0)) for one in ends]
 
 
-def read_so_far(taken: Snapshot, group: str, stands: Sequence[Stand]) -> ReadSoFar:
+def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -> ReadSoFar:
     """Where an audit that goes on from this one begins."""
     return ReadSoFar(
         taken.ingress_topic,
         taken.topic_id,
         group,
-        {one.partition: Span(one.read_from, max(one.closed_to, one.next_offset)) for one in stands},
+        {one.partition: Span(one.read_from, max(one.closed_to, one.next_offset)) for one in states},
         {(one.topic, one.partition): one.end for one in taken.end_ranges},
     )
 
@@ -104,9 +116,9 @@ def span_at(log_start: int, before: Span | None) -> Span:
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
-def _stand(one: IngressPosition, before: Span | None) -> Stand:
+def _state(one: IngressPosition, before: Span | None) -> PartitionState:
     read_from, closed_to = span_at(one.start, before)
-    return Stand(
+    return PartitionState(
         one.partition,
         read_from,
         closed_to,

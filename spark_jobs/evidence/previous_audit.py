@@ -1,28 +1,28 @@
-"""What an audit leaves to one that goes on from it: how far it read, and what it left open.
-
-In the folder `open` of its results: requests/ and ends/ (Parquet), and positions.json.
-"""
+"""What an audit knows from the one that it continues: how far that read, and what it left open."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from spark_jobs.kafka.broker import Place
-from spark_jobs.results.results_folder import SUMMARY
-from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.schemas import ENDS, REQUESTS
-from spark_jobs.runtime.tables import read_table, spark_path
-from spark_jobs.verdicts.carry_over import open_ends, open_requests
+from spark_jobs.requests.parsing import PARSED
+from spark_jobs.runtime.frames import Schema
 
-OPEN: Final = "open"
-POSITIONS: Final = "positions.json"
 VERSION: Final = 1
+KNOWN: Final[Schema] = {
+    "known_verdict": "string",
+    "known_ends": "bigint",
+    "known_from": "string",
+}
+"""What a previous audit found of a record that it left open: its verdict, how many ends it had,
+and the outcome of the record that it hopped from."""
+
+REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
+"""PARSED with what is known of each already: nothing of those that are read for the first time."""
 
 
 class Span(NamedTuple):
@@ -64,16 +64,16 @@ class ReadSoFar:
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> ReadSoFar:
+    def from_json(cls, stored: Mapping[str, Any]) -> ReadSoFar:
         """Raises KeyError, TypeError or ValueError for anything else."""
-        if said["version"] != VERSION:
-            raise ValueError(f"version {said['version']} is not {VERSION}")
+        if stored["version"] != VERSION:
+            raise ValueError(f"version {stored['version']} is not {VERSION}")
         return cls(
-            str(said["ingress_topic"]),
-            str(said["topic_id"]),
-            str(said["group"]),
-            {int(number): Span(int(start), int(end)) for number, start, end in said["ingress"]},
-            {(str(topic), int(number)): int(end) for topic, number, end in said["ends"]},
+            str(stored["ingress_topic"]),
+            str(stored["topic_id"]),
+            str(stored["group"]),
+            {int(number): Span(int(start), int(end)) for number, start, end in stored["ingress"]},
+            {(str(topic), int(number)): int(end) for topic, number, end in stored["ends"]},
         )
 
 
@@ -81,48 +81,9 @@ NOTHING_READ: Final = ReadSoFar("", "", "", {}, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
-    """What an audit goes on from. requests: REQUESTS, ends: ENDS of what is open."""
+class PreviousAudit:
+    """What an audit goes on from. requests: REQUESTS, ends: ENDS of what it left pending."""
 
     read: ReadSoFar
     requests: DataFrame
     ends: DataFrame
-
-
-def write_open(opened: DataFrame, read: ReadSoFar, folder: Path) -> None:
-    """Write what the next audit needs (`opened`: OPEN_CASES) into a folder of results."""
-    place = folder / OPEN
-    open_requests(opened).write.mode("overwrite").parquet(spark_path(place / "requests"))
-    open_ends(opened).write.mode("overwrite").parquet(spark_path(place / "ends"))
-    (place / POSITIONS).write_text(json.dumps(read.to_json()) + "\n", "utf-8")
-
-
-def earlier_audit(spark: SparkSession, folder: Path) -> Earlier:
-    """What the audit with these results left. Raises `ResultsRefused`."""
-    place = folder / OPEN
-    return Earlier(
-        _read_so_far(folder),
-        read_table(spark, place / "requests", REQUESTS),
-        read_table(spark, place / "ends", ENDS),
-    )
-
-
-def _read_so_far(folder: Path) -> ReadSoFar:
-    if not (folder / SUMMARY).is_file():
-        raise ResultsRefused(
-            f"{folder} does not hold the results of an audit.",
-            "Name in --continue-from the folder that an audit wrote.",
-        )
-    try:
-        return ReadSoFar.from_json(json.loads((folder / OPEN / POSITIONS).read_text("utf-8")))
-    except FileNotFoundError:
-        raise ResultsRefused(
-            f"Nobody can go on from the audit in {folder}: "
-            "--since, --until or --offsets limited it.",
-            "Go on from one of everything, or audit without --continue-from.",
-        ) from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise ResultsRefused(
-            f"What the audit in {folder} left open cannot be read: {error}.",
-            "Audit without --continue-from.",
-        ) from None

@@ -7,54 +7,52 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.ends import DEAD_LETTER, DELIVERED
-from spark_jobs.runtime.schemas import ENDS, REQUESTS, Schema
+from spark_jobs.evidence.ends import DEAD_LETTER, DELIVERED, ENDS
+from spark_jobs.evidence.previous_audit import REQUESTS
 
 PLACE: Final = ("partition", "offset")
-BULKY: Final = ("target_key",)
-LONE_FIELDS: Final = ("topic", "at_partition", "at_offset")
-"""What keeps ends apart that name no place: where they are themselves."""
-FIRST: Final = "at_ms"
-"""Of several ends the earliest is shown."""
-COUNTS: Final = ("deliveries", "outcomes", "letters")
+NOT_COMPARED: Final = ("target_key",)
+"""Of a request: its fingerprint does, and is shorter."""
+KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
+"""The columns with the earliest end of each kind, and with how many there are."""
 
 
-def facts(asked: DataFrame, ends: DataFrame) -> DataFrame:
-    """By place: `asked` (REQUESTS but place and key), null where there is no such ingress record;
+def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
+    """By place: `request` (REQUESTS but place and key), null where there is no such ingress record;
     `delivery`, `outcome`, `letter` (ENDS but the place): the earliest of each, null if there is
     none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
 
     Ends that name no place at all have a row each, with a null place."""
-    requests = asked.select(*PLACE, f.struct(*_rest(REQUESTS)).alias("asked"))
-    found = requests.join(_by_place(ends), [*PLACE], "full_outer")
-    counts = {name: f.coalesce(f.col(name), f.lit(0)) for name in COUNTS}
-    return found.withColumns(counts).drop("lone")
+    fields = [name for name in REQUESTS if name not in {*PLACE, *NOT_COMPARED}]
+    asked = requests.select(*PLACE, f.struct(*fields).alias("request"))
+    found = asked.join(_by_place(ends), [*PLACE], "full_outer")
+    counts = {name: f.coalesce(name, f.lit(0)) for name in KINDS_OF_END.values()}
+    return found.withColumns(counts).drop("alone")
 
 
 def _by_place(ends: DataFrame) -> DataFrame:
     """One row a place: laid out by place once, for this and for the join."""
-    end_fields = [FIRST, *(name for name in ENDS if name not in {*PLACE, FIRST})]
+    by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
     rows = ends.repartition(*PLACE).select(
         *PLACE,
-        f.struct(*end_fields).alias("end"),
-        f.when(f.col("partition").isNull(), f.struct(*LONE_FIELDS)).alias("lone"),
+        f.struct(*by_time).alias("end"),
+        f.expr("IF(partition IS NULL, struct(topic, at_partition, at_offset), NULL)").alias(
+            "alone"
+        ),
     )
-    delivery, letter = _ends_named(DELIVERED), _ends_named(DEAD_LETTER)
-    outcome = f.when(~f.col("end.end").isin(DELIVERED, DEAD_LETTER), f.col("end"))
-    return rows.groupBy(*PLACE, "lone").agg(
-        f.min(delivery).alias("delivery"),
-        f.count(delivery).alias("deliveries"),
-        f.min(outcome).alias("outcome"),
-        f.count(outcome).alias("outcomes"),
+    is_delivery, is_letter = (f"end.end = '{name}'" for name in (DELIVERED, DEAD_LETTER))
+    outcome = _end_where(f"NOT ({is_delivery} OR {is_letter})")
+    return rows.groupBy(*PLACE, "alone").agg(
+        *_earliest_and_count("delivery", _end_where(is_delivery)),
+        *_earliest_and_count("outcome", outcome),
+        *_earliest_and_count("letter", _end_where(is_letter)),
         f.max(outcome["end"]).alias("last_outcome"),
-        f.min(letter).alias("letter"),
-        f.count(letter).alias("letters"),
     )
 
 
-def _ends_named(name: str) -> Column:
-    return f.when(f.col("end.end") == name, f.col("end"))
+def _end_where(condition: str) -> Column:
+    return f.expr(f"IF({condition}, end, NULL)")
 
 
-def _rest(schema: Schema) -> list[str]:
-    return [name for name in schema if name not in {*PLACE, *BULKY}]
+def _earliest_and_count(kind: str, end: Column) -> list[Column]:
+    return [f.min(end).alias(kind), f.count(end).alias(KINDS_OF_END[kind])]

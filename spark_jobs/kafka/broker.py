@@ -1,7 +1,7 @@
 """The few questions to a broker that an audit asks, with answers a person can act on.
 
-Errors of the client become `AuditError`s; its log lines are kept back, and the last thing it said
-is told when nobody answers.
+Errors of the client become `AuditError`s; its log lines are kept back, and its last error
+is shown when nobody answers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Broker:
     """A connection for questions; it joins no group and changes nothing."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._settings, self._last_said = settings, ""
+        self._settings, self._last_error = settings, ""
         quiet = {"logger": _quiet_logger(), "error_cb": self._hear}
         self._config: dict[str, Any] = {**settings.librdkafka, **quiet}
         try:
@@ -129,10 +129,10 @@ class Broker:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicMissing(f"A topic has gone: {error.str()}.", "Run the audit again.")
         self._admin.poll(0)
-        bootstrap, said = self._settings.bootstrap, self._last_said or error.str()
+        bootstrap, reason = self._settings.bootstrap, self._last_error or error.str()
         if error.code() in SILENT:
             return BrokerUnreachable(
-                f"No Kafka broker answers at {bootstrap}: {said}.",
+                f"No Kafka broker answers at {bootstrap}: {reason}.",
                 "Start the broker, or correct --bootstrap (and --kafka for TLS and logins).",
             )
         return BrokerUnreachable(
@@ -158,7 +158,7 @@ class Broker:
         return {place: found[place] for place in places}
 
     def _hear(self, error: KafkaError) -> None:
-        self._last_said = error.str()
+        self._last_error = error.str()
 
 
 def _quiet_logger() -> logging.Logger:

@@ -1,4 +1,4 @@
-"""What the proxy has committed, and the settings by which it judges: read before anything else."""
+"""What the proxy has committed, and its policies: read before anything else."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic
 def with_earlier_policies(
     positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
 ) -> tuple[Committed, ...]:
-    """The positions with the policies that judged before those they name."""
+    """The positions with the policies that were in force before those they name."""
 
     def of(one: Committed) -> Committed:
         nothing: tuple[str, tuple[PolicyFrom, ...]] = "", ()
@@ -131,7 +131,7 @@ def with_earlier_policies(
 
 
 def check_policies(positions: Iterable[Committed], texts: dict[str, str], topic: str) -> None:
-    """Raises `NotOurs` when a policy that judges records is not in the settings topic."""
+    """Raises `NotOurs` when a policy that is in force is not in the settings topic."""
     named = {policy.digest for one in positions for policy in one.policies}
     missing = sorted(named - set(texts))
     if missing:
@@ -179,6 +179,6 @@ def _note(message: Message, held: SettingsTopic) -> None:
         held.policies[key.decode()] = text.decode()
     elif key.startswith(SERVED.encode()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            said = json.loads(text)
-            policies = tuple(PolicyFrom(int(n), str(d)) for n, d in said.get("policies", ()))
-            held.served[key.decode("utf-8", "replace")] = str(said["topic_id"]), policies
+            fields = json.loads(text)
+            policies = tuple(PolicyFrom(int(n), str(d)) for n, d in fields.get("policies", ()))
+            held.served[key.decode("utf-8", "replace")] = str(fields["topic_id"]), policies

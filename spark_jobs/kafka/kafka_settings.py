@@ -1,6 +1,6 @@
 """One set of `--kafka key=value` for two clients: librdkafka, and the Java client inside Spark.
 
-The keys are librdkafka's, as in the proxy's own settings. What concerns the connection is said to
+The keys are librdkafka's, as in the proxy's own settings. What concerns the connection is found to
 the Java client in its words, files included, so that no worker of Spark needs them on its disk:
 
     security.protocol, client.id             the same
@@ -96,12 +96,12 @@ def _login(own: Mapping[str, str]) -> dict[str, str]:
     mechanism = own.get("sasl.mechanism") or own.get("sasl.mechanisms")
     if mechanism is None:
         return {}
-    said = {"sasl.mechanism": mechanism}
+    found = {"sasl.mechanism": mechanism}
     if "sasl.username" in own:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         name, secret = (_quoted(own.get(f"sasl.{one}", "")) for one in ("username", "password"))
-        said["sasl.jaas.config"] = f"{LOGIN}.{module} required username={name} password={secret};"
-    return said
+        found["sasl.jaas.config"] = f"{LOGIN}.{module} required username={name} password={secret};"
+    return found
 
 
 def _quoted(text: str) -> str:
@@ -109,18 +109,18 @@ def _quoted(text: str) -> str:
 
 
 def _certificates(own: Mapping[str, str]) -> dict[str, str]:
-    said = {}
+    found = {}
     for key, java in TEXTS.items():
         if f"{key}.location" in own:
-            said[java] = _text_of(Path(own[f"{key}.location"]))
+            found[java] = _text_of(Path(own[f"{key}.location"]))
         elif f"{key}.pem" in own:
-            said[java] = own[f"{key}.pem"]
+            found[java] = own[f"{key}.pem"]
     for store in ("truststore", "keystore"):
-        if any(name.startswith(f"ssl.{store}") for name in said):
-            said[f"ssl.{store}.type"] = "PEM"
+        if any(name.startswith(f"ssl.{store}") for name in found):
+            found[f"ssl.{store}.type"] = "PEM"
     if "ssl.key.password" in own:
-        said["ssl.key.password"] = own["ssl.key.password"]
-    return said
+        found["ssl.key.password"] = own["ssl.key.password"]
+    return found
 
 
 def _text_of(path: Path) -> str:

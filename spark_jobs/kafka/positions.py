@@ -26,7 +26,7 @@ OffsetRange = tuple[int, int]
 
 
 class PolicyFrom(NamedTuple):
-    """From this ingress offset on, records are judged by the policy with this digest."""
+    """The policy with this digest is in force from this ingress offset on."""
 
     first_offset: int
     digest: str
@@ -52,14 +52,14 @@ class Committed:
     def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> Committed:
         """Raises ValueError with what is wrong when a proxy of this version did not write it."""
         try:
-            said: dict[str, Any] = json.loads(metadata or "")
-            if said["v"] != VERSION:
-                raise ValueError(f"version {said['v']} is not {VERSION}")
-            cursor = LAST_OFFSET if said["c"] is None else int(said["c"])
-            policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in said["s"])
-            floor, watermark_ms = int(said["f"]), int(said["t"])
+            fields: dict[str, Any] = json.loads(metadata or "")
+            if fields["v"] != VERSION:
+                raise ValueError(f"version {fields['v']} is not {VERSION}")
+            cursor = LAST_OFFSET if fields["c"] is None else int(fields["c"])
+            policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
+            floor, watermark_ms = int(fields["f"]), int(fields["t"])
             return cls(
-                partition, next_offset, watermark_ms, cursor, floor, policies, str(said["i"])
+                partition, next_offset, watermark_ms, cursor, floor, policies, str(fields["i"])
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{type(error).__name__} {error}") from None

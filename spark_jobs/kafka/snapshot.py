@@ -50,7 +50,7 @@ class OwnTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CommittedState:
     """The first step: what is committed, and what the ingress held then up to there.
 
     `ranges` is what to read in order to find the targets that anything committed went to.
@@ -64,7 +64,7 @@ class Standing:
     ranges: list[Range]
 
 
-def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
+def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedState:
     """Read what the proxy has committed. Raises the errors of `spark_jobs.runtime.errors`."""
     partitions = broker.topics()
     for topic in own.all:
@@ -81,12 +81,12 @@ def standing(broker: Broker, own: OwnTopics, group_id: str) -> Standing:
         for one in committed
     }
     ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
-    return Standing(own, topic_id, committed, held.policies, partitions, ranges)
+    return CommittedState(own, topic_id, committed, held.policies, partitions, ranges)
 
 
-def snapshot(
+def take_snapshot(
     broker: Broker,
-    stands: Standing,
+    state: CommittedState,
     targets: Iterable[str],
     *,
     since_ms: int | None = None,
@@ -96,27 +96,27 @@ def snapshot(
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist.
 
-    `stands` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
+    `state` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
     audited; of `offsets` (by partition) only these, if there are any. Raises `StillOpen` when a
     transaction stays open for `wait_s`, `RangeRefused` when no record lies in the range.
     """
-    own, partitions = stands.own, broker.topics()
+    own, partitions = state.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
     for topic in topics:
         _check_there(topic, partitions)
     places = _places(topics, partitions)
     stable = settled_ends(broker, places, wait_s)
-    ingress_places = _places([own.ingress], stands.partitions)
+    ingress_places = _places([own.ingress], state.partitions)
     ingress_stable = settled_ends(broker, ingress_places, wait_s)
     audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
     if offsets:
         audited = _only(offsets, audited, broker.log_starts(ingress_places), own.ingress)
     return Snapshot(
         own.ingress,
-        stands.topic_id,
-        _ingress(broker, stands, ingress_stable, audited),
+        state.topic_id,
+        _ingress(broker, state, ingress_stable, audited),
         _ends(broker, stable),
-        stands.policies,
+        state.policies,
         {topic: partitions[topic] for topic in (own.ingress, *topics)},
         time.time_ns() // 1_000_000,
     )
@@ -177,12 +177,12 @@ def _read_to(one: Committed, end: int, topic: str) -> int:
 
 def _ingress(
     broker: Broker,
-    stands: Standing,
+    state: CommittedState,
     ends: Mapping[Place, int],
     audited: Mapping[Place, tuple[int, int]],
 ) -> tuple[IngressPosition, ...]:
     starts = broker.log_starts(list(ends))
-    places = [(one, (stands.own.ingress, one.partition)) for one in stands.committed]
+    places = [(one, (state.own.ingress, one.partition)) for one in state.committed]
     return tuple(
         IngressPosition(one, starts[place], ends[place], *_within(audited[place], starts[place]))
         for one, place in places

@@ -7,16 +7,25 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.positions import Range
-from spark_jobs.runtime.local_rows import local_rows
-from spark_jobs.runtime.schemas import RECORDS, conformed
+from spark_jobs.runtime.frames import Schema, conformed, local_rows
+
+RECORDS: Final[Schema] = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp_ms": "bigint",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""What a topic holds. timestamp_ms: -1 where there is none; headers are never null."""
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed", "kafka.fetch.max.wait.ms": "20"}
-"""Behind the last record of a transaction comes a mark that is no record: whoever reads up to there
-asks for more than there is, and by default the broker lets him wait for half a second."""
+"""A transaction ends with a control record: who reads up to there asks for one record more than
+there is, and by default the broker lets him wait for half a second."""
 
 
 def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range]) -> DataFrame:
@@ -62,8 +71,8 @@ def _offsets(rows: list[tuple[Range, int]]) -> str:
 
 def as_records(found: DataFrame) -> DataFrame:
     """What Spark's source gives, as RECORDS."""
-    headers = f.coalesce(f.col("headers"), f.array().cast(RECORDS["headers"]))
-    return conformed(
-        found.withColumn("timestamp_ms", f.unix_millis("timestamp")).withColumn("headers", headers),
-        RECORDS,
-    )
+    columns = {
+        "timestamp_ms": "unix_millis(timestamp)",
+        "headers": f"coalesce(headers, CAST(array() AS {RECORDS['headers']}))",
+    }
+    return conformed(found, RECORDS, columns)

@@ -5,10 +5,22 @@ xxhash64 skips nulls, so whether a value is null goes into the hash by itself.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records.header_names import NOT_IN_A_LETTER, PREFIX
+from spark_jobs.runtime.frames import Schema
+
+FINGERPRINTS: Final[Schema] = {
+    "key_hash": "bigint",
+    "value_hash": "bigint",
+    "headers_hash": "bigint",
+    "letter_hash": "bigint",
+}
+"""Of the key at the target, of the value, of the user's headers, and of what a dead letter shows
+again: the ingress record's own key and all its headers."""
 
 
 def bytes_hash(column: Column) -> Column:

@@ -31,7 +31,7 @@ def by_name(headers: Column) -> Column:
     return f.map_from_arrays(headers["key"], headers)
 
 
-def how_many_ours(headers: Column) -> Column:
+def count_of_own(headers: Column) -> Column:
     """How many of these headers have our prefix, at least: a line break in a name may add one.
 
     Text is counted, since Spark looks into arrays by an interpreter."""
@@ -40,7 +40,7 @@ def how_many_ours(headers: Column) -> Column:
     return (f.octet_length(names) - f.octet_length(others)) / f.lit(len(PREFIX) + 1)
 
 
-def place_of(headers: Column, name: str) -> Column:
+def position_of(headers: Column, name: str) -> Column:
     """Where the first header with this name is, from 1 on; 0: it is not there."""
     return f.array_position(headers["key"], name)
 
@@ -50,21 +50,21 @@ def value_at(headers: Column, place: Column) -> Column:
     return f.get(headers["value"], (place - 1).cast("int"))
 
 
-def beyond_usual(named: Column, ours: Column) -> Column:
+def special_names_in(named: Column, ours: Column) -> Column:
     """The names of ours on all but records to be delivered, perhaps under an id: an array."""
     usual = sum((named[name].isNotNull().cast("int") for name in ALWAYS_READ), f.lit(0))
     found = f.filter(f.map_keys(named), lambda n: n.startswith(PREFIX) & ~n.isin(*USUAL))
     return f.when(usual == ours, f.array().cast("array<string>")).otherwise(found)
 
 
-def said_in(named: Column, is_special: Column) -> Column:
-    """The column of a `Said`, from a map of headers by name."""
+def request_headers(named: Column, is_special: Column) -> Column:
+    """The column of a `RequestHeaders`, from a map of headers by name."""
     usual = [named[name].alias(name) for name in ALWAYS_READ]
     special = [f.when(is_special, named[name]).alias(name) for name in READ_WHERE_SPECIAL]
     return f.struct(*usual, *special)
 
 
-class Said:
+class RequestHeaders:
     """A struct column with a field for each header that asks for something: null without it."""
 
     def __init__(self, column: Column) -> None:

@@ -27,7 +27,7 @@ from spark_jobs.records.header_names import (
     TRANSACTION,
     UNREADABLE,
 )
-from spark_jobs.records.headers import Said
+from spark_jobs.records.headers import RequestHeaders
 from spark_jobs.requests.error_codes import (
     HEADER_UNKNOWN,
     HEADER_UNREADABLE,
@@ -53,76 +53,78 @@ def is_bad_ident(raw: Column) -> Column:
     return raw.isNull() | ~f.octet_length(raw).between(1, LONGEST_ID_BYTES)
 
 
-def asked_kind(said: Said) -> Column:
+def asked_kind(headers: RequestHeaders) -> Column:
     """What a record would be if nothing is wrong with it."""
-    transaction = said.text(TRANSACTION)
+    transaction = headers.text(TRANSACTION)
     return (
-        f.when(said.has(CANCEL), f.lit(CANCELS))
+        f.when(headers.has(CANCEL), f.lit(CANCELS))
         .when(transaction.isin(PREPARE, *DECISIONS), transaction)
         .otherwise(f.lit(RECORD))
     )
 
 
-def opening_code(said: Said, strangers: Column, offset: Column, policy: Column) -> Column:
+def opening_code(
+    headers: RequestHeaders, special_names: Column, offset: Column, policy: Column
+) -> Column:
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
     return first_of(
-        _stranger_code(said, strangers, policy),
-        f.when(said.has(CANCEL), refused(ID_BAD, is_bad_ident(said.raw(CANCEL)))).otherwise(
+        _unknown_header_code(headers, special_names, policy),
+        f.when(headers.has(CANCEL), refused(ID_BAD, is_bad_ident(headers.raw(CANCEL)))).otherwise(
             first_of(
-                refused(ID_BAD, said.has(ID) & is_bad_ident(said.raw(ID))),
-                refused(HOP_BAD, said.has_any(HOPS) & ~_is_whole_hop(said, offset)),
+                refused(ID_BAD, headers.has(ID) & is_bad_ident(headers.raw(ID))),
+                refused(HOP_BAD, headers.has_any(HOPS) & ~_is_whole_hop(headers, offset)),
             )
         ),
     )
 
 
-def hop_from(said: Said) -> Column:
+def hop_from(headers: RequestHeaders) -> Column:
     """The offset that a record goes on from; null for a producer's own, and for a cancel."""
-    return f.when(~said.has(CANCEL), digits(said.text(HOP_FROM)))
+    return f.when(~headers.has(CANCEL), digits(headers.text(HOP_FROM)))
 
 
-def transaction_code(said: Said, hop: Column) -> Column:
+def transaction_code(headers: RequestHeaders, hop: Column) -> Column:
     """What is wrong with a half message or a decision. Only the proxy itself asks for expiry."""
-    transaction = said.text(TRANSACTION)
+    transaction = headers.text(TRANSACTION)
     is_own = transaction.eqNullSafe(EXPIRE) == hop.isNotNull()
     is_decision = f.coalesce(transaction.isin(*DECISIONS), f.lit(False)) & is_own
     return f.when(
-        said.has(TRANSACTION) & ~said.has(CANCEL),
+        headers.has(TRANSACTION) & ~headers.has(CANCEL),
         first_of(
             refused(TRANSACTION_BAD, ~transaction.eqNullSafe(PREPARE) & ~is_decision),
-            refused(ID_BAD, ~said.has(ID)),
+            refused(ID_BAD, ~headers.has(ID)),
         ),
     )
 
 
-def check_code(said: Said, policy: Column) -> Column:
+def check_code(headers: RequestHeaders, policy: Column) -> Column:
     """What is wrong with what a half message says of its checks."""
-    topic = f.coalesce(said.text(CHECK_TOPIC), f.lit(""))
+    topic = f.coalesce(headers.text(CHECK_TOPIC), f.lit(""))
     return first_of(
-        refused(TIME_UNREADABLE, said.has(CHECK_IMMUNITY) & _immunity_ms(said).isNull()),
-        f.when(said.has(CHECK_TOPIC), target_code(topic, f.lit(False), policy)),
+        refused(TIME_UNREADABLE, headers.has(CHECK_IMMUNITY) & _immunity_ms(headers).isNull()),
+        f.when(headers.has(CHECK_TOPIC), target_code(topic, f.lit(False), policy)),
     )
 
 
-def expires_ms(said: Said, timestamp_ms: Column, policy: Column) -> Column:
+def expires_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column) -> Column:
     """When a half message expires that nobody decides: one interval after its last check.
 
     It must be decided before it ages out: so the time until the first check has a bound.
     """
     half_ms = f.floor(policy["roll_after_ms"] / 2)
     longest_ms = f.coalesce(half_ms, policy["max_delay_ms"])
-    asked_ms = f.coalesce(_immunity_ms(said), policy["immunity_ms"])
+    asked_ms = f.coalesce(_immunity_ms(headers), policy["immunity_ms"])
     first_check_ms = f.greatest(timestamp_ms, f.lit(0)) + f.least(asked_ms, longest_ms)
     return first_check_ms + policy["max_checks"] * policy["check_interval_ms"]
 
 
-def _stranger_code(said: Said, strangers: Column, policy: Column) -> Column:
-    unknown = f.get(f.filter(strangers, lambda name: ~name.isin(*KNOWN)), f.lit(0))
-    is_new = said.has_any(BEYOND_PLAIN)
+def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy: Column) -> Column:
+    unknown = f.get(f.filter(special_names, lambda name: ~name.isin(*KNOWN)), f.lit(0))
+    is_new = headers.has_any(BEYOND_PLAIN)
     return first_of(
         refused(HEADER_UNSUPPORTED, (policy["protocol"] < 2) & is_new),
         f.when(
-            ~said.has(CANCEL),
+            ~headers.has(CANCEL),
             first_of(
                 refused(HEADER_UNREADABLE, unknown == UNREADABLE),
                 refused(HEADER_UNKNOWN, unknown.isNotNull()),
@@ -131,13 +133,13 @@ def _stranger_code(said: Said, strangers: Column, policy: Column) -> Column:
     )
 
 
-def _is_whole_hop(said: Said, offset: Column) -> Column:
+def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
     """Whether the proxy's own headers are as the proxy writes them."""
-    is_whole = said.has(FIRST_ORIGIN) | said.text(TRANSACTION).eqNullSafe(EXPIRE)
+    is_whole = headers.has(FIRST_ORIGIN) | headers.text(TRANSACTION).eqNullSafe(EXPIRE)
     for name in HOPS:
-        is_whole &= ~said.has(name) | digits(said.text(name)).isNotNull()
-    return is_whole & f.coalesce(digits(said.text(HOP_FROM)) < offset, f.lit(False))
+        is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
+    return is_whole & f.coalesce(digits(headers.text(HOP_FROM)) < offset, f.lit(False))
 
 
-def _immunity_ms(said: Said) -> Column:
-    return delay_ms(said.text(CHECK_IMMUNITY))
+def _immunity_ms(headers: RequestHeaders) -> Column:
+    return delay_ms(headers.text(CHECK_IMMUNITY))

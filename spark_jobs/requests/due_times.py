@@ -1,6 +1,6 @@
 """When a record asks to be delivered: a point in time beats a delay, that a level.
 
-Column expressions over the record's headers, its timestamp and its policy (docs/guide.md, "When").
+Column expressions over the record's headers, its timestamp and its policy (docs/guide.md#when).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records.header_names import DELAY, DELIVER_AT, HOP_NOT_BEFORE, LEVEL, TIMES
-from spark_jobs.records.headers import Said
+from spark_jobs.records.headers import RequestHeaders
 from spark_jobs.requests.error_codes import (
     DELAY_TOO_LONG,
     LEVEL_UNKNOWN,
@@ -24,7 +24,7 @@ from spark_jobs.requests.times import DAY_MS, digits, level_ms, rfc_3339_ms, wor
 LONGEST_HOP_MS: Final = 7 * DAY_MS
 
 
-class Told(NamedTuple):
+class TimeHeader(NamedTuple):
     """The header with a time that counts: its name (null: there is none), its text, and the number
     that this is where it is digits alone."""
 
@@ -33,50 +33,50 @@ class Told(NamedTuple):
     number: Column
 
 
-def time_name(said: Said) -> Column:
+def time_name(headers: RequestHeaders) -> Column:
     """Which header with a time counts."""
-    return f.coalesce(*(f.when(said.has(name), f.lit(name)) for name in TIMES))
+    return f.coalesce(*(f.when(headers.has(name), f.lit(name)) for name in TIMES))
 
 
-def time_text(said: Said) -> Column:
+def time_text(headers: RequestHeaders) -> Column:
     """What it says."""
-    instant, delay, level = map(said.text, TIMES)
-    return f.when(said.has(DELIVER_AT), instant).when(said.has(DELAY), delay).otherwise(level)
+    instant, delay, level = map(headers.text, TIMES)
+    return f.when(headers.has(DELIVER_AT), instant).when(headers.has(DELAY), delay).otherwise(level)
 
 
-def due_ms(told: Told, timestamp_ms: Column, policy: Column, retry_ms: Column) -> Column:
+def due_ms(header: TimeHeader, timestamp_ms: Column, policy: Column, retry_ms: Column) -> Column:
     """The due; null where it cannot be read, or there is no timestamp to count from.
 
     retry_ms: the delay where no header says anything; null or 0 for none.
     """
-    instant = f.coalesce(told.number, rfc_3339_ms(told.text))
-    delay = f.coalesce(told.number, worded_delay_ms(told.text))
-    level = level_ms(told.number, policy["levels_ms"])
+    instant = f.coalesce(header.number, rfc_3339_ms(header.text))
+    delay = f.coalesce(header.number, worded_delay_ms(header.text))
+    level = level_ms(header.number, policy["levels_ms"])
     at_once_ms = f.greatest(timestamp_ms, f.lit(0).cast("bigint"))
     return (
-        f.when(told.name == DELIVER_AT, instant)
-        .when(told.name == DELAY, _plus(timestamp_ms, delay))
-        .when(told.name == LEVEL, _plus(timestamp_ms, level))
+        f.when(header.name == DELIVER_AT, instant)
+        .when(header.name == DELAY, _plus(timestamp_ms, delay))
+        .when(header.name == LEVEL, _plus(timestamp_ms, level))
         .when(retry_ms > 0, _plus(timestamp_ms, retry_ms))
         .otherwise(at_once_ms)
     )
 
 
 def due_code(
-    told: Told, timestamp_ms: Column, policy: Column, due: Column, is_hop: Column
+    header: TimeHeader, timestamp_ms: Column, policy: Column, due: Column, is_hop: Column
 ) -> Column:
     """What is wrong with the due. A hop was accepted before."""
-    is_no_level = told.name.eqNullSafe(LEVEL) & told.number.isNull()
+    is_no_level = header.name.eqNullSafe(LEVEL) & header.number.isNull()
     ahead_ms = f.try_subtract(due, timestamp_ms)
     is_long = (timestamp_ms >= 0) & f.coalesce(ahead_ms > policy["max_delay_ms"], f.lit(False))
     return first_of(
         refused(LEVEL_UNKNOWN, due.isNull() & is_no_level),
         refused(TIME_UNREADABLE, due.isNull()),
-        refused(DELAY_TOO_LONG, is_long & told.name.isNotNull() & ~is_hop),
+        refused(DELAY_TOO_LONG, is_long & header.name.isNotNull() & ~is_hop),
     )
 
 
-def wanted_ms(said: Said, timestamp_ms: Column, policy: Column, due: Column) -> Column:
+def wanted_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column, due: Column) -> Column:
     """When a record that may go on from another one may be delivered at the soonest.
 
     No record waits longer than this for its next attempt, whatever it says.
@@ -84,7 +84,7 @@ def wanted_ms(said: Said, timestamp_ms: Column, policy: Column, due: Column) -> 
     longest_ms = f.greatest(policy["max_delay_ms"], f.lit(LONGEST_HOP_MS).cast("bigint"))
     latest_ms = f.try_add(timestamp_ms, longest_ms)
     not_before_ms = f.when(
-        said.has(HOP_NOT_BEFORE), f.least(digits(said.text(HOP_NOT_BEFORE)), latest_ms)
+        headers.has(HOP_NOT_BEFORE), f.least(digits(headers.text(HOP_NOT_BEFORE)), latest_ms)
     )
     return f.greatest(due, f.lit(0).cast("bigint"), not_before_ms)
 

@@ -1,4 +1,4 @@
-"""Codes of `timer-error` that are judged when a record is read (docs/guide.md), and which one wins.
+"""The codes of `timer-error` for what is wrong with a record itself, and which of several wins.
 
 A check is a column expression: the code, or null. Of several the first that has one counts.
 """
@@ -24,6 +24,23 @@ RETRY_BAD: Final = "retry-bad"
 TRANSACTION_BAD: Final = "transaction-bad"
 HOP_BAD: Final = "hop-bad"
 PARTITION_BAD: Final = "partition-bad"
+
+DECIDED_WHEN_READ: Final = (
+    HEADER_UNREADABLE,
+    HEADER_UNKNOWN,
+    HEADER_UNSUPPORTED,
+    TARGET_MISSING,
+    TARGET_ILLEGAL,
+    TARGET_REFUSED,
+    TIME_UNREADABLE,
+    LEVEL_UNKNOWN,
+    DELAY_TOO_LONG,
+    ID_BAD,
+    RETRY_BAD,
+    TRANSACTION_BAD,
+    HOP_BAD,
+)
+"""Codes that depend on the record alone: a record that is not to be refused cannot have them."""
 
 
 def refused(code: str, condition: Column) -> Column:

@@ -1,18 +1,20 @@
 """What each ingress record asks for: the audit's own reading of docs/guide.md.
 
-The journey of a record: its policy is found, its headers are put in order, requests beyond plain
-delivery are read, then where and when it is to go, and last what is wrong with it. Each step is one
-select, so that nothing is worked out twice; conditions keep plain records from the dear parts.
+The steps of a record: its policy is found, other schedulers' headers are translated, the headers
+are sorted by name, requests beyond plain delivery are read, then where and when it is to go, and
+last what is wrong with it. Each step is one select, so that nothing is computed twice; conditions
+keep plain records from what costs most.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.records.fingerprints import bytes_hash, headers_hash, letter_hash
+from spark_jobs.records.fingerprints import FINGERPRINTS, bytes_hash, headers_hash, letter_hash
 from spark_jobs.records.header_names import (
     CANCEL,
     FIRST_ORIGIN,
@@ -24,11 +26,18 @@ from spark_jobs.records.header_names import (
     PREPARE,
     TOPIC,
 )
-from spark_jobs.records.headers import Said, beyond_usual, by_name, how_many_ours, said_in
+from spark_jobs.records.headers import (
+    RequestHeaders,
+    by_name,
+    count_of_own,
+    request_headers,
+    special_names_in,
+)
 from spark_jobs.records.murmur2 import key_number
-from spark_jobs.requests.aliases.translation import aliases_in, translated
+from spark_jobs.requests.aliases.translation import aliases_in, translation
 from spark_jobs.requests.controls import (
     CANCELS,
+    DECISIONS,
     RECORD,
     asked_kind,
     check_code,
@@ -39,7 +48,7 @@ from spark_jobs.requests.controls import (
     transaction_code,
 )
 from spark_jobs.requests.due_times import (
-    Told,
+    TimeHeader,
     due_code,
     due_ms,
     fires_ms,
@@ -51,149 +60,180 @@ from spark_jobs.requests.error_codes import first_of
 from spark_jobs.requests.retries import asks_retry, attempt_of, retry_of, rule_of
 from spark_jobs.requests.targets import partition_code, partition_of, target_code
 from spark_jobs.requests.times import plain_digits
-from spark_jobs.runtime.schemas import ASKED, conformed
+from spark_jobs.runtime.frames import Schema, conformed
 
 REFUSED: Final = "refused"
+KINDS: Final = (RECORD, PREPARE, *DECISIONS, CANCELS, REFUSED)
 PLACE: Final = ("partition", "offset", "timestamp_ms")
+PARSED: Final[Schema] = {
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp_ms": "bigint",
+    "kind": "string",
+    "code": "string",
+    "ident": "binary",
+    "target": "string",
+    "target_partition": "int",
+    "target_key": "binary",
+    "key_number": "bigint",
+    "due_ms": "bigint",
+    "wanted_ms": "bigint",
+    "fires_ms": "bigint",
+    "hop_from": "bigint",
+    "first_origin": "string",
+    "hop_attempt": "int",
+    "expires_ms": "bigint",
+    **FINGERPRINTS,
+}
+"""What each ingress record asks for. kind: one of KINDS; `code` says why refused. wanted_ms: when
+it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
+key_number: what a key counts as where it chooses the partition, null without a key. hop_from: the
+offset of the record that it goes on from, null for a producer's own."""
+
+Select: TypeAlias = list[Column | str]
+"""What a step makes of each record."""
 
 
-def asked(records: DataFrame, policies: DataFrame) -> DataFrame:
-    """ASKED, a row for each of RECORDS in the ingress, by POLICIES.
+def parsed(records: DataFrame, policies: DataFrame) -> DataFrame:
+    """PARSED, a row for each of RECORDS in the ingress, by POLICIES.
 
-    A record that no policy is known to judge has a null kind. Asks Spark which aliases the policies
+    A record for which no policy is known has a null kind. Asks Spark which aliases the policies
     have; else nothing runs.
     """
-    judged = _judged(records, policies)
-    aliases = aliases_in(policies)
-    read = translated(judged, aliases) if aliases else _untranslated(judged)
-    return conformed(_answered(_timed(_addressed(_controlled(_headed(read))))), ASKED)
+    read = _with_policy(records, policies)
+    for columns in _steps(aliases_in(policies)):
+        read = read.select(*columns)
+    return conformed(read, PARSED)
 
 
-def _judged(records: DataFrame, policies: DataFrame) -> DataFrame:
-    """Each record beside the policy that judges it."""
-    rules = policies.select(
-        f.col("partition").alias("judged_partition"),
+def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
+    """Each record beside the policy that was in force at its offset."""
+    ranges = policies.select(
+        f.col("partition").alias("policy_partition"),
         "first_offset",
         "until_offset",
         f.struct("*").alias("policy"),
     )
-    is_judge = (
-        (f.col("partition") == f.col("judged_partition"))
-        & (f.col("offset") >= f.col("first_offset"))
-        & (f.col("offset") < f.col("until_offset"))
+    in_force = f.expr(
+        "partition = policy_partition AND offset >= first_offset AND offset < until_offset"
     )
-    joined = records.join(f.broadcast(rules), is_judge, "left")
+    joined = records.join(f.broadcast(ranges), in_force, "left")
     return joined.select(*PLACE, "key", "value", "headers", "policy")
 
 
-def _untranslated(judged: DataFrame) -> DataFrame:
-    return judged.select(
-        "*",
-        f.lit(None).cast("string").alias("alias_code"),
-        f.lit(None).cast("bigint").alias("raw_letter_hash"),
-    )
+@cache
+def _steps(aliases: tuple[str, ...]) -> list[Select]:
+    """All that is done to a record beside its policy. Built once: that takes seconds, and is the
+    same for all records."""
+    return [
+        *translation(aliases),
+        *_headed(),
+        *_controlled(),
+        *_addressed(),
+        *_timed(),
+        *_answered(),
+    ]
 
 
-def _headed(read: DataFrame) -> DataFrame:
+def _headed() -> list[Select]:
     """The headers by name, and fingerprints of what must arrive: the value itself stays behind."""
     headers, named = f.col("headers"), f.col("named")
-    return (
-        read.select("*", by_name(headers).alias("named"))
-        .select("*", beyond_usual(named, how_many_ours(headers)).alias("strangers"))
-        .select("*", _is_special(named, f.col("policy")).alias("is_special"))
-        .select(
+    return [
+        ["*", by_name(headers).alias("named")],
+        ["*", special_names_in(named, count_of_own(headers)).alias("special_names")],
+        ["*", _is_special(named, f.col("policy")).alias("is_special")],
+        [
             *PLACE,
             "key",
             "policy",
             "alias_code",
             "raw_letter_hash",
-            "strangers",
+            "special_names",
             "is_special",
-            said_in(named, f.col("is_special")).alias("said"),
+            request_headers(named, f.col("is_special")).alias("request_headers"),
             bytes_hash(f.col("value")).alias("value_hash"),
             headers_hash(headers).alias("headers_hash"),
             letter_hash(f.col("key"), headers).alias("letter_hash"),
-        )
-    )
+        ],
+    ]
 
 
 def _is_special(named: Column, policy: Column) -> Column:
-    """Policies of the first protocol know no ids; a bad id needs to be told from other faults."""
+    """Policies of the first protocol know no ids; a bad id is found before other faults."""
     ident = named[ID]
     is_strange = is_bad_ident(ident["value"]) | f.coalesce(policy["protocol"] < 2, f.lit(False))
-    return (f.size(f.col("strangers")) > 0) | (ident.isNotNull() & is_strange)
+    return (f.size(f.col("special_names")) > 0) | (ident.isNotNull() & is_strange)
 
 
-def _controlled(headed: DataFrame) -> DataFrame:
+def _controlled() -> list[Select]:
     """What is asked for beyond plain delivery, if anything is."""
-    said, is_special = Said(f.col("said")), f.col("is_special")
-    code = opening_code(said, f.col("strangers"), f.col("offset"), f.col("policy"))
-    hop = f.when(is_special & f.col("opening_code").isNull(), hop_from(said))
-    return headed.select(
-        "*",
-        f.when(is_special, code).alias("opening_code"),
-        f.when(is_special, asked_kind(said)).otherwise(f.lit(RECORD)).alias("asked_kind"),
-    ).select("*", hop.alias("hop"))
+    headers, is_special = _headers(), f.col("is_special")
+    code = opening_code(headers, f.col("special_names"), f.col("offset"), f.col("policy"))
+    hop = f.when(is_special & f.col("opening_code").isNull(), hop_from(headers))
+    return [
+        [
+            "*",
+            f.when(is_special, code).alias("opening_code"),
+            f.when(is_special, asked_kind(headers)).otherwise(f.lit(RECORD)).alias("asked_kind"),
+        ],
+        ["*", hop.alias("hop")],
+    ]
 
 
-def _addressed(controlled: DataFrame) -> DataFrame:
+def _addressed() -> list[Select]:
     """Where to, at which partition, with which key; and what a retry says of where and when."""
-    said, policy = Said(f.col("said")), f.col("policy")
-    is_retry = f.col("is_special") & asks_retry(said)
-    retry = retry_of(said, policy, f.col("attempt"), f.col("rule"))
-    gives_up = f.when(is_retry & ~said.has(HOP_FROM), retry.is_exhausted)
-    key = f.when(said.has(KEY), said.raw(KEY)).otherwise(f.col("key"))
-    return controlled.select(
-        "*",
-        f.when(is_retry, attempt_of(said)).alias("attempt"),
-        f.when(is_retry, rule_of(said, policy)).alias("rule"),
-    ).select(
-        "*",
-        f.when(is_retry, retry.code).alias("retry_code"),
-        f.when(is_retry, retry.topic).otherwise(said.text(TOPIC)).alias("topic"),
-        f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
-        f.when(is_retry, retry.delay_ms).alias("retry_ms"),
-        f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
-        f.when(said.has(PARTITION), partition_of(said.text(PARTITION))).alias("asked_partition"),
-        key.alias("asked_key"),
-    )
+    headers, policy = _headers(), f.col("policy")
+    is_retry = f.col("is_special") & asks_retry(headers)
+    retry = retry_of(headers, policy, f.col("attempt"), f.col("rule"))
+    gives_up = f.when(is_retry & ~headers.has(HOP_FROM), retry.is_exhausted)
+    partition = f.when(headers.has(PARTITION), partition_of(headers.text(PARTITION)))
+    return [
+        [
+            "*",
+            f.when(is_retry, attempt_of(headers)).alias("attempt"),
+            f.when(is_retry, rule_of(headers, policy)).alias("rule"),
+        ],
+        [
+            "*",
+            f.when(is_retry, retry.code).alias("retry_code"),
+            f.when(is_retry, retry.topic).otherwise(headers.text(TOPIC)).alias("topic"),
+            f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
+            f.when(is_retry, retry.delay_ms).alias("retry_ms"),
+            f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
+            partition.alias("asked_partition"),
+            f.when(headers.has(KEY), headers.raw(KEY)).otherwise(f.col("key")).alias("asked_key"),
+        ],
+    ]
 
 
-def _timed(addressed: DataFrame) -> DataFrame:
+def _timed() -> list[Select]:
     """When. A record that has failed too often is given up at once, whatever time it asks for."""
-    said, policy, timestamp_ms = Said(f.col("said")), f.col("policy"), f.col("timestamp_ms")
-    told = Told(f.col("time_name"), f.col("time_text"), f.col("time_number"))
-    counts = ~f.col("is_given_up")
-    wanted = wanted_ms(said, timestamp_ms, policy, f.col("asked_ms"))
-    return (
-        addressed.select(
+    headers, policy, timestamp_ms = _headers(), f.col("policy"), f.col("timestamp_ms")
+    header = TimeHeader(f.col("time_name"), f.col("time_text"), f.col("time_number"))
+    counts, due = ~f.col("is_given_up"), f.col("asked_ms")
+    wanted = f.when(f.col("is_special"), wanted_ms(headers, timestamp_ms, policy, due))
+    code = due_code(header, timestamp_ms, policy, due, headers.has(HOP_FROM))
+    return [
+        [
             "*",
-            f.when(counts, time_name(said)).alias("time_name"),
-            f.when(counts, time_text(said)).alias("time_text"),
-        )
-        .select("*", plain_digits(told.text).alias("time_number"))
-        .select("*", due_ms(told, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms"))
-        .select(
-            "*",
-            f.when(f.col("is_special"), wanted)
-            .otherwise(f.col("asked_ms"))
-            .alias("asked_wanted_ms"),
-            due_code(told, timestamp_ms, policy, f.col("asked_ms"), said.has(HOP_FROM)).alias(
-                "due_code"
-            ),
-        )
-        .select("*", _code(said, policy).alias("code"))
-    )
+            f.when(counts, time_name(headers)).alias("time_name"),
+            f.when(counts, time_text(headers)).alias("time_text"),
+        ],
+        ["*", plain_digits(header.text).alias("time_number")],
+        ["*", due_ms(header, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms")],
+        ["*", wanted.otherwise(due).alias("asked_wanted_ms"), code.alias("due_code")],
+        ["*", _code(headers, policy).alias("code")],
+    ]
 
 
-def _code(said: Said, policy: Column) -> Column:
+def _code(headers: RequestHeaders, policy: Column) -> Column:
     """What is wrong with the record: the first that is found, in the order of its reading."""
     kind, partition = f.col("asked_kind"), f.col("asked_partition")
     return first_of(
         f.col("alias_code"),
         f.when(
             f.col("is_special"),
-            first_of(f.col("opening_code"), transaction_code(said, f.col("hop"))),
+            first_of(f.col("opening_code"), transaction_code(headers, f.col("hop"))),
         ),
         f.when(
             kind.isin(RECORD, PREPARE),
@@ -201,50 +241,53 @@ def _code(said: Said, policy: Column) -> Column:
                 f.col("retry_code"),
                 target_code(f.col("topic"), f.col("is_derived"), policy),
                 f.col("due_code"),
-                partition_code(said.has(PARTITION), partition),
-                f.when(kind == PREPARE, check_code(said, policy)),
+                partition_code(headers.has(PARTITION), partition),
+                f.when(kind == PREPARE, check_code(headers, policy)),
             ),
         ),
     )
 
 
-def _answered(timed: DataFrame) -> DataFrame:
-    """The columns of ASKED; what a kind of record does not have is null."""
-    said, policy, kind = Said(f.col("said")), f.col("policy"), f.col("kind")
+def _answered() -> list[Select]:
+    """The columns of PARSED; what a kind of record does not have is null."""
+    headers, policy, kind = _headers(), f.col("policy"), f.col("kind")
     is_entry, is_refused = kind.isin(RECORD, PREPARE), kind == REFUSED
-    ident = f.when(kind == CANCELS, said.raw(CANCEL)).otherwise(said.raw(ID))
+    ident = f.when(kind == CANCELS, headers.raw(CANCEL)).otherwise(headers.raw(ID))
     fires = fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
-    hop_attempt = f.when(f.col("is_special"), said.text(HOP_ATTEMPT).try_cast("int"))
+    hop_attempt = f.when(f.col("is_special"), headers.text(HOP_ATTEMPT).try_cast("int"))
     chooses = f.col("asked_key").isNotNull() & f.col("asked_partition").isNull()
     shown = f.coalesce(f.col("raw_letter_hash"), f.col("letter_hash"))
-    return timed.withColumn("kind", _kind(policy)).select(
-        *PLACE,
-        "kind",
-        f.when(is_refused, f.col("code")).alias("code"),
-        f.when(~is_refused, ident).alias("ident"),
-        f.when(is_entry, f.col("topic")).alias("target"),
-        f.when(is_entry, f.col("asked_partition")).alias("target_partition"),
-        f.when(is_entry, f.col("asked_key")).alias("target_key"),
-        f.when(is_entry & chooses, key_number(f.col("asked_key"))).alias("key_number"),
-        f.when(is_entry, f.col("asked_ms")).alias("due_ms"),
-        f.when(is_entry, f.col("asked_wanted_ms")).alias("wanted_ms"),
-        f.when(is_entry, fires).alias("fires_ms"),
-        f.when(kind != PREPARE, f.col("hop")).alias("hop_from"),
-        said.text(FIRST_ORIGIN).alias("first_origin"),
-        hop_attempt.alias("hop_attempt"),
-        f.when(kind == PREPARE, expires_ms(said, f.col("timestamp_ms"), policy)).alias(
-            "expires_ms"
-        ),
-        f.when(is_entry, bytes_hash(f.col("asked_key"))).alias("key_hash"),
-        "value_hash",
-        "headers_hash",
-        f.when(is_refused, shown).otherwise(f.col("letter_hash")).alias("letter_hash"),
-    )
+    expires = expires_ms(headers, f.col("timestamp_ms"), policy)
+    answers = {
+        "code": f.when(is_refused, f.col("code")),
+        "ident": f.when(~is_refused, ident),
+        "target": f.when(is_entry, f.col("topic")),
+        "target_partition": f.when(is_entry, f.col("asked_partition")),
+        "target_key": f.when(is_entry, f.col("asked_key")),
+        "key_number": f.when(is_entry & chooses, key_number(f.col("asked_key"))),
+        "due_ms": f.when(is_entry, f.col("asked_ms")),
+        "wanted_ms": f.when(is_entry, f.col("asked_wanted_ms")),
+        "fires_ms": f.when(is_entry, fires),
+        "hop_from": f.when(kind != PREPARE, f.col("hop")),
+        "first_origin": headers.text(FIRST_ORIGIN),
+        "hop_attempt": hop_attempt,
+        "expires_ms": f.when(kind == PREPARE, expires),
+        "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
+        "value_hash": f.col("value_hash"),
+        "headers_hash": f.col("headers_hash"),
+        "letter_hash": f.when(is_refused, shown).otherwise(f.col("letter_hash")),
+    }
+    columns = [column.alias(name) for name, column in answers.items()]
+    return [["*", _kind(policy).alias("kind")], [*PLACE, "kind", *columns]]
 
 
 def _kind(policy: Column) -> Column:
-    """Null where no policy is known that judges the record."""
+    """Null where no policy is known for the record."""
     return f.when(
         policy.isNotNull(),
         f.when(f.col("code").isNotNull(), f.lit(REFUSED)).otherwise(f.col("asked_kind")),
     )
+
+
+def _headers() -> RequestHeaders:
+    return RequestHeaders(f.col("request_headers"))

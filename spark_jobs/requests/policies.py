@@ -1,7 +1,7 @@
-"""The settings that decided the records' fates, and which of them judged which offsets.
+"""The policies: the settings by which records were accepted, each in force from an offset on.
 
-A policy's JSON lies in the settings topic under its digest; the committed metadata says from which
-offset on which digest counts (docs/exactly-once.md).
+A policy's JSON lies in the settings topic under its digest; the committed metadata names from which
+offset on which digest counts (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.runtime.errors import NotOurs
-from spark_jobs.runtime.local_rows import local_rows
-from spark_jobs.runtime.schemas import Schema
+from spark_jobs.runtime.frames import Schema, local_rows
 
 DIGEST_LENGTH: Final = 16
 LAST_OFFSET: Final = 2**63 - 1
@@ -58,14 +57,14 @@ POLICIES: Final[Schema] = {
     "max_checks": "bigint",
     "aliases": "array<string>",
 }
-"""A policy for each range of offsets (until_offset is exclusive) that it judges.
+"""The policy in force for each range of offsets (until_offset is exclusive).
 
 allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
 retry: the rule of groups that have none in retry_groups."""
 
 
 class InForce(NamedTuple):
-    """The policy with this digest judges a partition from this offset on."""
+    """The policy with this digest is in force in a partition from this offset on."""
 
     partition: int
     first_offset: int
@@ -140,5 +139,5 @@ def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
 
 
 def _row(this: InForce, until_offset: int, columns: dict[str, Any]) -> dict[str, Any]:
-    told = {**columns, **this._asdict(), "until_offset": until_offset}
-    return {name: told[name] for name in POLICIES}
+    values = {**columns, **this._asdict(), "until_offset": until_offset}
+    return {name: values[name] for name in POLICIES}

@@ -1,4 +1,4 @@
-"""Records that a consumer could not process and sends back (docs/guide.md, "Retries").
+"""Records that a consumer could not process and sends back (docs/guide.md#retries-of-consumers).
 
 The n-th retry waits as its group's rule says; a record that has failed too often goes to the
 group's dead-letter topic at once.
@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records.header_names import ATTEMPT, RETRY_GROUP, TOPIC
-from spark_jobs.records.headers import Said
+from spark_jobs.records.headers import RequestHeaders
 from spark_jobs.requests.error_codes import RETRY_BAD, refused
 from spark_jobs.requests.times import digits
 
@@ -32,34 +32,35 @@ class Retry(NamedTuple):
     is_derived: Column
 
 
-def asks_retry(said: Said) -> Column:
+def asks_retry(headers: RequestHeaders) -> Column:
     """Whether a record is one to be tried again."""
-    return said.has(RETRY_GROUP) | said.has(ATTEMPT)
+    return headers.has(RETRY_GROUP) | headers.has(ATTEMPT)
 
 
-def attempt_of(said: Said) -> Column:
+def attempt_of(headers: RequestHeaders) -> Column:
     """How often it failed before; null where that cannot be read."""
     none = f.lit(0).cast("bigint")
-    return f.when(said.has(ATTEMPT), digits(said.text(ATTEMPT), ATTEMPT_DIGITS)).otherwise(none)
+    attempt = digits(headers.text(ATTEMPT), ATTEMPT_DIGITS)
+    return f.when(headers.has(ATTEMPT), attempt).otherwise(none)
 
 
-def rule_of(said: Said, policy: Column) -> Column:
+def rule_of(headers: RequestHeaders, policy: Column) -> Column:
     """Its group's rule: a struct of delays_ms and max_attempts."""
-    return f.coalesce(policy["retry_groups"][said.text(RETRY_GROUP)], policy["retry"])
+    return f.coalesce(policy["retry_groups"][headers.text(RETRY_GROUP)], policy["retry"])
 
 
-def retry_of(said: Said, policy: Column, attempt: Column, rule: Column) -> Retry:
+def retry_of(headers: RequestHeaders, policy: Column, attempt: Column, rule: Column) -> Retry:
     """A record's request to be tried again, by the two above."""
-    group = said.text(RETRY_GROUP)
+    group = headers.text(RETRY_GROUP)
     is_exhausted = attempt >= rule["max_attempts"]
-    names_topic = said.raw(TOPIC).isNotNull()
+    names_topic = headers.raw(TOPIC).isNotNull()
     is_nobodys = f.coalesce(group, f.lit("")) == ""
     return Retry(
         refused(RETRY_BAD, is_nobodys | attempt.isNull()),
         is_exhausted,
         f.when(~is_exhausted, _delay_ms(rule["delays_ms"], attempt)),
         f.when(is_exhausted, f.concat(policy["dlq_prefix"], group))
-        .when(names_topic, said.text(TOPIC))
+        .when(names_topic, headers.text(TOPIC))
         .otherwise(f.concat(policy["retry_prefix"], group)),
         is_exhausted | ~names_topic,
     )

@@ -1,4 +1,4 @@
-"""Where a record may be sent, judged by the topic's name alone (docs/guide.md, "Where")."""
+"""Where a record may be sent, by the topic's name alone (docs/guide.md#where)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Times in headers, read by column expressions: a text column in, milliseconds as bigint out.
 
-Null is what cannot be read. Units are told by what stands there, never by magnitude, and fractions
-of a millisecond are rounded up (docs/guide.md, "When"). Digits alone are read without any regular
-expression: nearly all records have no more.
+Null is what cannot be read. Units are what the text says, never guessed from magnitude, and
+fractions of a millisecond are rounded up (docs/guide.md#when). Digits alone are read without any
+regular expression: nearly all records have no more.
 """
 
 from __future__ import annotations

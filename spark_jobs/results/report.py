@@ -10,12 +10,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.lateness import by_target
 from spark_jobs.results import formatting
 from spark_jobs.results.charts import lateness_chart, over_time_chart
+from spark_jobs.results.lateness_figures import by_target
 from spark_jobs.results.result_tables import Summary, read_verdicts
 from spark_jobs.runtime.tables import spark_path
-from spark_jobs.verdicts.verdict_names import BROKEN, HELD
+from spark_jobs.verdicts.verdict_names import (
+    DELIVERED,
+    MEANINGS,
+    ORPHANED,
+    PENDING,
+    UNVERIFIABLE,
+    VIOLATIONS,
+)
 
 REPORT: Final = "report.html"
 SHOWN_VIOLATIONS: Final = 100
@@ -125,19 +132,18 @@ def _rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
 
 def _figures(summary: Summary) -> dict[str, Any]:
     audited, counts = summary.audited, summary.verdicts
-    meanings = {**HELD, **BROKEN}
-    orphans = counts.get("orphaned", 0)
+    orphans = counts.get(ORPHANED, 0)
     return {
         "held": summary.violations == 0,
         "violations": summary.violations,
         "violations_by": sorted(summary.violations_by.items(), key=lambda one: -one[1]),
         "total": sum(counts.values()) - orphans,
-        "delivered": counts.get("delivered", 0),
-        "pending": counts.get("pending", 0),
-        "unverifiable": counts.get("unverifiable", 0),
+        "delivered": counts.get(DELIVERED, 0),
+        "pending": counts.get(PENDING, 0),
+        "unverifiable": counts.get(UNVERIFIABLE, 0),
         "late": summary.lateness_ms,
-        "verdicts": _verdict_rows(counts, meanings),
-        "meanings": meanings,
+        "verdicts": _verdict_rows(counts),
+        "meanings": MEANINGS,
         "ingress": audited.ingress_topic,
         "bootstrap": audited.bootstrap,
         "at_ms": audited.at_ms,
@@ -148,12 +154,15 @@ def _figures(summary: Summary) -> dict[str, Any]:
     }
 
 
-def _verdict_rows(
-    counts: Mapping[str, int], meanings: Mapping[str, str]
-) -> Sequence[dict[str, Any]]:
+def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
     """Violations first, then what held; within each what was found before what was not."""
     rows = [
-        {"name": name, "count": n, "is_violation": name in BROKEN, "meaning": meanings.get(name)}
+        {
+            "name": name,
+            "count": n,
+            "is_violation": name in VIOLATIONS,
+            "meaning": MEANINGS.get(name),
+        }
         for name, n in counts.items()
     ]
     return sorted(rows, key=lambda row: (not row["is_violation"], not row["count"]))

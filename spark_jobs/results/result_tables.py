@@ -2,7 +2,7 @@
 
 verdicts/    VERDICTS, one folder per verdict
 summary/     how many of each verdict, and how late they were
-lateness/    per target and minute (`lateness.BY_MINUTE`)
+lateness/    per target and minute (`lateness_figures.BY_MINUTE`)
 violations/  the violations, and the commands that show each of them
 summary.json the same figures, what was audited and what could not be
 """
@@ -20,11 +20,12 @@ from pyspark.sql import functions as f
 
 from spark_jobs.evidence.inputs import Inputs
 from spark_jobs.evidence.partition_state import Unverifiable
-from spark_jobs.lateness import by_minute, figures
+from spark_jobs.results.lateness_figures import by_minute, figures
 from spark_jobs.results.results_folder import SUMMARY
-from spark_jobs.runtime.schemas import VERDICTS, conformed
+from spark_jobs.runtime.frames import conformed
 from spark_jobs.runtime.tables import read_table, spark_path
-from spark_jobs.verdicts.verdict_names import BROKEN, HELD
+from spark_jobs.verdicts.evaluation import VERDICTS
+from spark_jobs.verdicts.verdict_names import DELIVERED, MEANINGS
 
 SHOW_ALL: Final = (
     "--max-messages 1 --isolation-level read_committed --property print.timestamp=true "
@@ -86,17 +87,17 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
     """From what was read, for the results."""
     ranges = tuple(
         AuditedRange(
-            stand.partition,
-            stand.start,
-            stand.end,
-            stand.next_offset,
-            stand.watermark_ms,
+            state.partition,
+            state.audited_from,
+            state.audited_to,
+            state.next_offset,
+            state.watermark_ms,
             one.start,
             one.end,
         )
-        for stand, one in zip(inputs.stands, inputs.snapshot.ingress, strict=True)
+        for state, one in zip(inputs.partitions, inputs.snapshot.ingress, strict=True)
     )
-    topic, at_ms = inputs.snapshot.ingress_topic, inputs.seen.at_ms
+    topic, at_ms = inputs.snapshot.ingress_topic, inputs.circumstances.at_ms
     return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable))
 
 
@@ -157,9 +158,9 @@ def _summary(table: DataFrame, audited: Audited) -> Summary:
     found = {row["verdict"]: 0 for row in rows}
     for row in rows:
         found[row["verdict"]] += row["count"]
-    late = next((row for row in rows if row["verdict"] == "delivered"), None)
+    late = next((row for row in rows if row["verdict"] == DELIVERED), None)
     return Summary(
-        {name: found.get(name, 0) for name in {**HELD, **BROKEN, **found}},
+        {name: found.get(name, 0) for name in {**MEANINGS, **found}},
         sum(row["count"] for row in rows if row["is_violation"]),
         {row["verdict"]: row["count"] for row in rows if row["is_violation"]},
         {name: late[f"{name}_ms"] if late else None for name in ("p50", "p99", "max")},

@@ -18,7 +18,7 @@ from spark_jobs.runtime.errors import (
     SparkUnusable,
 )
 
-MEANINGS: Final = (
+CAUSES: Final = (
     (
         ("No space left on device", "Disk quota exceeded"),
         ResultsRefused(
@@ -54,7 +54,7 @@ MEANINGS: Final = (
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )
-"""The first that is found in Spark's own words counts."""
+"""The texts by which Spark's message is recognised: the first that is found counts."""
 
 
 @contextmanager
@@ -69,14 +69,14 @@ def explained() -> Iterator[None]:
             "of memory: give less with --driver-memory.",
         ) from error
     except (PySparkException, Py4JError, OSError) as error:
-        meaning = _meaning(str(error))
-        if meaning is None:
+        cause = _cause(str(error))
+        if cause is None:
             raise
-        raise meaning from error
+        raise cause from error
 
 
-def _meaning(said: str) -> AuditError | None:
-    for signs, meaning in MEANINGS:
-        if any(sign in said for sign in signs):
-            return type(meaning)(meaning.found, meaning.remedy)
+def _cause(message: str) -> AuditError | None:
+    for signs, cause in CAUSES:
+        if any(sign in message for sign in signs):
+            return type(cause)(cause.found, cause.remedy)
     return None

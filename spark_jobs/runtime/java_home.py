@@ -1,7 +1,7 @@
 """The Java that runs Spark: the user's own where it can, else the one that comes as a package.
 
 Spark's launcher always adds a module that the packaged runtime does not have; a folder in the
-user's cache holds a `bin/java` that leaves it out (DESIGN 8).
+user's cache holds a `bin/java` that leaves it out (docs/audit.md#what-it-needs).
 `python -m spark_jobs.java_home` prints the folder, for `spark-submit`.
 """
 

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import java_home
-from spark_jobs.runtime.made_once import make_columns_once
 
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
@@ -29,12 +28,13 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """A header repeated counts with its last value: so does a map made of headers. Java never compiles
-methods of more than 8,000 bytes: what would become one runs in smaller pieces. What is kept on disk
-for a second reading is written as it is: looking for a compression took a fifth of the reading."""
+methods of more than 8,000 bytes: what would become one runs in smaller pieces. The pruning of
+partitions traces what tables are joined by through all steps before, which took minutes here; and
+no table is partitioned by that."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -65,7 +65,6 @@ def spark_session(
     else:
         session = _started(SparkSession.builder.appName(app), more or {})
     _check_version(session)
-    make_columns_once(session)
     for name, value in WHAT_JOBS_REST_ON.items():
         session.conf.set(name, value)
     return session

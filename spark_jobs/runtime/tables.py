@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.runtime.schemas import Schema, conformed
+from spark_jobs.runtime.frames import Schema, columns_of, conformed
 
 
 def spark_path(place: Path) -> str:
@@ -18,5 +18,5 @@ def spark_path(place: Path) -> str:
 
 def read_table(spark: SparkSession, place: Path, schema: Schema) -> DataFrame:
     """The table there; its `schema` is not looked up in the files, of which there may be none."""
-    types = ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
-    return conformed(spark.read.schema(types).parquet(spark_path(place)), schema)
+    found = spark.read.schema(columns_of(schema)).parquet(spark_path(place))
+    return conformed(found, schema)

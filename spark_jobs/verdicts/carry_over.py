@@ -1,134 +1,85 @@
-"""What an audit leaves for the next one that goes on from it: records that are not done yet.
+"""What an audit leaves for the next one that continues it: records that are not done yet.
 
 A record that the proxy has read is done once it has a verdict other than pending; from then on
 another end of it is one too many. What the proxy has not read yet is read again next time, by the
-settings that judge it then; only its ends, if it has any, are kept. Of records that share an id,
-those are kept as well that say what becomes of one that is not done.
+settings in force then; only its ends, if it has any, are kept. Of records that share an id, those
+are kept as well that say what becomes of one that is not done.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
-from spark_jobs.runtime.schemas import ASKED, ENDS, REQUESTS, conformed
-from spark_jobs.verdicts.rules import asked
-from spark_jobs.verdicts.verdict_names import BROKEN
+from spark_jobs.evidence.ends import ENDS
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.evidence.record_histories import KINDS_OF_END, NOT_COMPARED, PLACE
+from spark_jobs.runtime.frames import conformed
+from spark_jobs.verdicts.rules import names
+from spark_jobs.verdicts.verdict_names import PENDING, VIOLATIONS
 
-PENDING: Final = "pending"
-PLACE: Final = ("partition", "offset")
-KINDS_OF_END: Final = (
-    ("delivery", "deliveries"),
-    ("outcome", "outcomes"),
-    ("letter", "letters"),
-)
 MOST_ENDS: Final = 2
 """Of each kind: more are no other violation."""
-OPEN_CASES: Final = (
-    *PLACE,
-    "asked",
-    *(name for pair in KINDS_OF_END for name in pair),
-    "last_outcome",
-    "came_from",
-)
-"""The columns of facts, how the record ended that it goes on from, its `verdict`, and whether its
-request is kept (else its ends alone)."""
+_HISTORY: Final = (*PLACE, "request", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome")
+_ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
+_IS_READ: Final = "offset < next_offset"
+_IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
+"""Whether the ingress holds the offset, and this audit has not read so far."""
+_IS_PENDING: Final = f"ruling.verdict = '{PENDING}'"
+_BROKEN_ANEW: Final = f"ruling.verdict IN {names(VIOLATIONS)} AND {_ENDS} > request.known_ends"
+
+GETS_VERDICT: Final = f"""
+CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
+  WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
+  ELSE request.known_verdict = '{PENDING}' OR ({_BROKEN_ANEW}) END
+"""
+"""SQL: whether this audit gives the record its verdict. One that a previous audit has closed gets
+another only if something new broke it."""
+
+IS_LEFT_OPEN: Final = f"coalesce(request IS NOT NULL AND {_IS_READ} AND {_IS_PENDING}, false)"
+"""SQL: whether the proxy has read the record and it has not ended."""
+
+HAS_ENDS_AHEAD: Final = f"""
+coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
+"""
+"""SQL: whether there are ends of a record that the proxy had not read when it committed last."""
+
+_IS_OPEN: Final = f"""
+({IS_LEFT_OPEN} OR coalesce(successor >= next_offset, false)
+  OR (request IS NOT NULL AND NOT ({_IS_READ})))
+"""
+NEEDED_FROM: Final = f"""
+min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
+  PARTITION BY partition, request.ident, IF(request.ident IS NULL, offset, NULL))
+"""
+"""SQL: of the records that share an id, those from this offset on are kept. What opened the
+generation of one that is not done tells what may become of it."""
+
+IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from, false)"
+"""SQL: whether a record is kept, by `needed_from`."""
 
 
-def open_case(is_request_kept: Column) -> Column:
-    """A struct of what is kept of a case that was ruled."""
-    return f.struct(
-        *OPEN_CASES,
-        f.col("found.verdict").alias("verdict"),
-        f.coalesce(is_request_kept, f.lit(False)).alias("is_request_kept"),
-    )
+def carried(is_request_kept: str) -> str:
+    """SQL of what is kept of a history: its columns, how the record ended that it hopped from, its
+    verdict, and whether its request is kept (else its ends alone)."""
+    columns = ", ".join((*_HISTORY, "came_from", "ruling.verdict AS verdict"))
+    return f"struct({columns}, {is_request_kept} AS is_request_kept)"
 
 
-def gets_verdict() -> Column:
-    """Whether this audit gives the record its verdict.
-
-    One that an earlier audit has closed gets another only if something new broke it.
-    """
-    is_within = (f.col("offset") >= f.col("start")) & (f.col("offset") < f.col("end"))
-    is_broken_anew = f.col("found.verdict").isin(*BROKEN) & (_ends() > asked("known_ends"))
-    was_open = (asked("known_verdict") == PENDING) | is_broken_anew
-    return (
-        f.when(asked().isNull(), ~_is_unread())
-        .when(asked("known_verdict").isNull(), is_within)
-        .otherwise(was_open)
-    )
+def carried_requests(histories: DataFrame) -> DataFrame:
+    """REQUESTS that the next audit begins with, from `carried` histories."""
+    known = {"known_verdict": "verdict", "known_ends": _ENDS, "known_from": "came_from"}
+    fields = {name: f"request.{name}" for name in REQUESTS if name not in PLACE}
+    dropped = dict.fromkeys(NOT_COMPARED, "NULL")
+    return conformed(histories.filter("is_request_kept"), REQUESTS, {**fields, **dropped, **known})
 
 
-def is_left_open() -> Column:
-    """Whether the proxy has read the record and it has not ended."""
-    is_pending = f.col("found.verdict") == PENDING
-    return f.coalesce(asked().isNotNull() & _is_read() & is_pending, f.lit(False))
-
-
-def has_early_ends() -> Column:
-    """Whether there are ends of a record that the proxy had not read when it committed last."""
-    is_there = asked().isNotNull() | _is_unread()
-    return f.coalesce(~_is_read() & is_there & (_ends() > 0), f.lit(False))
-
-
-def with_oldest_needed(ruled: DataFrame) -> DataFrame:
-    """With `needed_from`: of the records that share an id, those from this offset on are kept.
-
-    What opened the chapter of one that is not done tells what may become of it.
-    """
-    goes_on = f.coalesce(f.col("successor") >= f.col("next_offset"), f.lit(False))
-    is_open = is_left_open() | goes_on | (asked().isNotNull() & ~_is_read())
-    opened_at = f.coalesce(f.col("prev_opener.offset"), f.col("offset"))
-    alone = f.when(asked("ident").isNull(), f.col("offset"))
-    of_id = Window.partitionBy("partition", asked("ident"), alone)
-    return ruled.withColumn("needed_from", f.min(f.when(is_open, opened_at)).over(of_id))
-
-
-def is_needed() -> Column:
-    """Whether a record is kept, by `needed_from`."""
-    return f.coalesce(_is_read() & (f.col("offset") >= f.col("needed_from")), f.lit(False))
-
-
-def open_requests(opened: DataFrame) -> DataFrame:
-    """REQUESTS that the next audit begins with."""
-    kept = opened.filter("is_request_kept")
-    known = {
-        "known_verdict": f.col("verdict"),
-        "known_ends": _ends(),
-        "known_from": f.col("came_from"),
-    }
-    fields = {name: f.col(f"asked.{name}") for name in ASKED if name not in {*PLACE, "target_key"}}
-    return _as(kept, {**fields, **known}, REQUESTS)
-
-
-def open_ends(opened: DataFrame) -> DataFrame:
-    """ENDS that the next audit begins with."""
+def carried_ends(histories: DataFrame) -> DataFrame:
+    """ENDS that the next audit begins with, from `carried` histories."""
     several = [
-        f.array_repeat(f.col(end), f.least(f.col(count), f.lit(MOST_ENDS)).cast("int"))
-        for end, count in KINDS_OF_END
+        f"array_repeat({end}, CAST(least({count}, {MOST_ENDS}) AS int))"
+        for end, count in KINDS_OF_END.items()
     ]
-    found = opened.select(*PLACE, f.explode(f.concat(*several)).alias("end"))
-    fields = {name: f.col(f"end.{name}") for name in ENDS if name not in PLACE}
-    return _as(found, fields, ENDS)
-
-
-def _as(frame: DataFrame, fields: dict[str, Column], schema: dict[str, str]) -> DataFrame:
-    places = {name: f.col(name) for name in PLACE}
-    columns = {name: f.lit(None) for name in schema} | places | fields
-    return conformed(frame.select([c.alias(name) for name, c in columns.items()]), schema)
-
-
-def _is_read() -> Column:
-    return f.col("offset") < f.col("next_offset")
-
-
-def _is_unread() -> Column:
-    """Whether the ingress holds the offset, and this audit has not read so far."""
-    is_beyond = (f.col("offset") >= f.col("read_to")) & (f.col("offset") < f.col("log_end"))
-    return f.coalesce(is_beyond, f.lit(False))
-
-
-def _ends() -> Column:
-    return f.col("deliveries") + f.col("outcomes") + f.col("letters")
+    found = histories.selectExpr(*PLACE, f"explode(concat({', '.join(several)})) AS found")
+    return conformed(found, ENDS, {name: f"found.{name}" for name in ENDS if name not in PLACE})

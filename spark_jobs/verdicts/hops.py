@@ -1,13 +1,18 @@
-"""Records that went on through the ingress: each step has exactly one successor, unchanged."""
+"""Hops: records that were rolled or requeued have exactly one successor, unchanged.
+
+docs/exactly-once.md#10-rolled-and-requeued-records
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-GOES_ON: Final = ("rolled", "requeued")
+from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.verdicts.rules import differences, names
+
 SAME: Final = {
     "topic": "target",
     "partition": "target_partition",
@@ -23,57 +28,52 @@ HOPS: Final = {
     "changed_in": "string",
     "came_from": "string",
 }
-"""Of a record that was rolled or re-queued: how many successors it has, the offset of the first,
+"""Of a record that was rolled or requeued: how many successors it has, the offset of the first,
 and in what that differs. Of a successor: how the record ended that it names, null without one."""
 
+_CHANGED: Final = differences(
+    {name: (f"request.{field}", f"next.request.{field}") for name, field in SAME.items()}
+)
+_COLUMNS: Final = {
+    "successors": "coalesce(successors, 0)",
+    "successor": "next.offset",
+    "changed_in": f"IF(next.request.kind = 'record', {_CHANGED}, '')",
+    "came_from": "coalesce(came_from, request.known_from)",
+}
 
-def is_on_the_way() -> Column:
-    """Whether a record goes on, or came from another one."""
-    goes_on = f.coalesce(f.col("outcome.end").isin(*GOES_ON), f.lit(False))
-    return goes_on | f.col("asked.hop_from").isNotNull()
+IS_HOP: Final = f"""
+(coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR request.hop_from IS NOT NULL)
+"""
+"""SQL: whether a record goes on, or came from another one."""
 
 
-def with_hops(cases: DataFrame) -> DataFrame:
-    """`cases` (facts with chapters), all of which are on the way, with HOPS."""
-    entry = f.coalesce(f.col("decision.offset"), f.col("offset"))
-    found = cases.withColumn("entry_offset", entry)
-    hop_from = f.col("asked.hop_from")
-    arrived = found.filter(hop_from.isNotNull() & f.col("asked.kind").isin("record", "refused"))
-    after = arrived.groupBy("partition", hop_from.alias("entry_offset")).agg(
-        f.count("*").alias("successors"),
-        f.min(f.struct("offset", "asked")).alias("next"),
+def with_hops(histories: DataFrame) -> DataFrame:
+    """The histories (with generations), all of them hops, with HOPS."""
+    found = histories.selectExpr("*", "coalesce(decision.offset, offset) AS entry_offset")
+    arrived = found.filter("request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')")
+    after = arrived.selectExpr(
+        "partition", "request.hop_from AS entry_offset", "struct(offset, request) AS next"
     )
-    before = found.select(
-        "partition",
-        f.col("entry_offset").alias("came_from_offset"),
-        f.col("outcome.end").alias("came_from"),
+    first = after.groupBy("partition", "entry_offset").agg(
+        f.count("*").alias("successors"), f.min("next").alias("next")
     )
-    going = found.join(after, ["partition", "entry_offset"], "left")
-    came = going.withColumn("came_from_offset", hop_from)
+    before = found.selectExpr(
+        "partition", "entry_offset AS came_from_offset", "outcome.end AS came_from"
+    )
+    going = found.join(first, ["partition", "entry_offset"], "left")
+    came = going.selectExpr("*", "request.hop_from AS came_from_offset")
     joined = came.join(before, ["partition", "came_from_offset"], "left")
-    added = {
-        "successors": f.coalesce(f.col("successors"), f.lit(0)),
-        "successor": f.col("next.offset"),
-        "changed_in": _changed(f.col("asked"), f.col("next.asked")),
-        "came_from": f.coalesce(f.col("came_from"), f.col("asked.known_from")),
-    }
-    return joined.select(*cases.columns, *_as(added))
+    return joined.selectExpr(*map(_quoted, histories.columns), *_as(_COLUMNS))
 
 
-def without_hops(cases: DataFrame) -> DataFrame:
-    """The same columns, for records none of which is on the way."""
-    return cases.select("*", *_as({name: f.lit(None) for name in HOPS}))
+def without_hops(histories: DataFrame) -> DataFrame:
+    """The same columns, for records none of which is a hop."""
+    return histories.selectExpr("*", *_as(dict.fromkeys(HOPS, "NULL")))
 
 
-def _as(columns: dict[str, Column]) -> list[Column]:
-    return [columns[name].cast(kind).alias(name) for name, kind in HOPS.items()]
+def _as(columns: dict[str, str]) -> list[str]:
+    return [f"CAST({columns[name]} AS {kind}) AS {name}" for name, kind in HOPS.items()]
 
 
-def _changed(asked: Column, successor: Column) -> Column:
-    """What a successor does not ask for as the record did; empty if nothing, or if it is none."""
-    is_judged = successor["kind"] == "record"
-    parts = [
-        f.when(~asked[column].eqNullSafe(successor[column]), f.lit(name))
-        for name, column in SAME.items()
-    ]
-    return f.when(is_judged, f.concat_ws(", ", *parts)).otherwise("")
+def _quoted(name: str) -> str:
+    return f"`{name}`"

@@ -1,70 +1,58 @@
-"""How a judgement is written down: rules over the columns of a case."""
+"""How rules are written down: SQL over the columns of a record's history, the first that holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
-from pyspark.sql import Column
-from pyspark.sql import functions as f
-
-
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What an audit knows besides the records.
-
-    at_ms: the audited instant. partition_counts: of the targets; none, no partition is judged.
-    gone_before_ms: of topics that have deleted records: the first that is left was written then.
-    settled_only: what need not have ended yet is pending, whatever can be seen of it: an audit that
-    goes on without end sees some topics further than others.
-    outcomes, dead_letters: the names of these topics.
-    """
-
-    at_ms: int
-    outcomes: str
-    dead_letters: str
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
-    gone_before_ms: Mapping[str, int] = field(default_factory=dict)
-    settled_only: bool = False
+VALUE: Final = re.compile(r"\{(.*?)\}", re.DOTALL)
 
 
 class Rule(NamedTuple):
-    """Where `holds`, the verdict is this; `detail` is the sentence for a person."""
+    """Where `holds` (SQL), the verdict is this; `detail` is the `sentence` for a person.
 
-    verdict: str | Column
-    holds: Column
-    detail: Column
+    No verdict: the name of the record's outcome is the verdict.
+    """
 
-    def found(self) -> Column:
-        """Verdict and detail as a struct."""
-        verdict = f.lit(self.verdict) if isinstance(self.verdict, str) else self.verdict
-        return f.struct(verdict.alias("verdict"), self.detail.cast("string").alias("detail"))
+    verdict: str | None
+    holds: str
+    detail: str = ""
 
 
-def asked(name: str | None = None) -> Column:
-    """What the ingress record asks for; null where there is none."""
-    return f.col("asked") if name is None else f.col(f"asked.{name}")
+def ruling(rules: Iterable[Rule]) -> str:
+    """SQL of the struct of verdict and detail by the first of the rules that holds."""
+    return f"CASE {' '.join(map(_when, rules))} END"
 
 
-def said(end: str, name: str) -> Column:
-    """What its `delivery`, `outcome` or `letter` says; null where there is none."""
-    return f.col(f"{end}.{name}")
+def sentence(text: str) -> str:
+    """SQL of a text in which each `{sql}` stands for a value; null for an empty text."""
+    literal, *more = VALUE.split(text)
+    if more[1:] == [""] and not literal:
+        return f"CAST({more[0]} AS string)"
+    parts = [_quoted(literal)]
+    for value, after in zip(more[::2], more[1::2], strict=True):
+        parts += [f"coalesce(CAST({value} AS string), 'nothing')", _quoted(after)]
+    return f"concat({', '.join(parts)})" if text else "CAST(NULL AS string)"
 
 
-def text(sentence: str, *values: Column | str) -> Column:
-    """A sentence in which each {} stands for a value."""
-    parts = sentence.split("{}")
-    shown: list[Column] = [f.lit(parts[0])]
-    for value, after in zip(values, parts[1:], strict=True):
-        column = f.col(value) if isinstance(value, str) else value
-        shown += [f.coalesce(column.cast("string"), f.lit("nothing")), f.lit(after)]
-    return f.concat(*shown)
+def differences(pairs: Mapping[str, tuple[str, str]]) -> str:
+    """SQL of the names of those pairs that differ, apart by commas; empty if none does."""
+    parts = [f"IF({one} <=> {other}, NULL, '{name}')" for name, (one, other) in pairs.items()]
+    return f"concat_ws(', ', {', '.join(parts)})"
 
 
-def looked_up(found: Mapping[str, Any], key: Column, kind: str) -> Column:
-    """The value of a small mapping, null where the key has none."""
-    if not found:
-        return f.lit(None).cast(kind)
-    pairs = [f.lit(part) for pair in found.items() for part in pair]
-    return f.try_element_at(f.create_map(*pairs), key).cast(kind)
+def names(of: Iterable[str]) -> str:
+    """The names as SQL has them behind IN."""
+    return f"({', '.join(map(_quoted, of))})"
+
+
+def _when(rule: Rule) -> str:
+    verdict = _quoted(rule.verdict) if rule.verdict else "replace(outcome.end, '-', '_')"
+    found = f"named_struct('verdict', {verdict}, 'detail', {sentence(rule.detail)})"
+    return f"WHEN {rule.holds} THEN {found}"
+
+
+def _quoted(text: str) -> str:
+    assert not {"'", "\\"} & {*text}, "a text in a rule has neither quotes nor backslashes"
+    return f"'{text}'"

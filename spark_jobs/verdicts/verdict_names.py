@@ -1,11 +1,21 @@
-"""What each verdict means, in words; the order in which people are shown them."""
+"""The names of the verdicts, what each means, and which of them are violations (docs/audit.md)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-HELD: Final = {
-    "delivered": "arrived in its target once, not early, byte for byte",
+DELIVERED: Final = "delivered"
+PENDING: Final = "pending"
+UNVERIFIABLE: Final = "unverifiable"
+MISSING: Final = "missing"
+DUPLICATED: Final = "duplicated"
+EARLY: Final = "early"
+ALTERED: Final = "altered"
+ORPHANED: Final = "orphaned"
+CONTRADICTED: Final = "contradicted"
+
+SOUND: Final = {
+    DELIVERED: "arrived in its target once, not early, byte for byte",
     "cancelled": "taken back by a cancel before it was due",
     "replaced": "taken back by a newer record with its id",
     "dead_lettered": "lies in the dead letters, with the reason",
@@ -15,15 +25,17 @@ HELD: Final = {
     "expired": "a half message that nobody decided",
     "applied": "a control record that found what it names",
     "missed": "a control record that found nothing",
-    "pending": "not yet due, or not yet read by the proxy",
-    "unverifiable": "cannot be judged: retention has deleted what would show it",
+    PENDING: "not yet due, or not yet read by the proxy",
+    UNVERIFIABLE: "cannot be judged: retention has deleted what would show it",
 }
-BROKEN: Final = {
-    "missing": "should have ended by what the proxy has committed, and has no end",
-    "duplicated": "has more than one end",
-    "early": "was delivered before its due",
-    "altered": "arrived otherwise than it was written: key, value, headers, target or stamps",
-    "orphaned": "names an ingress record that never was, or that is not there",
-    "contradicted": "ended otherwise than the log of the ingress says",
+VIOLATIONS: Final = {
+    MISSING: "should have ended by what the proxy has committed, and has no end",
+    DUPLICATED: "has more than one end",
+    EARLY: "was delivered before its due",
+    ALTERED: "arrived otherwise than it was written: key, value, headers, target or stamps",
+    ORPHANED: "names an ingress record that never was, or that is not there",
+    CONTRADICTED: "ended otherwise than the log of the ingress says",
 }
-"""The violations: one of them, and the guarantee did not hold."""
+"""One of them, and the guarantee did not hold."""
+MEANINGS: Final = {**SOUND, **VIOLATIONS}
+"""By name, in the order in which people are shown them."""

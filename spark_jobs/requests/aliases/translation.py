@@ -1,6 +1,6 @@
-"""Other schedulers' words (docs/aliases.md), read by column expressions.
+"""Other schedulers' headers (docs/aliases.md), translated by column expressions.
 
-A record in such words is given our own headers that say the same, behind its own; from then on it
+A record with such headers gets our own ones that mean the same, behind its own; from then on it
 is read like any other. Only policies that name aliases cost anything.
 """
 
@@ -15,8 +15,8 @@ from pyspark.sql import functions as f
 from spark_jobs.records.fingerprints import letter_hash
 from spark_jobs.records.header_names import CANCEL, HOP_FROM, PARTITION, TIMES, TOPIC
 from spark_jobs.records.headers import by_name
-from spark_jobs.requests.aliases.foreign import Ask, ForeignRecord, nothing, together
-from spark_jobs.requests.aliases.names import WORDS
+from spark_jobs.requests.aliases.alias_headers import ALIAS_HEADERS
+from spark_jobs.requests.aliases.aliased_record import AliasedRecord, Translated, nothing, together
 from spark_jobs.requests.aliases.schedulers import READERS
 from spark_jobs.requests.error_codes import (
     HEADER_UNREADABLE,
@@ -30,49 +30,56 @@ from spark_jobs.requests.error_codes import (
 DELETING = "etf1"
 """The alias that takes a record without value and without any request for a cancel."""
 TIME = "time"
+UNCHANGED = ("partition", "offset", "timestamp_ms", "key", "value", "policy")
 
 
-def aliases_in(policies: DataFrame) -> list[str]:
+def aliases_in(policies: DataFrame) -> tuple[str, ...]:
     """The aliases that these POLICIES name, in the order in which they are read. Runs a job."""
     named = {name for row in policies.select("aliases").collect() for name in row.aliases}
-    return [name for name in WORDS if name in named]
+    return tuple(name for name in ALIAS_HEADERS if name in named)
 
 
-def translated(judged: DataFrame, aliases: list[str]) -> DataFrame:
-    """Records with what these aliases ask for added to their headers.
+def translation(aliases: tuple[str, ...]) -> list[list[Column | str]]:
+    """The selects that add to a record's headers what these aliases ask for.
 
-    Adds alias_code, why a record is refused, and raw_letter_hash, that of the record as it came,
-    where it differs.
+    They add alias_code, why a record is refused, and raw_letter_hash, that of the record as it
+    came, where it differs.
     """
+    if not aliases:
+        return [["*", _null("string", "alias_code"), _null("bigint", "raw_letter_hash")]]
     headers, key, value = f.col("headers"), f.col("key"), f.col("value")
-    record = ForeignRecord(f.col("foreign"), key, value)
-    ask, pieces = f.col("ask"), f.col("ask.pieces")
-    code = first_of(ask["code"], _contradiction(pieces))
+    record = AliasedRecord(f.col("by_name"), key, value)
+    request, pieces = f.col("translated"), f.col("translated.pieces")
+    code = first_of(request["code"], _contradiction(pieces))
     added = f.when(f.col("alias_code").isNull(), f.array_distinct(pieces)).otherwise(nothing())
     has_more = f.size(pieces) > 0
-    return (
-        judged.select("*", by_name(headers).alias("foreign"))
-        .select("*", _is_foreign(record, aliases).alias("is_foreign"))
-        .select("*", f.when(f.col("is_foreign"), _ask(record, aliases)).alias("ask"))
-        .select("*", f.when(f.col("is_foreign"), code).alias("alias_code"))
-        .select(
-            *(name for name in judged.columns if name != "headers"),
+    return [
+        ["*", by_name(headers).alias("by_name")],
+        ["*", _is_aliased(record, aliases).alias("is_aliased")],
+        ["*", f.when(f.col("is_aliased"), _translated(record, aliases)).alias("translated")],
+        ["*", f.when(f.col("is_aliased"), code).alias("alias_code")],
+        [
+            *UNCHANGED,
             "alias_code",
             f.when(has_more, letter_hash(key, headers)).alias("raw_letter_hash"),
             f.when(has_more, f.concat(headers, added)).otherwise(headers).alias("headers"),
-        )
-    )
+        ],
+    ]
 
 
-def _is_foreign(record: ForeignRecord, aliases: list[str]) -> Column:
-    """Our own cancel decides everything, and what the proxy wrote itself is in our words."""
-    asks = reduce(or_, (_is_of(record, alias) for alias in aliases))
+def _null(kind: str, name: str) -> Column:
+    return f.lit(None).cast(kind).alias(name)
+
+
+def _is_aliased(record: AliasedRecord, aliases: tuple[str, ...]) -> Column:
+    """Our own cancel decides everything, and what the proxy wrote itself has our own headers."""
+    parts = reduce(or_, (_is_of(record, alias) for alias in aliases))
     deletes = record.is_deletion & _counts(DELETING)
-    return (asks | deletes) & ~record.has_any((CANCEL, HOP_FROM))
+    return (parts | deletes) & ~record.has_any((CANCEL, HOP_FROM))
 
 
-def _is_of(record: ForeignRecord, alias: str) -> Column:
-    return _counts(alias) & record.has_any(WORDS[alias].triggers)
+def _is_of(record: AliasedRecord, alias: str) -> Column:
+    return _counts(alias) & record.has_any(ALIAS_HEADERS[alias].triggers)
 
 
 def _counts(alias: str) -> Column:
@@ -80,15 +87,15 @@ def _counts(alias: str) -> Column:
     return f.coalesce(f.array_contains(f.col("policy.aliases"), alias), f.lit(False))
 
 
-def _ask(record: ForeignRecord, aliases: list[str]) -> Column:
+def _translated(record: AliasedRecord, aliases: tuple[str, ...]) -> Column:
     """What all aliases ask for together: struct of code and pieces."""
     is_of = {alias: _is_of(record, alias) for alias in aliases}
-    asks = [read(record).where(is_of[alias]) for alias in aliases for read in READERS[alias]]
-    ask = together(*asks, _deletion(record, reduce(or_, is_of.values())))
-    return f.struct(ask.code.alias("code"), ask.pieces.alias("pieces"))
+    parts = [read(record).where(is_of[alias]) for alias in aliases for read in READERS[alias]]
+    request = together(*parts, _deletion(record, reduce(or_, is_of.values())))
+    return f.struct(request.code.alias("code"), request.pieces.alias("pieces"))
 
 
-def _deletion(record: ForeignRecord, asks_more: Column) -> Ask:
+def _deletion(record: AliasedRecord, asks_more: Column) -> Translated:
     return record.cancel().where(~asks_more & record.is_deletion & _counts(DELETING))
 
 

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.audit_delivery import Order
-from spark_jobs.continuous.batches import Batches, Telling
+from spark_jobs.continuous.batches import Batches, Publication
+from spark_jobs.continuous.continuous_audit import CHECKPOINT, ContinuousAudit
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import States
-from spark_jobs.continuous_audit import CHECKPOINT, ContinuousAudit
+from spark_jobs.evidence.audit_job import AuditJob
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.runtime.errors import ResultsRefused
@@ -52,15 +52,15 @@ class Scene(NamedTuple):
         to = ("timer-topic", self.orders.encode())
         self.made.send([Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records])
 
-    def order(self, output: Path) -> Order:
+    def job(self, output: Path) -> AuditJob:
         made = self.made
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         targets = (f"{made.name}.*",)
-        return Order(kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, output)
+        return AuditJob(kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, output)
 
     def audit(self, spark: SparkSession, gauges: Gauges | None = None) -> ContinuousAudit:
-        telling = Telling(self.topic)
-        going = ContinuousAudit(spark, self.order(self.folder), telling, 2, gauges or Gauges())
+        telling = Publication(self.topic)
+        going = ContinuousAudit(spark, self.job(self.folder), telling, 2, gauges or Gauges())
         going.start()
         return going
 
@@ -136,8 +136,8 @@ def test_records_count_once_across_restarts_and_a_second_delivery_is_told_and_sh
 
 
 def test_state_of_another_audit_is_refused(spark: SparkSession, scene: Scene) -> None:
-    order = replace(scene.order(scene.folder), group="somebody")
-    another = ContinuousAudit(spark, order, Telling(None), 1, Gauges())
+    job = replace(scene.job(scene.folder), group="somebody")
+    another = ContinuousAudit(spark, job, Publication(None), 1, Gauges())
     with pytest.raises(ResultsRefused, match="not of somebody"):
         another.start()
 
@@ -149,7 +149,7 @@ def test_what_ends_a_batch_is_told_however_long_its_story(
         raise OSError("\n".join(["No space left on device", *["\tat some.java.Method"] * 5000]))
 
     monkeypatch.setattr(Batches, "do", fail)
-    going = ContinuousAudit(spark, scene.order(scene.folder), Telling(None), 1, Gauges())
+    going = ContinuousAudit(spark, scene.job(scene.folder), Publication(None), 1, Gauges())
     going.start()
     with pytest.raises(ResultsRefused, match="The disk is full"):
         going.wait(SEEN_WITHIN_S)
@@ -168,7 +168,7 @@ def test_audit_that_is_stopped_leaves_a_batch_in_which_spark_has_nothing_to_inte
         was_done.append(number)
 
     monkeypatch.setattr(Batches, "do", plan_for_long)
-    going = ContinuousAudit(spark, scene.order(scene.folder), Telling(None), 1, Gauges())
+    going = ContinuousAudit(spark, scene.job(scene.folder), Publication(None), 1, Gauges())
     going.start()
     assert has_begun.wait(SEEN_WITHIN_S)
     going.stop()

@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.continuous.arrivals import subscription
+from spark_jobs.continuous.continuous_audit import ContinuousAudit
 from spark_jobs.continuous.horizon import Horizon, Position
 from spark_jobs.continuous.state import BEFORE_ALL, State, States, Tally, check_state_folder
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
-from spark_jobs.continuous_audit import ContinuousAudit, run_until_stopped
+from spark_jobs.continuous_audit import run_until_stopped
 from spark_jobs.evidence.partition_state import span_at, unread, unread_ends
 from spark_jobs.evidence.previous_audit import ReadSoFar, Span
 from spark_jobs.kafka.positions import EndRange, Range

@@ -6,10 +6,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.positions import Range
-from spark_jobs.kafka.sources import records
+from spark_jobs.kafka.sources import RECORDS, records
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.failures import explained
-from spark_jobs.runtime.schemas import RECORDS
 from tests.support.committing import open_transaction
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, read_to_end, write

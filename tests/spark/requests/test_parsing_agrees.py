@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from proxy.policy import Policy, RetryGroup
 from proxy.protocol import request_reader
-from spark_jobs.requests.parsing import asked
+from spark_jobs.kafka.sources import RECORDS
+from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, policies
-from spark_jobs.runtime.schemas import RECORDS
 from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN
 from tests.support.any_requests import AnyRecord, AnyRequests
 from tests.support.proxy_reading import NOTHING, told
@@ -58,7 +58,7 @@ def differences(
     """Where the two readings differ; judges: by partition and the first offset that each judges."""
     texts = {policy.digest: policy.to_json() for policy in judges.values()}
     in_force = [InForce(p, first, policy.digest) for (p, first), policy in judges.items()]
-    rows = asked(spark_records(spark, records), policies(spark, texts, in_force)).collect()
+    rows = parsed(spark_records(spark, records), policies(spark, texts, in_force)).collect()
     read = {(row.partition, row.offset): row.asDict() for row in rows}
     assert len(read) == len(rows) == len(records)
     readers = {place: request_reader(policy) for place, policy in judges.items()}

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.policy import Policy
-from spark_jobs.requests.parsing import asked
+from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import DEFAULTS, LAST_OFFSET, InForce, policies
 from spark_jobs.runtime.errors import NotOurs
 from tests.spark.requests.test_parsing_agrees import spark_records
@@ -41,7 +41,7 @@ def test_a_record_is_judged_by_the_policy_at_its_offset_and_by_none_where_none_i
     headers: list[tuple[str, bytes | None]] = [("timer-topic", b"orders"), ("x-delay", b"soon")]
     places = [(0, 4), (0, 5), (0, 8), (0, 9), (2, 0)]
     records = [AnyRecord(*place, NOW_MS, b"k", b"v", headers) for place in places]
-    judged = asked(spark_records(spark, records), policies(spark, TEXTS, IN_FORCE))
+    judged = parsed(spark_records(spark, records), policies(spark, TEXTS, IN_FORCE))
     found = {(row.partition, row.offset): (row.kind, row.code) for row in judged.collect()}
     told = [(None, None), ("record", None), ("record", None), ("refused", "time-unreadable")]
     assert [found[place] for place in places] == [*told, (None, None)]
@@ -56,7 +56,7 @@ def test_a_letter_refused_when_read_shows_the_record_as_it_came_and_one_refused_
     told = [[accepted, foreign], [accepted, foreign, read]]
     told += [[refused, *others] for _, *others in told]
     records = [AnyRecord(0, 9 + n, NOW_MS, b"k", b"v", [*one]) for n, one in enumerate(told)]
-    judged = asked(spark_records(spark, records), policies(spark, TEXTS, IN_FORCE))
+    judged = parsed(spark_records(spark, records), policies(spark, TEXTS, IN_FORCE))
     letters = {row.offset: row.letter_hash for row in judged.collect()}
     assert letters[9] == letters[10]
     assert letters[11] != letters[12]

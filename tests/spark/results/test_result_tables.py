@@ -18,7 +18,7 @@ from spark_jobs.results.result_tables import (
 )
 from spark_jobs.results.results_folder import LOCK, SUMMARY, new_results, whole_results
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.schemas import VERDICTS
+from spark_jobs.verdicts.evaluation import VERDICTS
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 AUDITED = Audited(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.runtime.kept import kept
-from spark_jobs.runtime.local_rows import local_rows
-from spark_jobs.runtime.schemas import Schema
+from spark_jobs.runtime.frames import Schema, local_rows
+from spark_jobs.runtime.materialised import materialising
 
 KINDS: Schema = {
     "number": "bigint",
@@ -21,8 +21,11 @@ KINDS: Schema = {
 }
 
 
-def plan(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().optimizedPlan())
+def plan(frame: DataFrame, printed: pytest.CaptureFixture[str]) -> str:
+    """What Spark is going to do, its own words."""
+    printed.readouterr()
+    frame.explain("extended")
+    return printed.readouterr().out
 
 
 def test_rows_of_the_driver_come_with_their_types_and_nulls(spark: SparkSession) -> None:
@@ -36,11 +39,14 @@ def test_rows_of_the_driver_come_with_their_types_and_nulls(spark: SparkSession)
     assert [row.asDict(recursive=True) for row in frame.collect()] == rows
 
 
-def test_no_rows_are_known_to_be_none_before_anything_runs(spark: SparkSession) -> None:
+def test_no_rows_are_known_to_be_none_before_anything_runs(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     nothing = local_rows(spark, [], KINDS)
     assert nothing.columns == list(KINDS)
     joined = spark.range(5).join(nothing, f.col("id") == f.col("number"))
-    assert plan(joined).startswith("LocalRelation <empty>")
+    optimized = plan(joined, capsys).split("== Optimized Logical Plan ==")[1]
+    assert optimized.strip().startswith("LocalRelation <empty>")
 
 
 def test_value_of_another_type_is_refused_not_made_null(spark: SparkSession) -> None:
@@ -48,14 +54,16 @@ def test_value_of_another_type_is_refused_not_made_null(spark: SparkSession) -> 
         local_rows(spark, [{"number": "many"}], {"number": "bigint"}).collect()
 
 
-def test_what_is_kept_is_worked_out_once_and_what_follows_begins_there(
-    spark: SparkSession,
+def test_what_is_materialised_is_computed_once_and_what_follows_begins_there(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stored = kept(spark.range(3).select("id"))
-    try:
-        assert stored._jdf.queryExecution().analyzed().children().isEmpty()
-        both = stored.unionByName(stored.filter("id > 0"))
-        assert str(both._jdf.queryExecution().executedPlan()).count("InMemoryTableScan [") == 2
-        assert sorted(row.id for row in both.collect()) == [0, 1, 1, 2, 2]
-    finally:
-        spark.catalog.clearCache()
+    with materialising(tmp_path) as materialise:
+        drawn = spark.range(3).select("id", f.rand().alias("drawn"))
+        first = materialise(drawn)
+        both = first.unionByName(first.filter("id > 0"))
+        assert "Range (0, 3" not in plan(both, capsys)
+        rows = both.collect()
+        assert sorted(row.id for row in rows) == [0, 1, 1, 2, 2]
+        assert len({row.drawn for row in rows}) == 3
+        assert materialise(both).count() == 5
+    assert not list(tmp_path.iterdir())

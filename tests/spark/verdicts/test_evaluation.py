@@ -1,25 +1,28 @@
-"""Verdicts on small hand-made facts: each kind of record, each kind of end, each violation."""
+"""Verdicts on small hand-made histories: each kind of record, each kind of end, each violation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.evidence.ends import all_of
-from spark_jobs.evidence.record_histories import facts
-from spark_jobs.runtime.schemas import ENDS, REQUESTS, STANDINGS
-from spark_jobs.verdicts.evaluation import judged
-from spark_jobs.verdicts.rules import Circumstances
+from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.ends import ENDS, all_of
+from spark_jobs.evidence.partition_state import PARTITION_STATE
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.runtime.materialised import materialising
+from spark_jobs.verdicts.evaluation import evaluate
 from tests.support.frames import frame_of
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
-STANDING = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
-"""Of each partition: STANDINGS but its number."""
+STATE = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
+"""Of each partition: PARTITION_STATE but its number."""
 SEEN = Circumstances(
     200_000, "outcomes", "letters", {"orders": 3}, {"old": 60_000, "letters": 45_000}
 )
@@ -89,14 +92,18 @@ class Topics:
         return partition == self.partition or (partition is None and offset in self.expected)
 
 
-def _verdicts(spark: SparkSession, told: Sequence[Topics], seen: Circumstances) -> Found:
+def _verdicts(
+    spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances
+) -> Found:
     """All stories judged at once: one for each would take as long as all of them."""
-    stands = [(one.partition, *STANDING) for one in told]
-    positions = [dict(zip(STANDINGS, stand, strict=True)) for stand in stands]
-    asked = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
+    states = [(one.partition, *STATE) for one in told]
+    positions = [dict(zip(PARTITION_STATE, state, strict=True)) for state in states]
+    requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
     ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
-    standings = frame_of(spark, positions, STANDINGS)
-    rows = judged(facts(asked, all_of(ends)), standings, seen).verdicts.collect()
+    partitions = frame_of(spark, positions, PARTITION_STATE)
+    histories = record_histories(requests, all_of(ends))
+    with materialising(folder) as materialise:
+        rows = evaluate(histories, partitions, seen, materialise).verdicts.collect()
     found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
     assert len(found) == len(rows)
     return found
@@ -283,7 +290,7 @@ def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Top
 
 
 Story = Callable[[Topics], None]
-Judgements = dict[Story, tuple[Topics, Found]]
+Evaluations = dict[Story, tuple[Topics, Found]]
 STORIES: dict[Story, Circumstances] = {
     plain_records_are_delivered_once_in_time_and_unchanged: SEEN,
     dead_letters_are_of_records_that_deserve_it: SEEN,
@@ -301,8 +308,9 @@ STORIES: dict[Story, Circumstances] = {
 
 
 @pytest.fixture(scope="module")
-def judgements(spark: SparkSession) -> Judgements:
+def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
     """By story: what it told, and all that was found under its circumstances."""
+    folder = tmp_path_factory.mktemp("evaluation")
     told = {story: Topics(number) for number, story in enumerate(STORIES)}
     for story, topics in told.items():
         story(topics)
@@ -314,16 +322,16 @@ def judgements(spark: SparkSession) -> Judgements:
     return {
         story: (told[story], found)
         for seen, stories in by_seen
-        for found in [_verdicts(spark, [told[story] for story in stories], seen)]
+        for found in [_verdicts(spark, folder, [told[story] for story in stories], seen)]
         for story in stories
     }
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_each_record_of_a_story_gets_the_verdict_that_it_tells(
-    story: Story, judgements: Judgements
+    story: Story, evaluations: Evaluations
 ) -> None:
-    topics, all_found = judgements[story]
+    topics, all_found = evaluations[story]
     found = {offset: said for (at, offset), said in all_found.items() if topics.holds(at, offset)}
     wrong = {
         offset: (found.get(offset), expected)

@@ -39,31 +39,31 @@ SPRING_DUE: Final = "retry_topic-backoff-timestamp"
 SPRING_ATTEMPTS: Final = "retry_topic-attempts"
 
 
-class Words(NamedTuple):
+class AliasHeaders(NamedTuple):
     """The headers that make a record one of this scheduler's, and those read besides."""
 
     triggers: tuple[str, ...]
     others: tuple[str, ...] = ()
 
 
-WORDS: Final = {
-    "cesium": Words((CESIUM_DELAY_MS, CESIUM_DELIVER_AT)),
-    "etf1": Words((ETF1_EPOCH, ETF1_TOPIC, ETF1_KEY)),
-    "karafka": Words(
+ALIAS_HEADERS: Final = {
+    "cesium": AliasHeaders((CESIUM_DELAY_MS, CESIUM_DELIVER_AT)),
+    "etf1": AliasHeaders((ETF1_EPOCH, ETF1_TOPIC, ETF1_KEY)),
+    "karafka": AliasHeaders(
         (
             *(KARAFKA_VERSION, KARAFKA_TYPE, KARAFKA_EPOCH, KARAFKA_TOPIC),
             *(KARAFKA_KEY, KARAFKA_PARTITION, KARAFKA_PARTITION_KEY),
         )
     ),
-    "rocketmq": Words(
+    "rocketmq": AliasHeaders(
         (
             *(ROCKETMQ_LEVEL, ROCKETMQ_DELAY_SEC, ROCKETMQ_DELAY_MS),
             *(ROCKETMQ_DELIVER_MS, ROCKETMQ_CLOUD_MS, ROCKETMQ_DELETE),
         ),
         (ROCKETMQ_UNIQUE_KEY,),
     ),
-    "rabbitmq": Words((RABBITMQ_DELAY_MS,)),
-    "nats": Words((NATS_SCHEDULE, NATS_TARGET, NATS_NEXT), (NATS_SOURCE, NATS_TIME_ZONE)),
-    "spring": Words((SPRING_DUE, SPRING_ATTEMPTS)),
+    "rabbitmq": AliasHeaders((RABBITMQ_DELAY_MS,)),
+    "nats": AliasHeaders((NATS_SCHEDULE, NATS_TARGET, NATS_NEXT), (NATS_SOURCE, NATS_TIME_ZONE)),
+    "spring": AliasHeaders((SPRING_DUE, SPRING_ATTEMPTS)),
 }
 """By alias, in the order in which they are read."""

@@ -1,7 +1,7 @@
-"""A record as those see it who read other schedulers' headers.
+"""A record with headers of another scheduler, and what these are in our own headers.
 
-Each piece of a request is an `Ask`: our own headers that say the same, or a code that refuses it.
-What one of our own headers has decided asks for nothing, and the foreign header is not looked at.
+Where one of our own headers has decided a part of the request, the other scheduler's header for it
+is not looked at.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ PIECES: Final = "array<struct<key:string,value:binary>>"
 DECIMAL: Final = "decimal(38,0)"
 
 
-class Ask(NamedTuple):
+class Translated(NamedTuple):
     """What is asked for: why it is refused (null: it is not), and headers of ours to be added."""
 
     code: Column
     pieces: Column
 
-    def where(self, condition: Column) -> Ask:
+    def where(self, condition: Column) -> Translated:
         """This, only where the condition holds."""
-        return Ask(f.when(condition, self.code), _only(condition, self.pieces))
+        return Translated(f.when(condition, self.code), _only(condition, self.pieces))
 
 
 def nothing() -> Column:
@@ -65,20 +65,22 @@ def nothing() -> Column:
     return f.array().cast(PIECES)
 
 
-def asking(name: str, value: Column, code: Column | None = None) -> Ask:
+def translated(name: str, value: Column, code: Column | None = None) -> Translated:
     """One header of ours with this value (binary or text), unless a code refuses it."""
     piece = f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
-    return Ask(f.lit(None).cast("string") if code is None else code, f.array(piece).cast(PIECES))
+    return Translated(
+        f.lit(None).cast("string") if code is None else code, f.array(piece).cast(PIECES)
+    )
 
 
-def refusing(code: str) -> Ask:
+def refusal(code: str) -> Translated:
     """Nothing but a refusal."""
-    return Ask(f.lit(code), nothing())
+    return Translated(f.lit(code), nothing())
 
 
-def together(*asks: Ask) -> Ask:
+def together(*parts: Translated) -> Translated:
     """All of these; of their refusals the first."""
-    return Ask(first_of(*(a.code for a in asks)), f.concat(*(a.pieces for a in asks)))
+    return Translated(first_of(*(a.code for a in parts)), f.concat(*(a.pieces for a in parts)))
 
 
 def text_of(number: Column) -> Column:
@@ -86,7 +88,7 @@ def text_of(number: Column) -> Column:
     return number.cast(DECIMAL).cast("string")
 
 
-class ForeignRecord:
+class AliasedRecord:
     """headers: a map of each name to its last header. key, value: the record's."""
 
     def __init__(self, headers: Column, key: Column, value: Column) -> None:
@@ -125,47 +127,49 @@ class ForeignRecord:
         pattern = SIGNED_WHOLE if signed else WHOLE
         return f.when(text.rlike(pattern), text.try_cast(DECIMAL))
 
-    def target(self, name: str) -> Ask:
+    def target(self, name: str) -> Translated:
         """The target topic, which must be named and legal."""
         raw = self.raw(name)
         code = first_of(
             refused(TARGET_MISSING, raw.isNull()),
             refused(TARGET_ILLEGAL, ~is_legal(self.text(name))),
         )
-        return asking(TOPIC, raw, code).where(~self.has_any((TOPIC, RETRY_GROUP, TRANSACTION)))
+        return translated(TOPIC, raw, code).where(~self.has_any((TOPIC, RETRY_GROUP, TRANSACTION)))
 
-    def due_at(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
+    def due_at(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Translated:
         """A point in time, in units since 1970."""
         return self._time(DELIVER_AT, name, unit_ms, signed=signed)
 
-    def due_after(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
+    def due_after(
+        self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False
+    ) -> Translated:
         """A delay, in units."""
         return self._time(DELAY, name, unit_ms, signed=signed)
 
-    def target_key(self, name: str) -> Ask:
+    def target_key(self, name: str) -> Translated:
         """The key at the target; null without the header."""
-        return asking(KEY, self.raw(name)).where(~self.has(KEY))
+        return translated(KEY, self.raw(name)).where(~self.has(KEY))
 
-    def target_partition(self, name: str) -> Ask:
+    def target_partition(self, name: str) -> Translated:
         """The partition, if the header is there."""
         number = self.whole(name)
         is_bad = number.isNull() | (number > LARGEST_PARTITION)
-        ask = asking(PARTITION, text_of(number), refused(PARTITION_BAD, is_bad))
-        return ask.where(self.has(name) & ~self.has(PARTITION))
+        partition = translated(PARTITION, text_of(number), refused(PARTITION_BAD, is_bad))
+        return partition.where(self.has(name) & ~self.has(PARTITION))
 
-    def identity(self) -> Ask:
+    def identity(self) -> Translated:
         """The record's key as its id."""
-        return asking(ID, self.key, self._no_key()).where(~self.has(ID))
+        return translated(ID, self.key, self._no_key()).where(~self.has(ID))
 
-    def cancel(self) -> Ask:
+    def cancel(self) -> Translated:
         """The record's key as the id of what is to be cancelled."""
-        return asking(CANCEL, self.key, self._no_key())
+        return translated(CANCEL, self.key, self._no_key())
 
-    def _time(self, ours: str, name: str, unit_ms: int, *, signed: bool) -> Ask:
+    def _time(self, ours: str, name: str, unit_ms: int, *, signed: bool) -> Translated:
         """What lies before zero has passed."""
         length_ms = f.greatest(self.whole(name, signed=signed), f.lit(0).cast(DECIMAL)) * unit_ms
         is_bad = self.whole(name, signed=signed).isNull() | (length_ms > LATEST_MS)
-        return asking(ours, text_of(length_ms), refused(TIME_UNREADABLE, is_bad)).where(
+        return translated(ours, text_of(length_ms), refused(TIME_UNREADABLE, is_bad)).where(
             self.needs_time
         )
 
