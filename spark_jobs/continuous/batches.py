@@ -59,7 +59,7 @@ class Publication:
 
 
 class Batches:
-    """Does the batches of one continuous audit, and says after each how things state.
+    """Does the batches of one continuous audit, and hands over the tally after each.
 
     `go_on` is asked before each step that takes long, and raises where the batch shall be left.
     """
@@ -188,7 +188,7 @@ class Batches:
         ]
 
     def _next_horizon(self, tally: Tally) -> Horizon:
-        """A transaction that stays open keeps the old one: then nothing more is judged by it."""
+        """The old one where a transaction stays open: then nothing later is judged."""
         try:
             horizon = self._horizon(tally.horizon)
         except StillOpen as error:
@@ -214,7 +214,7 @@ class Batches:
         return f"{self._job.group} at {self._job.own.ingress}"
 
     def _written(self, table: str, number: int, found: DataFrame) -> Path:
-        """Where it stands what a batch has `found`, in place of what it had found before."""
+        """Where the table of what a batch has `found` is now, in place of an earlier one of it."""
         place = self._job.output / table / f"batch={number}"
         found.write.mode("overwrite").parquet(spark_path(place))
         return place

@@ -25,7 +25,7 @@ STOPPED: Final = (
 
 
 class BatchUndone(Exception):
-    """All that Spark needs to know of why a batch ended early."""
+    """A batch ended early; the message is all that Spark gets to know of why."""
 
 
 class ContinuousAudit:
@@ -47,7 +47,7 @@ class ContinuousAudit:
         self.tally: Tally | None = None
 
     def start(self) -> None:
-        """Begin, or go on where the last one ended. Raises `AuditError`."""
+        """Start, or continue where the last one ended. Raises `AuditError`."""
         job, topic = self._job, self._publication.audit_topic
         self._failed, self._is_stopped = None, False
         if topic:
@@ -80,7 +80,7 @@ class ContinuousAudit:
         return has_ended
 
     def stop(self) -> None:
-        """End it, in the midst of a batch if there is one: that will be done again."""
+        """Stop it, in the midst of a batch if there is one: that will be done again."""
         self._is_stopped = True
         if self._query is not None:
             with explained():

@@ -22,13 +22,13 @@ PREFIX = "delay_proxy_audit"
 
 
 class Gauges(Collector):
-    """What is shown: nothing before the first tally."""
+    """The tally as metrics: none before the first one."""
 
     def __init__(self) -> None:
         self._tally: Tally | None = None
 
     def show(self, tally: Tally) -> None:
-        """From now on, this."""
+        """Show this tally from now on."""
         self._tally = tally
 
     def serve(self, host: str, port: int) -> None:
@@ -44,7 +44,7 @@ class Gauges(Collector):
             ) from None
 
     def collect(self) -> Iterator[Metric]:
-        """For Prometheus' library."""
+        """The metrics, as Prometheus' library asks for them."""
         if self._tally is not None:
             yield from _families(self._tally)
 

@@ -1,4 +1,4 @@
-"""What the broker stored before Spark chose a batch: up to there the batch can be judged.
+"""What the broker held before Spark chose a batch: up to there the batch can be judged.
 
 The committed positions are read first, then it is waited until all that was written with them is
 settled. A batch that Spark chooses after that holds all of it. The horizon is kept with the audit's
@@ -64,7 +64,7 @@ class Horizon:
 def take_horizon(
     broker: Broker, own: OwnTopics, group: str, targets: Iterable[str], before: Horizon | None
 ) -> Horizon:
-    """Look anew. `targets`: names or shell patterns. What the topics had deleted when the audit
+    """A new horizon. `targets`: names or shell patterns. What the topics had deleted when the audit
     began is known from the horizon before. Raises the errors of `spark_jobs.runtime.errors`."""
     committed = committed_state(broker, own, group)
     taken = take_snapshot(broker, committed, _names(broker, own, targets))

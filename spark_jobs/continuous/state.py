@@ -32,8 +32,8 @@ FRAMES: Final[Mapping[str, Schema]] = {"requests": REQUESTS, "ends": ENDS, "wind
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What fits on a page. audited: the group and topic that it is about. ingress: by partition,
-    what has been read. lost: ingress offsets that were deleted before they were read."""
+    """All of a state but its frames. audited: the group and topic that it is about. ingress: by
+    partition, what has been read. lost: ingress offsets that were deleted before they were read."""
 
     audited: str
     horizon: Horizon

@@ -44,7 +44,7 @@ class Circumstances:
     settled_only: bool = False
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """CIRCUMSTANCES."""
+        """The row of CIRCUMSTANCES."""
         gone_ms = self.gone_before_ms
         values = (
             self.at_ms,
@@ -56,7 +56,7 @@ class Circumstances:
         return local_rows(spark, [row], CIRCUMSTANCES)
 
     def targets(self, spark: SparkSession) -> DataFrame:
-        """TARGETS."""
+        """A row of TARGETS for each topic of which anything is known."""
         counts, gone_ms = self.partition_counts, self.gone_before_ms
         rows = [
             dict(zip(TARGETS, (topic, counts.get(topic), gone_ms.get(topic)), strict=True))

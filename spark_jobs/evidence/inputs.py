@@ -123,7 +123,7 @@ class Reader:
 
 
 def in_force(committed: CommittedState) -> list[InForce]:
-    """Which policy is in force from where."""
+    """The policies in force, by partition and first offset."""
     return [
         InForce(one.partition, *policy) for one in committed.committed for policy in one.policies
     ]

@@ -1,4 +1,4 @@
-"""The state of each ingress partition in an audit, by the snapshot and by what was audited before.
+"""The state of each ingress partition in an audit, by the snapshot and by previous audits.
 
 All that is read once is not read again; where retention was faster than the audits, they begin anew
 behind the gap.
@@ -59,7 +59,7 @@ class Unverifiable(NamedTuple):
 
 
 def partition_states(taken: Snapshot, before: ReadSoFar) -> list[PartitionState]:
-    """Of all ingress partitions."""
+    """The state of each ingress partition."""
     return [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
 
 

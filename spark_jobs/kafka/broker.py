@@ -25,10 +25,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.records.topic_names import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import BrokerUnreachable, TopicMissing
 
 ASK_TIMEOUT_S: Final = 15.0
-INTERNAL_PREFIX: Final = "__"
 SILENT: Final = frozenset(
     {
         KafkaError._TRANSPORT,

@@ -100,7 +100,7 @@ class SettingsTopic(NamedTuple):
 
 
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
-    """Read all of it."""
+    """What the settings topic holds, read from its beginning to its end."""
     held = SettingsTopic({}, {})
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
         # A first offset is asked for at once only where the leader is known, else in half a second.

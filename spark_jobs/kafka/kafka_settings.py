@@ -1,7 +1,7 @@
 """One set of `--kafka key=value` for two clients: librdkafka, and the Java client inside Spark.
 
-The keys are librdkafka's, as in the proxy's own settings. What concerns the connection is found to
-the Java client in its words, files included, so that no worker of Spark needs them on its disk:
+The keys are librdkafka's, as in the proxy's own settings. What concerns the connection is
+translated for the Java client, files included, so that no worker of Spark needs them on its disk:
 
     security.protocol, client.id             the same
     sasl.mechanism, sasl.mechanisms          sasl.mechanism
@@ -40,7 +40,7 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach the broker, in the words of both clients."""
+    """How to reach the broker, by the keys of both clients."""
 
     bootstrap: str
     librdkafka: Mapping[str, str]

@@ -34,7 +34,7 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the proxy has committed for one ingress partition (docs/exactly-once.md).
+    """What the proxy has committed of a partition (docs/exactly-once.md#what-is-committed).
 
     An ingress record at offset x with due d has ended iff x < next_offset and
     (d, x) <= (watermark_ms, cursor). Without any commit next_offset is None and nothing has ended.

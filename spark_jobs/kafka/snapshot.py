@@ -1,4 +1,4 @@
-"""Takes the snapshot that an audit judges, in an order in which it cannot lie.
+"""Takes the snapshot that an audit judges by, in an order that misses nothing.
 
 A transaction's markers reach its partitions one after the other. So: 1. the committed positions,
 once no commit is under way; 2. where targets, dead letters and outcomes end; 3. wait until what

@@ -1,6 +1,6 @@
 """Names of the headers that ingress records and what comes of them carry, as the guide spells them.
 
-The audit's own list: it must not take the proxy's word for what a request is. A test holds both
+The audit's own list: it must not rely on the proxy's code. A test holds both
 lists against each other.
 """
 

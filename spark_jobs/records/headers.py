@@ -1,4 +1,4 @@
-"""The headers of ours on a record, by name, as column expressions.
+"""The `timer-` headers of a record, by name, as column expressions.
 
 Of a header that is repeated the last counts: needs spark.sql.mapKeyDedupPolicy=LAST_WIN.
 """
@@ -32,7 +32,7 @@ def by_name(headers: Column) -> Column:
 
 
 def count_of_own(headers: Column) -> Column:
-    """How many of these headers have our prefix, at least: a line break in a name may add one.
+    """How many of these headers begin with `timer-`, at least: a line break in a name may add one.
 
     Text is counted, since Spark looks into arrays by an interpreter."""
     names = f.concat(f.lit("\n"), f.array_join(headers["key"], "\n"))
@@ -51,7 +51,7 @@ def value_at(headers: Column, place: Column) -> Column:
 
 
 def special_names_in(named: Column, ours: Column) -> Column:
-    """The names of ours on all but records to be delivered, perhaps under an id: an array."""
+    """An array of the `timer-` names that ask for more than delivery under an id, known or not."""
     usual = sum((named[name].isNotNull().cast("int") for name in ALWAYS_READ), f.lit(0))
     found = f.filter(f.map_keys(named), lambda n: n.startswith(PREFIX) & ~n.isin(*USUAL))
     return f.when(usual == ours, f.array().cast("array<string>")).otherwise(found)

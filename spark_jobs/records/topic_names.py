@@ -1,7 +1,7 @@
-"""Patterns of topic names (`targets.allow`, `targets.deny`) as Java regular expressions.
+"""Which topic names are legal, and patterns of names (`targets.allow`) as regular expressions.
 
-`*`, `?` and `[...]` mean what they mean to a shell. A target is judged after its name is known to
-be legal, so a set of characters is written out as those legal in a name that belong to it.
+`*`, `?` and `[...]` mean what they mean to a shell. A pattern is applied to legal names alone, so a
+set of characters is written out as those legal in a name that belong to it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,19 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
+from pyspark.sql import Column
+
 LEGAL_CHARACTERS: Final = string.ascii_letters + string.digits + "._-"
+INTERNAL_PREFIX: Final = "__"
+"""Of Kafka's own topics."""
 LEGAL_NAME: Final = r"\A[a-zA-Z0-9._-]{1,249}\z"
 NEVER: Final = "(?!)"
 PIECE: Final = re.compile(r"\*+|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
+
+
+def is_legal(topic: Column) -> Column:
+    """Kafka's rule for names of topics."""
+    return topic.rlike(LEGAL_NAME) & ~topic.isin(".", "..")
 
 
 def java_regex(patterns: Iterable[str]) -> str:

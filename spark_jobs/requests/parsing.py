@@ -123,8 +123,8 @@ def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
 
 @cache
 def _steps(aliases: tuple[str, ...]) -> list[Select]:
-    """All that is done to a record beside its policy. Built once: that takes seconds, and is the
-    same for all records."""
+    """All that is done to a record beside its policy. Built once: that takes seconds, and is
+    the same for all records."""
     return [
         *translation(aliases),
         *_headed(),

@@ -50,7 +50,7 @@ def rule_of(headers: RequestHeaders, policy: Column) -> Column:
 
 
 def retry_of(headers: RequestHeaders, policy: Column, attempt: Column, rule: Column) -> Retry:
-    """A record's request to be tried again, by the two above."""
+    """A record's request to be tried again, by its `attempt_of` and `rule_of`."""
     group = headers.text(RETRY_GROUP)
     is_exhausted = attempt >= rule["max_attempts"]
     names_topic = headers.raw(TOPIC).isNotNull()

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records.topic_names import LEGAL_NAME
+from spark_jobs.records.topic_names import INTERNAL_PREFIX, is_legal
 from spark_jobs.requests.error_codes import (
     PARTITION_BAD,
     TARGET_ILLEGAL,
@@ -18,14 +18,8 @@ from spark_jobs.requests.error_codes import (
 )
 from spark_jobs.requests.times import digits
 
-INTERNAL_PREFIX: Final = "__"
 PARTITION_DIGITS: Final = 10
 LARGEST_PARTITION: Final = 2**31 - 1
-
-
-def is_legal(topic: Column) -> Column:
-    """Kafka's rule for names of topics."""
-    return topic.rlike(LEGAL_NAME) & ~topic.isin(".", "..")
 
 
 def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:

@@ -104,7 +104,7 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
 def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary:
     """Write all tables into `folder` (of `new_results`); the figures.
 
-    The verdicts are worked out once: everything else is made from the table written first.
+    The verdicts are computed once: everything else is made from the table written first.
     """
     found = conformed(verdicts, VERDICTS)
     found.write.partitionBy("verdict").parquet(spark_path(folder / "verdicts"))

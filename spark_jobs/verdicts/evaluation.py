@@ -149,6 +149,6 @@ def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataF
 
 
 def _ruled(histories: DataFrame, where: str) -> DataFrame:
-    """With `ruling`, by the first rule that holds; null but `where` that is asked for."""
+    """With `ruling`: verdict and detail by the first rule that holds; null but `where` (SQL)."""
     timed = histories.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
     return timed.selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")

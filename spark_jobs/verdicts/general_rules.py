@@ -1,4 +1,4 @@
-"""Rules before it is looked at how a record ended: whether it can be judged, and how many ends."""
+"""Rules for any record: whether it can be judged at all, and whether it has one end."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ from spark_jobs.records.header_names import (
     TOPIC,
     TRANSACTION,
 )
+from spark_jobs.records.topic_names import is_legal
 from spark_jobs.requests.error_codes import (
     HEADER_UNREADABLE,
     PARTITION_BAD,
@@ -37,7 +38,7 @@ from spark_jobs.requests.error_codes import (
     first_of,
     refused,
 )
-from spark_jobs.requests.targets import LARGEST_PARTITION, is_legal
+from spark_jobs.requests.targets import LARGEST_PARTITION
 
 MILLISECONDS: Final = 1
 SECONDS: Final = 1_000

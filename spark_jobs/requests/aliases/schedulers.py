@@ -1,4 +1,4 @@
-"""What each of the other schedulers' headers parts for, in ours: a function for each table of
+"""What each of the other schedulers' headers asks for, in our own: a function for each table of
 docs/aliases.md. rocketmq has two, for what the clouds added must agree with what was there."""
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _rocketmq_delete(record: AliasedRecord) -> Translated:
 
 
 def rabbitmq(record: AliasedRecord) -> Translated:
-    """A delay; zero or less parts for nothing."""
+    """A delay; zero or less asks for nothing."""
     number = record.whole(n.RABBITMQ_DELAY_MS, signed=True)
     parts = number.isNull() | (number > 0)
     return record.due_after(n.RABBITMQ_DELAY_MS, signed=True).where(parts)

@@ -39,6 +39,15 @@ def test_rows_of_the_driver_come_with_their_types_and_nulls(spark: SparkSession)
     assert [row.asDict(recursive=True) for row in frame.collect()] == rows
 
 
+def test_rows_of_the_driver_need_no_python_to_be_read(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `createDataFrame` makes shows as the RDD that Python processes of the workers read."""
+    rows, schema = [{"number": 1}], {"number": "bigint"}
+    assert "RDD" in plan(spark.createDataFrame([(1,)], "number bigint"), capsys)
+    assert "RDD" not in plan(local_rows(spark, rows, schema), capsys)
+
+
 def test_no_rows_are_known_to_be_none_before_anything_runs(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
