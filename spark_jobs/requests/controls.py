@@ -10,42 +10,17 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records.header_names import (
-    BEYOND_PLAIN,
-    CANCEL,
-    CHECK_IMMUNITY,
-    CHECK_TOPIC,
-    COMMIT,
-    EXPIRE,
-    FIRST_ORIGIN,
-    HOP_FROM,
-    HOPS,
-    ID,
-    KNOWN,
-    PREPARE,
-    ROLLBACK,
-    TRANSACTION,
-    UNREADABLE,
-)
+from spark_jobs.records import header_names as names
 from spark_jobs.records.headers import RequestHeaders
-from spark_jobs.requests.error_codes import (
-    HEADER_UNKNOWN,
-    HEADER_UNREADABLE,
-    HEADER_UNSUPPORTED,
-    HOP_BAD,
-    ID_BAD,
-    TIME_UNREADABLE,
-    TRANSACTION_BAD,
-    first_of,
-    refused,
-)
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.targets import target_code
 from spark_jobs.requests.times import delay_ms, digits
 
 LONGEST_ID_BYTES: Final = 256
 RECORD: Final = "record"
 CANCELS: Final = "cancel"
-DECISIONS: Final = (COMMIT, ROLLBACK, EXPIRE)
+DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
 
 
 def is_bad_ident(raw: Column) -> Column:
@@ -55,10 +30,10 @@ def is_bad_ident(raw: Column) -> Column:
 
 def asked_kind(headers: RequestHeaders) -> Column:
     """What a record would be if nothing is wrong with it."""
-    transaction = headers.text(TRANSACTION)
+    transaction = headers.text(names.TRANSACTION)
     return (
-        f.when(headers.has(CANCEL), f.lit(CANCELS))
-        .when(transaction.isin(PREPARE, *DECISIONS), transaction)
+        f.when(headers.has(names.CANCEL), f.lit(CANCELS))
+        .when(transaction.isin(names.PREPARE, *DECISIONS), transaction)
         .otherwise(f.lit(RECORD))
     )
 
@@ -69,10 +44,15 @@ def opening_code(
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
     return first_of(
         _unknown_header_code(headers, special_names, policy),
-        f.when(headers.has(CANCEL), refused(ID_BAD, is_bad_ident(headers.raw(CANCEL)))).otherwise(
+        f.when(
+            headers.has(names.CANCEL),
+            refused(codes.ID_BAD, is_bad_ident(headers.raw(names.CANCEL))),
+        ).otherwise(
             first_of(
-                refused(ID_BAD, headers.has(ID) & is_bad_ident(headers.raw(ID))),
-                refused(HOP_BAD, headers.has_any(HOPS) & ~_is_whole_hop(headers, offset)),
+                refused(codes.ID_BAD, headers.has(names.ID) & is_bad_ident(headers.raw(names.ID))),
+                refused(
+                    codes.HOP_BAD, headers.has_any(names.HOPS) & ~_is_whole_hop(headers, offset)
+                ),
             )
         ),
     )
@@ -80,29 +60,32 @@ def opening_code(
 
 def hop_from(headers: RequestHeaders) -> Column:
     """The offset that a record goes on from; null for a producer's own, and for a cancel."""
-    return f.when(~headers.has(CANCEL), digits(headers.text(HOP_FROM)))
+    return f.when(~headers.has(names.CANCEL), digits(headers.text(names.HOP_FROM)))
 
 
 def transaction_code(headers: RequestHeaders, hop: Column) -> Column:
     """What is wrong with a half message or a decision. Only the proxy itself asks for expiry."""
-    transaction = headers.text(TRANSACTION)
-    is_own = transaction.eqNullSafe(EXPIRE) == hop.isNotNull()
+    transaction = headers.text(names.TRANSACTION)
+    is_own = transaction.eqNullSafe(names.EXPIRE) == hop.isNotNull()
     is_decision = f.coalesce(transaction.isin(*DECISIONS), f.lit(False)) & is_own
     return f.when(
-        headers.has(TRANSACTION) & ~headers.has(CANCEL),
+        headers.has(names.TRANSACTION) & ~headers.has(names.CANCEL),
         first_of(
-            refused(TRANSACTION_BAD, ~transaction.eqNullSafe(PREPARE) & ~is_decision),
-            refused(ID_BAD, ~headers.has(ID)),
+            refused(codes.TRANSACTION_BAD, ~transaction.eqNullSafe(names.PREPARE) & ~is_decision),
+            refused(codes.ID_BAD, ~headers.has(names.ID)),
         ),
     )
 
 
 def check_code(headers: RequestHeaders, policy: Column) -> Column:
     """What is wrong with what a half message says of its checks."""
-    topic = f.coalesce(headers.text(CHECK_TOPIC), f.lit(""))
+    topic = f.coalesce(headers.text(names.CHECK_TOPIC), f.lit(""))
     return first_of(
-        refused(TIME_UNREADABLE, headers.has(CHECK_IMMUNITY) & _immunity_ms(headers).isNull()),
-        f.when(headers.has(CHECK_TOPIC), target_code(topic, f.lit(False), policy)),
+        refused(
+            codes.TIME_UNREADABLE,
+            headers.has(names.CHECK_IMMUNITY) & _immunity_ms(headers).isNull(),
+        ),
+        f.when(headers.has(names.CHECK_TOPIC), target_code(topic, f.lit(False), policy)),
     )
 
 
@@ -119,15 +102,15 @@ def expires_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column) ->
 
 
 def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy: Column) -> Column:
-    unknown = f.get(f.filter(special_names, lambda name: ~name.isin(*KNOWN)), f.lit(0))
-    is_new = headers.has_any(BEYOND_PLAIN)
+    unknown = f.get(f.filter(special_names, lambda name: ~name.isin(*names.KNOWN)), f.lit(0))
+    is_new = headers.has_any(names.BEYOND_PLAIN)
     return first_of(
-        refused(HEADER_UNSUPPORTED, (policy["protocol"] < 2) & is_new),
+        refused(codes.HEADER_UNSUPPORTED, (policy["protocol"] < 2) & is_new),
         f.when(
-            ~headers.has(CANCEL),
+            ~headers.has(names.CANCEL),
             first_of(
-                refused(HEADER_UNREADABLE, unknown == UNREADABLE),
-                refused(HEADER_UNKNOWN, unknown.isNotNull()),
+                refused(codes.HEADER_UNREADABLE, unknown == names.UNREADABLE),
+                refused(codes.HEADER_UNKNOWN, unknown.isNotNull()),
             ),
         ),
     )
@@ -135,11 +118,13 @@ def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy:
 
 def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
     """Whether the proxy's own headers are as the proxy writes them."""
-    is_whole = headers.has(FIRST_ORIGIN) | headers.text(TRANSACTION).eqNullSafe(EXPIRE)
-    for name in HOPS:
+    is_whole = headers.has(names.FIRST_ORIGIN) | headers.text(names.TRANSACTION).eqNullSafe(
+        names.EXPIRE
+    )
+    for name in names.HOPS:
         is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
-    return is_whole & f.coalesce(digits(headers.text(HOP_FROM)) < offset, f.lit(False))
+    return is_whole & f.coalesce(digits(headers.text(names.HOP_FROM)) < offset, f.lit(False))
 
 
 def _immunity_ms(headers: RequestHeaders) -> Column:
-    return delay_ms(headers.text(CHECK_IMMUNITY))
+    return delay_ms(headers.text(names.CHECK_IMMUNITY))

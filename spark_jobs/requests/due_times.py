@@ -10,15 +10,10 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records.header_names import DELAY, DELIVER_AT, HOP_NOT_BEFORE, LEVEL, TIMES
+from spark_jobs.records import header_names as names
 from spark_jobs.records.headers import RequestHeaders
-from spark_jobs.requests.error_codes import (
-    DELAY_TOO_LONG,
-    LEVEL_UNKNOWN,
-    TIME_UNREADABLE,
-    first_of,
-    refused,
-)
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.times import DAY_MS, digits, level_ms, rfc_3339_ms, worded_delay_ms
 
 LONGEST_HOP_MS: Final = 7 * DAY_MS
@@ -35,13 +30,17 @@ class TimeHeader(NamedTuple):
 
 def time_name(headers: RequestHeaders) -> Column:
     """Which header with a time counts."""
-    return f.coalesce(*(f.when(headers.has(name), f.lit(name)) for name in TIMES))
+    return f.coalesce(*(f.when(headers.has(name), f.lit(name)) for name in names.TIMES))
 
 
 def time_text(headers: RequestHeaders) -> Column:
     """What it says."""
-    instant, delay, level = map(headers.text, TIMES)
-    return f.when(headers.has(DELIVER_AT), instant).when(headers.has(DELAY), delay).otherwise(level)
+    instant, delay, level = map(headers.text, names.TIMES)
+    return (
+        f.when(headers.has(names.DELIVER_AT), instant)
+        .when(headers.has(names.DELAY), delay)
+        .otherwise(level)
+    )
 
 
 def due_ms(header: TimeHeader, timestamp_ms: Column, policy: Column, retry_ms: Column) -> Column:
@@ -54,9 +53,9 @@ def due_ms(header: TimeHeader, timestamp_ms: Column, policy: Column, retry_ms: C
     level = level_ms(header.number, policy["levels_ms"])
     at_once_ms = f.greatest(timestamp_ms, f.lit(0).cast("bigint"))
     return (
-        f.when(header.name == DELIVER_AT, instant)
-        .when(header.name == DELAY, _plus(timestamp_ms, delay))
-        .when(header.name == LEVEL, _plus(timestamp_ms, level))
+        f.when(header.name == names.DELIVER_AT, instant)
+        .when(header.name == names.DELAY, _plus(timestamp_ms, delay))
+        .when(header.name == names.LEVEL, _plus(timestamp_ms, level))
         .when(retry_ms > 0, _plus(timestamp_ms, retry_ms))
         .otherwise(at_once_ms)
     )
@@ -66,13 +65,13 @@ def due_code(
     header: TimeHeader, timestamp_ms: Column, policy: Column, due: Column, is_hop: Column
 ) -> Column:
     """What is wrong with the due. A hop was accepted before."""
-    is_no_level = header.name.eqNullSafe(LEVEL) & header.number.isNull()
+    is_no_level = header.name.eqNullSafe(names.LEVEL) & header.number.isNull()
     ahead_ms = f.try_subtract(due, timestamp_ms)
     is_long = (timestamp_ms >= 0) & f.coalesce(ahead_ms > policy["max_delay_ms"], f.lit(False))
     return first_of(
-        refused(LEVEL_UNKNOWN, due.isNull() & is_no_level),
-        refused(TIME_UNREADABLE, due.isNull()),
-        refused(DELAY_TOO_LONG, is_long & header.name.isNotNull() & ~is_hop),
+        refused(codes.LEVEL_UNKNOWN, due.isNull() & is_no_level),
+        refused(codes.TIME_UNREADABLE, due.isNull()),
+        refused(codes.DELAY_TOO_LONG, is_long & header.name.isNotNull() & ~is_hop),
     )
 
 
@@ -84,7 +83,8 @@ def wanted_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column, due
     longest_ms = f.greatest(policy["max_delay_ms"], f.lit(LONGEST_HOP_MS).cast("bigint"))
     latest_ms = f.try_add(timestamp_ms, longest_ms)
     not_before_ms = f.when(
-        headers.has(HOP_NOT_BEFORE), f.least(digits(headers.text(HOP_NOT_BEFORE)), latest_ms)
+        headers.has(names.HOP_NOT_BEFORE),
+        f.least(digits(headers.text(names.HOP_NOT_BEFORE)), latest_ms),
     )
     return f.greatest(due, f.lit(0).cast("bigint"), not_before_ms)
 

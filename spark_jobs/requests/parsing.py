@@ -14,18 +14,8 @@ from typing import Final, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.records import header_names as names
 from spark_jobs.records.fingerprints import FINGERPRINTS, bytes_hash, headers_hash, letter_hash
-from spark_jobs.records.header_names import (
-    CANCEL,
-    FIRST_ORIGIN,
-    HOP_ATTEMPT,
-    HOP_FROM,
-    ID,
-    KEY,
-    PARTITION,
-    PREPARE,
-    TOPIC,
-)
 from spark_jobs.records.headers import (
     RequestHeaders,
     by_name,
@@ -34,36 +24,15 @@ from spark_jobs.records.headers import (
     special_names_in,
 )
 from spark_jobs.records.murmur2 import key_number
+from spark_jobs.requests import controls, due_times, retries
 from spark_jobs.requests.aliases.translation import aliases_in, translation
-from spark_jobs.requests.controls import (
-    CANCELS,
-    DECISIONS,
-    RECORD,
-    asked_kind,
-    check_code,
-    expires_ms,
-    hop_from,
-    is_bad_ident,
-    opening_code,
-    transaction_code,
-)
-from spark_jobs.requests.due_times import (
-    TimeHeader,
-    due_code,
-    due_ms,
-    fires_ms,
-    time_name,
-    time_text,
-    wanted_ms,
-)
 from spark_jobs.requests.error_codes import first_of
-from spark_jobs.requests.retries import asks_retry, attempt_of, retry_of, rule_of
 from spark_jobs.requests.targets import partition_code, partition_of, target_code
 from spark_jobs.requests.times import plain_digits
 from spark_jobs.runtime.frames import Schema, conformed
 
 REFUSED: Final = "refused"
-KINDS: Final = (RECORD, PREPARE, *DECISIONS, CANCELS, REFUSED)
+KINDS: Final = (controls.RECORD, names.PREPARE, *controls.DECISIONS, controls.CANCELS, REFUSED)
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 PARSED: Final[Schema] = {
     "partition": "int",
@@ -160,21 +129,25 @@ def _headed() -> list[Select]:
 
 def _is_special(named: Column, policy: Column) -> Column:
     """Policies of the first protocol know no ids; a bad id is found before other faults."""
-    ident = named[ID]
-    is_strange = is_bad_ident(ident["value"]) | f.coalesce(policy["protocol"] < 2, f.lit(False))
+    ident = named[names.ID]
+    is_strange = controls.is_bad_ident(ident["value"]) | f.coalesce(
+        policy["protocol"] < 2, f.lit(False)
+    )
     return (f.size(f.col("special_names")) > 0) | (ident.isNotNull() & is_strange)
 
 
 def _controlled() -> list[Select]:
     """What is asked for beyond plain delivery, if anything is."""
     headers, is_special = _headers(), f.col("is_special")
-    code = opening_code(headers, f.col("special_names"), f.col("offset"), f.col("policy"))
-    hop = f.when(is_special & f.col("opening_code").isNull(), hop_from(headers))
+    code = controls.opening_code(headers, f.col("special_names"), f.col("offset"), f.col("policy"))
+    hop = f.when(is_special & f.col("opening_code").isNull(), controls.hop_from(headers))
     return [
         [
             "*",
             f.when(is_special, code).alias("opening_code"),
-            f.when(is_special, asked_kind(headers)).otherwise(f.lit(RECORD)).alias("asked_kind"),
+            f.when(is_special, controls.asked_kind(headers))
+            .otherwise(f.lit(controls.RECORD))
+            .alias("asked_kind"),
         ],
         ["*", hop.alias("hop")],
     ]
@@ -183,25 +156,27 @@ def _controlled() -> list[Select]:
 def _addressed() -> list[Select]:
     """Where to, at which partition, with which key; and what a retry says of where and when."""
     headers, policy = _headers(), f.col("policy")
-    is_retry = f.col("is_special") & asks_retry(headers)
-    retry = retry_of(headers, policy, f.col("attempt"), f.col("rule"))
-    gives_up = f.when(is_retry & ~headers.has(HOP_FROM), retry.is_exhausted)
-    partition = f.when(headers.has(PARTITION), partition_of(headers.text(PARTITION)))
+    is_retry = f.col("is_special") & retries.asks_retry(headers)
+    retry = retries.retry_of(headers, policy, f.col("attempt"), f.col("rule"))
+    gives_up = f.when(is_retry & ~headers.has(names.HOP_FROM), retry.is_exhausted)
+    partition = f.when(headers.has(names.PARTITION), partition_of(headers.text(names.PARTITION)))
     return [
         [
             "*",
-            f.when(is_retry, attempt_of(headers)).alias("attempt"),
-            f.when(is_retry, rule_of(headers, policy)).alias("rule"),
+            f.when(is_retry, retries.attempt_of(headers)).alias("attempt"),
+            f.when(is_retry, retries.rule_of(headers, policy)).alias("rule"),
         ],
         [
             "*",
             f.when(is_retry, retry.code).alias("retry_code"),
-            f.when(is_retry, retry.topic).otherwise(headers.text(TOPIC)).alias("topic"),
+            f.when(is_retry, retry.topic).otherwise(headers.text(names.TOPIC)).alias("topic"),
             f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
             f.when(is_retry, retry.delay_ms).alias("retry_ms"),
             f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
             partition.alias("asked_partition"),
-            f.when(headers.has(KEY), headers.raw(KEY)).otherwise(f.col("key")).alias("asked_key"),
+            f.when(headers.has(names.KEY), headers.raw(names.KEY))
+            .otherwise(f.col("key"))
+            .alias("asked_key"),
         ],
     ]
 
@@ -209,18 +184,18 @@ def _addressed() -> list[Select]:
 def _timed() -> list[Select]:
     """When. A record that has failed too often is given up at once, whatever time it asks for."""
     headers, policy, timestamp_ms = _headers(), f.col("policy"), f.col("timestamp_ms")
-    header = TimeHeader(f.col("time_name"), f.col("time_text"), f.col("time_number"))
+    header = due_times.TimeHeader(f.col("time_name"), f.col("time_text"), f.col("time_number"))
     counts, due = ~f.col("is_given_up"), f.col("asked_ms")
-    wanted = f.when(f.col("is_special"), wanted_ms(headers, timestamp_ms, policy, due))
-    code = due_code(header, timestamp_ms, policy, due, headers.has(HOP_FROM))
+    wanted = f.when(f.col("is_special"), due_times.wanted_ms(headers, timestamp_ms, policy, due))
+    code = due_times.due_code(header, timestamp_ms, policy, due, headers.has(names.HOP_FROM))
     return [
         [
             "*",
-            f.when(counts, time_name(headers)).alias("time_name"),
-            f.when(counts, time_text(headers)).alias("time_text"),
+            f.when(counts, due_times.time_name(headers)).alias("time_name"),
+            f.when(counts, due_times.time_text(headers)).alias("time_text"),
         ],
         ["*", plain_digits(header.text).alias("time_number")],
-        ["*", due_ms(header, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms")],
+        ["*", due_times.due_ms(header, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms")],
         ["*", wanted.otherwise(due).alias("asked_wanted_ms"), code.alias("due_code")],
         ["*", _code(headers, policy).alias("code")],
     ]
@@ -233,16 +208,16 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
         f.col("alias_code"),
         f.when(
             f.col("is_special"),
-            first_of(f.col("opening_code"), transaction_code(headers, f.col("hop"))),
+            first_of(f.col("opening_code"), controls.transaction_code(headers, f.col("hop"))),
         ),
         f.when(
-            kind.isin(RECORD, PREPARE),
+            kind.isin(controls.RECORD, names.PREPARE),
             first_of(
                 f.col("retry_code"),
                 target_code(f.col("topic"), f.col("is_derived"), policy),
                 f.col("due_code"),
-                partition_code(headers.has(PARTITION), partition),
-                f.when(kind == PREPARE, check_code(headers, policy)),
+                partition_code(headers.has(names.PARTITION), partition),
+                f.when(kind == names.PREPARE, controls.check_code(headers, policy)),
             ),
         ),
     )
@@ -251,13 +226,15 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
 def _answered() -> list[Select]:
     """The columns of PARSED; what a kind of record does not have is null."""
     headers, policy, kind = _headers(), f.col("policy"), f.col("kind")
-    is_entry, is_refused = kind.isin(RECORD, PREPARE), kind == REFUSED
-    ident = f.when(kind == CANCELS, headers.raw(CANCEL)).otherwise(headers.raw(ID))
-    fires = fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
-    hop_attempt = f.when(f.col("is_special"), headers.text(HOP_ATTEMPT).try_cast("int"))
+    is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
+    ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
+        headers.raw(names.ID)
+    )
+    fires = due_times.fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
+    hop_attempt = f.when(f.col("is_special"), headers.text(names.HOP_ATTEMPT).try_cast("int"))
     chooses = f.col("asked_key").isNotNull() & f.col("asked_partition").isNull()
     shown = f.coalesce(f.col("raw_letter_hash"), f.col("letter_hash"))
-    expires = expires_ms(headers, f.col("timestamp_ms"), policy)
+    expires = controls.expires_ms(headers, f.col("timestamp_ms"), policy)
     answers = {
         "code": f.when(is_refused, f.col("code")),
         "ident": f.when(~is_refused, ident),
@@ -268,10 +245,10 @@ def _answered() -> list[Select]:
         "due_ms": f.when(is_entry, f.col("asked_ms")),
         "wanted_ms": f.when(is_entry, f.col("asked_wanted_ms")),
         "fires_ms": f.when(is_entry, fires),
-        "hop_from": f.when(kind != PREPARE, f.col("hop")),
-        "first_origin": headers.text(FIRST_ORIGIN),
+        "hop_from": f.when(kind != names.PREPARE, f.col("hop")),
+        "first_origin": headers.text(names.FIRST_ORIGIN),
         "hop_attempt": hop_attempt,
-        "expires_ms": f.when(kind == PREPARE, expires),
+        "expires_ms": f.when(kind == names.PREPARE, expires),
         "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
         "value_hash": f.col("value_hash"),
         "headers_hash": f.col("headers_hash"),

@@ -8,14 +8,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records.topic_names import INTERNAL_PREFIX, is_legal
-from spark_jobs.requests.error_codes import (
-    PARTITION_BAD,
-    TARGET_ILLEGAL,
-    TARGET_MISSING,
-    TARGET_REFUSED,
-    first_of,
-    refused,
-)
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.times import digits
 
 PARTITION_DIGITS: Final = 10
@@ -28,10 +22,10 @@ def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:
     is_derived: named by the proxy itself, so that it need not be allowed.
     """
     return first_of(
-        refused(TARGET_MISSING, topic.isNull()),
-        refused(TARGET_ILLEGAL, ~is_legal(topic)),
-        refused(TARGET_REFUSED, _is_forbidden(topic, policy)),
-        refused(TARGET_REFUSED, ~is_derived & ~_is_allowed(topic, policy)),
+        refused(codes.TARGET_MISSING, topic.isNull()),
+        refused(codes.TARGET_ILLEGAL, ~is_legal(topic)),
+        refused(codes.TARGET_REFUSED, _is_forbidden(topic, policy)),
+        refused(codes.TARGET_REFUSED, ~is_derived & ~_is_allowed(topic, policy)),
     )
 
 
@@ -43,7 +37,7 @@ def partition_of(text: Column) -> Column:
 
 def partition_code(is_asked: Column, partition: Column) -> Column:
     """Why a partition that is asked for cannot be one."""
-    return refused(PARTITION_BAD, is_asked & partition.isNull())
+    return refused(codes.PARTITION_BAD, is_asked & partition.isNull())
 
 
 def _is_forbidden(topic: Column, policy: Column) -> Column:

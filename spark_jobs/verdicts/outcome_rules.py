@@ -6,16 +6,9 @@ from typing import Final
 
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ
+from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER
 from spark_jobs.verdicts.rules import Rule, names, sentence
-from spark_jobs.verdicts.verdict_names import (
-    ALTERED,
-    CONTRADICTED,
-    DUPLICATED,
-    MISSING,
-    PENDING,
-    UNVERIFIABLE,
-)
 
 _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
 """Whether the setting release.overdue expired it: that leaves no dead letter."""
@@ -77,34 +70,36 @@ _LETTER_ALTERED: Final = """
 _HOPS: Final = f"outcome.end IN {names(HOP_OUTCOMES)}"
 
 OUTCOME_RULES: Final = (
-    Rule(CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"),
     Rule(
-        UNVERIFIABLE,
+        verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
+    ),
+    Rule(
+        verdict.UNVERIFIABLE,
         f"{_LACKS_LETTER} AND {_LETTER_GONE}",
         "{outcome.end}; the dead letters of that time have been deleted",
     ),
     Rule(
-        CONTRADICTED,
+        verdict.CONTRADICTED,
         f"must_have_ended AND {_LACKS_LETTER}",
         "{outcome.end}, without a dead letter",
     ),
-    Rule(PENDING, _LACKS_LETTER, "its dead letter was not there yet"),
-    Rule(DUPLICATED, "letters > 1", "it has {letters} dead letters"),
-    Rule(CONTRADICTED, f"{_WRONG_CODE} IS NOT NULL", f"{{{_WRONG_CODE}}}"),
-    Rule(ALTERED, _LETTER_ALTERED, "its dead letter has other content"),
+    Rule(verdict.PENDING, _LACKS_LETTER, "its dead letter was not there yet"),
+    Rule(verdict.DUPLICATED, "letters > 1", "it has {letters} dead letters"),
+    Rule(verdict.CONTRADICTED, f"{_WRONG_CODE} IS NOT NULL", f"{{{_WRONG_CODE}}}"),
+    Rule(verdict.ALTERED, _LETTER_ALTERED, "its dead letter has other content"),
     Rule(
-        MISSING,
+        verdict.MISSING,
         f"{_HOPS} AND successors = 0 AND read_to >= settled_end",
         "{outcome.end}, and nothing goes on from it",
     ),
-    Rule(PENDING, f"{_HOPS} AND successors = 0", "its successor was not read yet"),
+    Rule(verdict.PENDING, f"{_HOPS} AND successors = 0", "its successor was not read yet"),
     Rule(
-        DUPLICATED,
+        verdict.DUPLICATED,
         f"{_HOPS} AND successors > 1",
         "{outcome.end}, and {successors} records go on from it",
     ),
     Rule(
-        ALTERED,
+        verdict.ALTERED,
         f"{_HOPS} AND changed_in != ''",
         "it went on at offset {successor} with other {changed_in}",
     ),

@@ -14,30 +14,10 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records.header_names import (
-    CANCEL,
-    DELAY,
-    DELIVER_AT,
-    ID,
-    KEY,
-    PARTITION,
-    PREFIX,
-    RETRY_GROUP,
-    STAMPS,
-    TIMES,
-    TOPIC,
-    TRANSACTION,
-)
+from spark_jobs.records import header_names as names
 from spark_jobs.records.topic_names import is_legal
-from spark_jobs.requests.error_codes import (
-    HEADER_UNREADABLE,
-    PARTITION_BAD,
-    TARGET_ILLEGAL,
-    TARGET_MISSING,
-    TIME_UNREADABLE,
-    first_of,
-    refused,
-)
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.targets import LARGEST_PARTITION
 
 MILLISECONDS: Final = 1
@@ -99,9 +79,9 @@ class AliasedRecord:
         """Whether the header is there."""
         return self._headers[name].isNotNull()
 
-    def has_any(self, names: Iterable[str]) -> Column:
+    def has_any(self, several: Iterable[str]) -> Column:
         """Whether one of these is there."""
-        return reduce(or_, map(self.has, names))
+        return reduce(or_, map(self.has, several))
 
     def raw(self, name: str) -> Column:
         """The value in bytes; null without the header, too."""
@@ -114,13 +94,13 @@ class AliasedRecord:
     @property
     def needs_time(self) -> Column:
         """Whether our own headers leave the time open."""
-        return ~self.has_any((*TIMES, RETRY_GROUP))
+        return ~self.has_any((*names.TIMES, names.RETRY_GROUP))
 
     @property
     def is_deletion(self) -> Column:
         """Whether etf1 takes it for the end of a schedule: no value, and no request of ours."""
-        ours = f.filter(f.map_keys(self._headers), lambda name: name.startswith(PREFIX))
-        return self._value.isNull() & ~f.exists(ours, lambda name: ~name.isin(*STAMPS))
+        ours = f.filter(f.map_keys(self._headers), lambda name: name.startswith(names.PREFIX))
+        return self._value.isNull() & ~f.exists(ours, lambda name: ~name.isin(*names.STAMPS))
 
     def whole(self, name: str, *, signed: bool = False) -> Column:
         """The whole number that a header says: decimal; null where it says none."""
@@ -132,51 +112,55 @@ class AliasedRecord:
         """The target topic, which must be named and legal."""
         raw = self.raw(name)
         code = first_of(
-            refused(TARGET_MISSING, raw.isNull()),
-            refused(TARGET_ILLEGAL, ~is_legal(self.text(name))),
+            refused(codes.TARGET_MISSING, raw.isNull()),
+            refused(codes.TARGET_ILLEGAL, ~is_legal(self.text(name))),
         )
-        return translated(TOPIC, raw, code).where(~self.has_any((TOPIC, RETRY_GROUP, TRANSACTION)))
+        return translated(names.TOPIC, raw, code).where(
+            ~self.has_any((names.TOPIC, names.RETRY_GROUP, names.TRANSACTION))
+        )
 
     def due_at(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Translated:
         """A point in time, in units since 1970."""
-        return self._time(DELIVER_AT, name, unit_ms, signed=signed)
+        return self._time(names.DELIVER_AT, name, unit_ms, signed=signed)
 
     def due_after(
         self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False
     ) -> Translated:
         """A delay, in units."""
-        return self._time(DELAY, name, unit_ms, signed=signed)
+        return self._time(names.DELAY, name, unit_ms, signed=signed)
 
     def target_key(self, name: str) -> Translated:
         """The key at the target; null without the header."""
-        return translated(KEY, self.raw(name)).where(~self.has(KEY))
+        return translated(names.KEY, self.raw(name)).where(~self.has(names.KEY))
 
     def target_partition(self, name: str) -> Translated:
         """The partition, if the header is there."""
         number = self.whole(name)
         is_bad = number.isNull() | (number > LARGEST_PARTITION)
-        partition = translated(PARTITION, text_of(number), refused(PARTITION_BAD, is_bad))
-        return partition.where(self.has(name) & ~self.has(PARTITION))
+        partition = translated(
+            names.PARTITION, text_of(number), refused(codes.PARTITION_BAD, is_bad)
+        )
+        return partition.where(self.has(name) & ~self.has(names.PARTITION))
 
     def identity(self) -> Translated:
         """The record's key as its id."""
-        return translated(ID, self.key, self._no_key()).where(~self.has(ID))
+        return translated(names.ID, self.key, self._no_key()).where(~self.has(names.ID))
 
     def cancel(self) -> Translated:
         """The record's key as the id of what is to be cancelled."""
-        return translated(CANCEL, self.key, self._no_key())
+        return translated(names.CANCEL, self.key, self._no_key())
 
     def _time(self, ours: str, name: str, unit_ms: int, *, signed: bool) -> Translated:
         """What lies before zero has passed."""
         length_ms = f.greatest(self.whole(name, signed=signed), f.lit(0).cast(DECIMAL)) * unit_ms
         is_bad = self.whole(name, signed=signed).isNull() | (length_ms > LATEST_MS)
-        return translated(ours, text_of(length_ms), refused(TIME_UNREADABLE, is_bad)).where(
+        return translated(ours, text_of(length_ms), refused(codes.TIME_UNREADABLE, is_bad)).where(
             self.needs_time
         )
 
     def _no_key(self) -> Column:
         is_blank = self.key.isNull() | self.key.cast("string").rlike(BLANK)
-        return refused(HEADER_UNREADABLE, is_blank)
+        return refused(codes.HEADER_UNREADABLE, is_blank)
 
 
 def _only(condition: Column, pieces: Column) -> Column:

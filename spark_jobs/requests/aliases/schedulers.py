@@ -18,6 +18,7 @@ from spark_jobs.records.header_names import (
     PARTITION,
     RETRY_GROUP,
 )
+from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.aliases import alias_headers as n
 from spark_jobs.requests.aliases.aliased_record import (
     LATEST_MS,
@@ -29,14 +30,7 @@ from spark_jobs.requests.aliases.aliased_record import (
     together,
     translated,
 )
-from spark_jobs.requests.error_codes import (
-    HEADER_UNREADABLE,
-    HEADER_UNSUPPORTED,
-    LEVEL_UNKNOWN,
-    TIME_UNREADABLE,
-    first_of,
-    refused,
-)
+from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.times import rfc_3339_ms
 
 KARAFKA_SERVED: Final = "1.0.0"
@@ -75,8 +69,8 @@ def karafka(record: AliasedRecord) -> Translated:
     ends = is_served & kind.isin("cancel", "tombstone")
     schedules = is_served & (kind == "schedule")
     return together(
-        refusal(HEADER_UNSUPPORTED).where(~is_served),
-        refusal(HEADER_UNREADABLE).where(~ends & ~schedules),
+        refusal(codes.HEADER_UNSUPPORTED).where(~is_served),
+        refusal(codes.HEADER_UNREADABLE).where(~ends & ~schedules),
         record.cancel().where(ends),
         _karafka_schedule(record).where(schedules),
     )
@@ -87,7 +81,7 @@ def _karafka_schedule(record: AliasedRecord) -> Translated:
     is_its_own = ~record.raw(n.KARAFKA_PARTITION_KEY).eqNullSafe(record.raw(n.KARAFKA_KEY))
     is_asked = record.has(n.KARAFKA_PARTITION_KEY) & ~record.has(PARTITION)
     return together(
-        refusal(HEADER_UNSUPPORTED).where(is_asked & is_its_own),
+        refusal(codes.HEADER_UNSUPPORTED).where(is_asked & is_its_own),
         record.target(n.KARAFKA_TOPIC),
         record.due_at(n.KARAFKA_EPOCH, SECONDS),
         record.target_key(n.KARAFKA_KEY),
@@ -117,7 +111,7 @@ def _rocketmq_time(record: AliasedRecord) -> Translated:
     has_level = record.has(n.ROCKETMQ_LEVEL) & (level.isNull() | (level > 0))
     has_seconds, has_ms = record.has(n.ROCKETMQ_DELAY_SEC), record.has(n.ROCKETMQ_DELAY_MS)
     has_instant = record.has(n.ROCKETMQ_DELIVER_MS)
-    by_level = translated(LEVEL, text_of(level), refused(LEVEL_UNKNOWN, level.isNull()))
+    by_level = translated(LEVEL, text_of(level), refused(codes.LEVEL_UNKNOWN, level.isNull()))
     by_seconds = record.due_after(n.ROCKETMQ_DELAY_SEC, SECONDS, signed=True)
     by_ms = record.due_after(n.ROCKETMQ_DELAY_MS, signed=True)
     by_instant = record.due_at(n.ROCKETMQ_DELIVER_MS, signed=True)
@@ -132,7 +126,7 @@ def _rocketmq_time(record: AliasedRecord) -> Translated:
 def _rocketmq_delete(record: AliasedRecord) -> Translated:
     """The unique key, perhaps behind the topic and a plus sign."""
     named = f.substring_index(record.text(n.ROCKETMQ_DELETE), "+", -1)
-    return translated(CANCEL, named, refused(HEADER_UNREADABLE, named == ""))
+    return translated(CANCEL, named, refused(codes.HEADER_UNREADABLE, named == ""))
 
 
 def rabbitmq(record: AliasedRecord) -> Translated:
@@ -147,12 +141,12 @@ def nats(record: AliasedRecord) -> Translated:
     is_purge = record.has(n.NATS_NEXT) & (record.text(n.NATS_NEXT) == "purge")
     is_unserved = record.has_any((n.NATS_SOURCE, n.NATS_TIME_ZONE))
     schedule = together(
-        refusal(HEADER_UNSUPPORTED).where(is_unserved),
+        refusal(codes.HEADER_UNSUPPORTED).where(is_unserved),
         _nats_time(record).where(record.needs_time),
         record.target(n.NATS_TARGET),
     )
     return together(
-        refusal(HEADER_UNSUPPORTED).where(is_purge),
+        refusal(codes.HEADER_UNSUPPORTED).where(is_purge),
         schedule.where(record.has_any((n.NATS_SCHEDULE, n.NATS_TARGET))),
     )
 
@@ -161,9 +155,9 @@ def _nats_time(record: AliasedRecord) -> Translated:
     text = record.text(n.NATS_SCHEDULE)
     due_ms = rfc_3339_ms(f.substr(text, f.lit(len(NATS_AT) + 1)))
     code = first_of(
-        refused(TIME_UNREADABLE, text == ""),
-        refused(HEADER_UNSUPPORTED, ~text.startswith(NATS_AT)),
-        refused(TIME_UNREADABLE, due_ms.isNull()),
+        refused(codes.TIME_UNREADABLE, text == ""),
+        refused(codes.HEADER_UNSUPPORTED, ~text.startswith(NATS_AT)),
+        refused(codes.TIME_UNREADABLE, due_ms.isNull()),
     )
     return translated(DELIVER_AT, text_of(f.greatest(due_ms, f.lit(0))), code)
 
@@ -182,7 +176,10 @@ def _spring_due(record: AliasedRecord) -> Translated:
     is_negative = due >= "8"
     due_ms = f.when(is_negative, f.lit(0).cast(UNSIGNED_LONG)).otherwise(_unsigned(due))
     is_bad = ~size.between(1, SPRING_LONG_BYTES)
-    code = first_of(refused(TIME_UNREADABLE, is_bad), refused(TIME_UNREADABLE, due_ms > LATEST_MS))
+    code = first_of(
+        refused(codes.TIME_UNREADABLE, is_bad),
+        refused(codes.TIME_UNREADABLE, due_ms > LATEST_MS),
+    )
     return translated(DELIVER_AT, f.when(~is_bad, text_of(due_ms)), code)
 
 
@@ -191,7 +188,7 @@ def _spring_attempt(record: AliasedRecord) -> Translated:
     is_bad = ~size.isin(1, 4) | ((size == 4) & (count >= "8"))
     failures = f.greatest(_unsigned(count) - SPRING_FIRST_RETRY, f.lit(0).cast(UNSIGNED_LONG))
     return translated(
-        ATTEMPT, f.when(~is_bad, text_of(failures)), refused(HEADER_UNREADABLE, is_bad)
+        ATTEMPT, f.when(~is_bad, text_of(failures)), refused(codes.HEADER_UNREADABLE, is_bad)
     )
 
 

@@ -15,17 +15,11 @@ from pyspark.sql import functions as f
 from spark_jobs.records.fingerprints import letter_hash
 from spark_jobs.records.header_names import CANCEL, HOP_FROM, PARTITION, TIMES, TOPIC
 from spark_jobs.records.headers import by_name
+from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.aliases.alias_headers import ALIAS_HEADERS
 from spark_jobs.requests.aliases.aliased_record import AliasedRecord, Translated, nothing, together
 from spark_jobs.requests.aliases.schedulers import READERS
-from spark_jobs.requests.error_codes import (
-    HEADER_UNREADABLE,
-    PARTITION_BAD,
-    TARGET_ILLEGAL,
-    TIME_UNREADABLE,
-    first_of,
-    refused,
-)
+from spark_jobs.requests.error_codes import first_of, refused
 
 DELETING = "etf1"
 """The alias that takes a record without value and without any request for a cancel."""
@@ -112,10 +106,10 @@ def _contradiction(pieces: Column) -> Column:
     subjects = f.array_distinct(f.transform(pieces, _about))
     cancels_and_more = f.array_contains(subjects, CANCEL) & (f.size(subjects) > 1)
     return first_of(
-        refused(TIME_UNREADABLE, about == TIME),
-        refused(TARGET_ILLEGAL, about == TOPIC),
-        refused(PARTITION_BAD, about == PARTITION),
-        refused(HEADER_UNREADABLE, about.isNotNull() | cancels_and_more),
+        refused(codes.TIME_UNREADABLE, about == TIME),
+        refused(codes.TARGET_ILLEGAL, about == TOPIC),
+        refused(codes.PARTITION_BAD, about == PARTITION),
+        refused(codes.HEADER_UNREADABLE, about.isNotNull() | cancels_and_more),
     )
 
 
