@@ -13,9 +13,11 @@ from typing import Annotated, Final
 
 import typer
 
-from spark_jobs.errors import AuditError
-from spark_jobs.snapshot import LAST_OFFSET, OffsetRange
+from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
+from spark_jobs.runtime.errors import AuditError
 
+VIOLATIONS_FOUND: Final = 2
+"""Exit code of an audit that found any."""
 AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
 OFFSETS: Final = re.compile(
     r"(?P<partition>[0-9]{1,9}):(?P<first>[0-9]{1,18})(?P<on>-(?P<last>[0-9]{1,18})?)?"
@@ -52,11 +54,11 @@ def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
 
 
 def _offset_range(text: str) -> tuple[int, OffsetRange]:
-    if said := OFFSETS.fullmatch(text):
-        first = int(said["first"])
-        last = int(said["last"] or (LAST_OFFSET - 1 if said["on"] else first))
+    if found := OFFSETS.fullmatch(text):
+        first = int(found["first"])
+        last = int(found["last"] or (LAST_OFFSET - 1 if found["on"] else first))
         if first <= last:
-            return int(said["partition"]), (first, last + 1)
+            return int(found["partition"]), (first, last + 1)
     raise typer.BadParameter(
         f"{text} is no range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
         "3:100- for all from there on, or 3:100 for that one"

@@ -7,80 +7,60 @@ Exit code 0: no violation; 2: violations; 1: the audit could not be made.
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import typer
 from pyspark.sql import SparkSession
 
 from spark_jobs import arguments
-from spark_jobs.arguments import readable_errors
-from spark_jobs.broker import Broker
-from spark_jobs.earlier import earlier_audit, write_open
-from spark_jobs.errors import RangeRefused
-from spark_jobs.facts import facts
-from spark_jobs.inputs import Inputs, Reader, Window
-from spark_jobs.judgement import Judgement, judged
-from spark_jobs.kafka_settings import KafkaSettings, kafka_settings
-from spark_jobs.positions import OwnTopics, standing
-from spark_jobs.results import Summary, what_was_audited, write_summary, write_tables
-from spark_jobs.results_folder import check_folder, new_results
-from spark_jobs.session import spark_session
-from spark_jobs.standings import check_same, read_so_far, standings
-
-VIOLATED: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What to audit, and where its results go. No targets: all that the ingress asks for.
-    continue_from: the results of an earlier audit; what that has read is not read again."""
-
-    kafka: KafkaSettings
-    group: str
-    own: OwnTopics
-    targets: Sequence[str]
-    output: Path
-    continue_from: Path | None = None
+from spark_jobs.arguments import VIOLATIONS_FOUND, readable_errors
+from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.evidence.inputs import Inputs, Reader
+from spark_jobs.evidence.partition_state import check_same, partition_frame, read_so_far
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics, committed_state
+from spark_jobs.results.open_folder import read_previous_audit, write_open
+from spark_jobs.results.report import write_report
+from spark_jobs.results.result_tables import Summary, what_was_audited, write_summary, write_tables
+from spark_jobs.results.results_folder import check_folder, new_results
+from spark_jobs.runtime.errors import RangeRefused
+from spark_jobs.runtime.materialised import Materialise, materialising
+from spark_jobs.runtime.session import spark_session
+from spark_jobs.verdicts.evaluation import evaluate
 
 
-def audit(spark: SparkSession, order: Order, window: Window) -> Summary:
+def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
     """Audit, and write tables, report and summary, whole or not at all.
 
-    Raises `spark_jobs.errors.AuditError`.
+    Raises `spark_jobs.runtime.errors.AuditError`.
     """
-    from spark_jobs.report import write_report
-
-    with new_results(order.output) as folder:
-        try:
-            inputs = _inputs(spark, order, window)
-            judgement = _judged(spark, inputs)
-            audited = what_was_audited(inputs, order.kafka.bootstrap)
-            summary = write_tables(judgement.verdicts, audited, folder)
-            if not window.is_limited:
-                read = read_so_far(inputs.snapshot, order.group, inputs.stands)
-                write_open(judgement.opened, read, folder)
-            write_report(spark, folder, summary)
-            write_summary(summary, folder)
-        finally:
-            spark.catalog.clearCache()
+    with new_results(job.output) as folder, materialising(folder) as materialise:
+        inputs = _inputs(spark, job, selection, materialise)
+        histories = record_histories(inputs.requests, inputs.ends)
+        partitions = partition_frame(spark, inputs.partitions)
+        found = evaluate(histories, partitions, inputs.circumstances, materialise)
+        audited = what_was_audited(inputs, job.kafka.bootstrap)
+        summary = write_tables(found.verdicts, audited, folder)
+        if not selection.is_limited:
+            read = read_so_far(inputs.snapshot, job.group, inputs.partitions)
+            write_open(found.carried, read, folder)
+        write_report(spark, folder, summary)
+        write_summary(summary, folder)
     return summary
 
 
-def _inputs(spark: SparkSession, order: Order, window: Window) -> Inputs:
-    broker = Broker(order.kafka)
-    stands = standing(broker, order.own, order.group)
-    earlier = earlier_audit(spark, order.continue_from) if order.continue_from else None
-    if earlier:
-        check_same(earlier.read, order.own.ingress, stands.topic_id, order.group)
-    return Reader(spark, order.kafka, broker).inputs(stands, order.targets, window, earlier)
-
-
-def _judged(spark: SparkSession, inputs: Inputs) -> Judgement:
-    found = facts(inputs.asked, inputs.ends)
-    return judged(found, standings(spark, inputs.stands), inputs.seen)
+def _inputs(
+    spark: SparkSession, job: AuditJob, selection: Selection, materialise: Materialise
+) -> Inputs:
+    broker = Broker(job.kafka)
+    committed = committed_state(broker, job.own, job.group)
+    previous = read_previous_audit(spark, job.continue_from) if job.continue_from else None
+    if previous:
+        check_same(previous.read, job.own.ingress, committed.topic_id, job.group)
+    reader = Reader(spark, job.kafka, broker, materialise)
+    return reader.inputs(committed, job.targets, selection, previous)
 
 
 def main(
@@ -104,9 +84,9 @@ def main(
 ) -> None:
     """What became of every record that was written to the ingress: 0 violations, or which."""
     own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
-    window = Window(at, since, until, arguments.offset_ranges(offsets or ()))
+    selection = Selection(at, since, until, arguments.offset_ranges(offsets or ()))
     with readable_errors():
-        order = Order(
+        job = AuditJob(
             kafka_settings(bootstrap, kafka or ()),
             group,
             own,
@@ -114,26 +94,26 @@ def main(
             output,
             continue_from,
         )
-        _check_window(order, window)
+        _check(job, selection)
         check_folder(output)
-        Broker(order.kafka).topics()
+        Broker(job.kafka).topics()
         spark = spark_session("audit", master, driver_memory)
-        summary = audit(spark, order, window)
-    _say(summary, output, as_json=json)
-    raise typer.Exit(VIOLATED if summary.violations else 0)
+        summary = audit(spark, job, selection)
+    _print(summary, output, as_json=json)
+    raise typer.Exit(VIOLATIONS_FOUND if summary.violations else 0)
 
 
-def _check_window(order: Order, window: Window) -> None:
-    if order.continue_from and window.is_limited:
+def _check(job: AuditJob, selection: Selection) -> None:
+    if job.continue_from and selection.is_limited:
         raise RangeRefused(
             "--continue-from begins where the earlier audit ended.",
             "Leave out --since, --until and --offsets.",
         )
-    if window.offsets and (window.since_ms, window.until_ms) != (None, None):
+    if selection.offsets and (selection.since_ms, selection.until_ms) != (None, None):
         raise RangeRefused("--offsets names the records.", "Leave out --since and --until.")
 
 
-def _say(summary: Summary, output: Path, *, as_json: bool) -> None:
+def _print(summary: Summary, output: Path, *, as_json: bool) -> None:
     if as_json:
         print(json_text.dumps(summary.to_json()))
         return

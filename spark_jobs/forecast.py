@@ -13,9 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
-from spark_jobs.lateness import HOUR_MS
-from spark_jobs.printing import print_rows
-from spark_jobs.schemas import Schema, conformed
+from spark_jobs.results.lateness_figures import HOUR_MS
+from spark_jobs.results.printing import print_rows
+from spark_jobs.results.result_tables import read_verdicts
+from spark_jobs.results.results_folder import whole_results
+from spark_jobs.runtime.frames import Schema, conformed
+from spark_jobs.runtime.session import spark_session
 
 FORECAST: Final[Schema] = {
     "target": "string",
@@ -54,9 +57,6 @@ def main(
     driver_memory: DriverMemory = "1g",
 ) -> None:
     """How much of what an audit found waiting becomes due in each hour from now on."""
-    from spark_jobs.results import read_verdicts
-    from spark_jobs.results_folder import whole_results
-    from spark_jobs.session import spark_session
 
     with readable_errors():
         folder = whole_results(output)

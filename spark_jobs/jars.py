@@ -1,35 +1,11 @@
-"""Spark's connector to Kafka: jars pinned by a lock file, kept in the user's cache.
+"""Prints Spark's connector to Kafka as `spark-submit --jars` wants it: `python -m spark_jobs.jars`.
 
-`python -m spark_jobs.jars` prints them as `spark-submit --jars` wants them.
+Fetches what the user's cache lacks.
 """
 
 from __future__ import annotations
 
-from importlib import resources
-from pathlib import Path
-from typing import Final
-
-from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
-from proxy.embedded.java.jar_cache import ensure_all
-from proxy.embedded.java.locked_jars import jars_of
-from proxy.extras import ExtraMissing
-from spark_jobs.errors import SparkUnusable
-
-LOCK_NAME: Final = "connector-jars.lock"
-NAME: Final = "Spark's Kafka connector"
-
-
-def connector_jars() -> list[Path]:
-    """Where the connector and what it needs beside Spark lie; fetches what the cache lacks.
-
-    Raises `SparkUnusable`.
-    """
-    lock = resources.files("spark_jobs").joinpath(LOCK_NAME).read_text("utf-8")
-    try:
-        return ensure_all(NAME, jars_of(lock))
-    except (CacheUnusable, ExtraMissing, JarsUnavailable) as error:
-        raise SparkUnusable(error.found, error.remedy) from error
-
+from spark_jobs.runtime.connector_jars import connector_jars
 
 if __name__ == "__main__":
     print(",".join(map(str, connector_jars())))

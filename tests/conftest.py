@@ -149,7 +149,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     Starting one takes longer than most tests: there is one for all (`OneSparkSession`).
     """
-    from spark_jobs.session import spark_session
+    from spark_jobs.runtime.session import spark_session
 
     folder = tmp_path_factory.mktemp("spark")
     own = {"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")}

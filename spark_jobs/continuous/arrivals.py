@@ -7,18 +7,14 @@ is a row from a clock each second, which is no record.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.kafka_settings import KafkaSettings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.schemas import RECORDS
-from spark_jobs.sources import COMMITTED, as_records
-from spark_jobs.topic_patterns import java_regex
-
-INTERNAL: Final = "(?!__)"
+from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.sources import COMMITTED, RECORDS, as_records
+from spark_jobs.records.topic_names import INTERNAL_PREFIX, java_regex
 
 
 def arrivals(spark: SparkSession, settings: KafkaSettings, subscribed: str) -> DataFrame:
@@ -45,7 +41,9 @@ def subscription(own: OwnTopics, targets: Iterable[str], audit_topic: str | None
     """The Java regular expression of dead letters, outcomes and all that `targets` (names or shell
     patterns) match; never the ingress, the settings, the audit's own topic or Kafka's."""
     apart = java_regex([own.ingress, own.settings, *([audit_topic] if audit_topic else [])])
-    return f"(?!{apart}){INTERNAL}{java_regex([own.dead_letters, own.outcomes, *targets])}"
+    return (
+        f"(?!{apart})(?!{INTERNAL_PREFIX}){java_regex([own.dead_letters, own.outcomes, *targets])}"
+    )
 
 
 def _clock(spark: SparkSession) -> DataFrame:

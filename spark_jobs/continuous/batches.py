@@ -1,9 +1,9 @@
-"""One batch of a continuous audit, from what arrived to what is told.
+"""One batch of a continuous audit, from what arrived to what is published.
 
 1. What arrived since is put beside what the batch before left open, and beside the ingress records
    that the proxy had read by the horizon.
 2. All that must have ended by the horizon gets its verdict; the rest stays open.
-3. Violations, windows and totals are written, then told to the topic and to Prometheus.
+3. Violations, windows and totals are written, then published to the topic and to Prometheus.
 4. A new horizon is taken for the next batch. 5. The state is put in its place.
 
 Whatever stops it between two of these, the batch is done again and gives the same.
@@ -21,27 +21,27 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.audit_delivery import Order
-from spark_jobs.broker import Broker
+from spark_jobs.continuous.audit_topic import publish
 from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
 from spark_jobs.continuous.state import State, States, Tally
-from spark_jobs.continuous.telling import tell
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import WINDOWS, changed, merged, windows_of
-from spark_jobs.earlier import Span
-from spark_jobs.ends import all_of, dead_letters, deliveries, outcomes
-from spark_jobs.errors import NotOurs, ResultsRefused, StillOpen
-from spark_jobs.facts import facts
-from spark_jobs.inputs import requests_in
-from spark_jobs.judgement import Judgement, judged
-from spark_jobs.kept import kept
-from spark_jobs.open_cases import open_ends, open_requests
-from spark_jobs.results import look
-from spark_jobs.rules import Circumstances
-from spark_jobs.snapshot import Range
-from spark_jobs.sources import records
-from spark_jobs.standings import Stand, span_at, standings
-from spark_jobs.tables import read_table, spark_path
+from spark_jobs.evidence.audit_job import AuditJob
+from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
+from spark_jobs.evidence.inputs import new_requests
+from spark_jobs.evidence.partition_state import PartitionState, partition_frame, span_at
+from spark_jobs.evidence.previous_audit import Span
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.sources import records
+from spark_jobs.results.result_tables import look
+from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
+from spark_jobs.runtime.materialised import Materialise, materialising
+from spark_jobs.runtime.tables import read_table, spark_path
+from spark_jobs.verdicts.carry_over import carried_ends, carried_requests
+from spark_jobs.verdicts.evaluation import Evaluation, evaluate
 
 MOST_AHEAD: Final = 1_000_000
 """Offsets of a partition that are read beyond what the proxy has read, for successors in them."""
@@ -50,7 +50,7 @@ KEPT_BATCHES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Publication:
     """audit_topic: None for none. window_ms: length of the windows, which stay open for keep_ms."""
 
     audit_topic: str | None = "timer.audit"
@@ -59,7 +59,7 @@ class Telling:
 
 
 class Batches:
-    """Does the batches of one continuous audit, and says after each how things stand.
+    """Does the batches of one continuous audit, and hands over the tally after each.
 
     `go_on` is asked before each step that takes long, and raises where the batch shall be left.
     """
@@ -67,19 +67,19 @@ class Batches:
     def __init__(
         self,
         spark: SparkSession,
-        order: Order,
-        telling: Telling,
+        job: AuditJob,
+        publication: Publication,
         say: Callable[[int, Tally], None],
         go_on: Callable[[], None],
     ) -> None:
-        self._spark, self._order, self._telling, self._say = spark, order, telling, say
+        self._spark, self._job, self._publication, self._say = spark, job, publication, say
         self.go_on = go_on
-        self._broker, self._states = Broker(order.kafka), States(spark, order.output)
+        self._broker, self._states = Broker(job.kafka), States(spark, job.output)
 
     def begin(self) -> Tally:
         """Take the first horizon, or see where the audit stands that has begun before.
 
-        Raises the errors of `spark_jobs.errors`.
+        Raises the errors of `spark_jobs.runtime.errors`.
         """
         newest, audited = self._states.newest(), self._audited()
         if newest is None:
@@ -89,7 +89,7 @@ class Batches:
         tally = self._states.tally(newest)
         if tally.audited != audited:
             raise ResultsRefused(
-                f"{self._order.output} holds an audit of {tally.audited}, not of {audited}.",
+                f"{self._job.output} holds an audit of {tally.audited}, not of {audited}.",
                 "Name another --output.",
             )
         return tally
@@ -97,47 +97,68 @@ class Batches:
     def do(self, arrived: DataFrame, number: int) -> None:
         """Judge the batch with this number: a frame of RECORDS, of ticks where the topic is null.
 
-        Raises the errors of `spark_jobs.errors`, and what `go_on` raises.
+        Raises the errors of `spark_jobs.runtime.errors`, and what `go_on` raises.
         """
         self.go_on()
         before = self._states.read(number - 1)
-        try:
-            after = self._state_after(before, arrived.filter(f.col("topic").isNotNull()), number)
+        records_arrived = arrived.filter(f.col("topic").isNotNull())
+        with materialising(self._job.output) as materialise:
+            after = self._state_after(before, materialise(records_arrived), number, materialise)
             self._states.write(number, after)
-        finally:
-            self._spark.catalog.clearCache()
         self._say(number, after.tally)
 
-    def _state_after(self, before: State, arrived: DataFrame, number: int) -> State:
-        stands = self._stands(before.tally)
-        judgement = self._judged(before, kept(arrived), stands)
+    def _state_after(
+        self, before: State, arrived: DataFrame, number: int, materialise: Materialise
+    ) -> State:
+        tally, partitions = before.tally, self._partitions(before.tally)
+        found = self._evaluated(before, arrived, partitions, materialise)
         self.go_on()
-        given, tally = judgement.verdicts, before.tally
-        totals = with_batch(tally.totals, given)
+        totals = with_batch(tally.totals, found.verdicts)
         self.go_on()
-        found = windows_of(given, self._telling.window_ms, tally.horizon.at_ms)
-        summaries = self._written("summaries", number, found.coalesce(1))
-        added = read_table(self._spark, summaries, WINDOWS)
+        windows = self._windows(before, found.verdicts, totals, number, materialise)
         if totals.violations != tally.totals.violations:
-            self._write_violations(given, number)
-        older_than_ms = tally.horizon.at_ms - self._telling.keep_ms
-        windows = kept(merged(before.windows, added, older_than_ms))
-        if topic := self._telling.audit_topic:
-            tell(changed(windows, added), totals, self._order.kafka, topic)
-        spans = {one.partition: _span_after(one) for one in stands}
-        lost = tally.lost + sum(_lost(one, tally.ingress) for one in stands)
+            self._write_violations(found.verdicts, number)
+        spans = {one.partition: _span_after(one) for one in partitions}
+        lost = tally.lost + sum(_lost(one, tally.ingress) for one in partitions)
         after = replace(
             tally, horizon=self._next_horizon(tally), ingress=spans, totals=totals, lost=lost
         )
         self._prune(number)
-        opened = judgement.opened
-        return State(after, open_requests(opened), open_ends(opened), windows)
+        carried = found.carried
+        return State(after, carried_requests(carried), carried_ends(carried), windows)
 
-    def _judged(self, before: State, arrived: DataFrame, stands: list[Stand]) -> Judgement:
-        own, horizon = self._order.own, before.tally.horizon
-        ranges = [Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in stands]
-        held = records(self._spark, self._order.kafka, ranges)
-        asked = requests_in(held, horizon.judging, horizon.policies)
+    def _windows(
+        self,
+        before: State,
+        given: DataFrame,
+        totals: Totals,
+        number: int,
+        materialise: Materialise,
+    ) -> DataFrame:
+        """The windows that stay open; those that the batch has changed are published."""
+        at_ms = before.tally.horizon.at_ms
+        found = windows_of(given, self._publication.window_ms, at_ms)
+        summaries = self._written("summaries", number, found.coalesce(1))
+        added = read_table(self._spark, summaries, WINDOWS)
+        older_than_ms = at_ms - self._publication.keep_ms
+        windows = materialise(merged(before.windows, added, older_than_ms))
+        if topic := self._publication.audit_topic:
+            publish(changed(windows, added), totals, self._job.kafka, topic)
+        return windows
+
+    def _evaluated(
+        self,
+        before: State,
+        arrived: DataFrame,
+        partitions: list[PartitionState],
+        materialise: Materialise,
+    ) -> Evaluation:
+        own, horizon = self._job.own, before.tally.horizon
+        ranges = [
+            Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in partitions
+        ]
+        held = records(self._spark, self._job.kafka, ranges)
+        requests = new_requests(held, horizon.judging, horizon.policies)
         of_targets = arrived.filter(~f.col("topic").isin(own.dead_letters, own.outcomes))
         ends = all_of(
             deliveries(of_targets, own.ingress),
@@ -145,7 +166,7 @@ class Batches:
             outcomes(arrived.filter(f.col("topic") == own.outcomes), own.ingress),
             before.ends,
         )
-        seen = Circumstances(
+        circumstances = Circumstances(
             horizon.at_ms,
             own.outcomes,
             own.dead_letters,
@@ -153,20 +174,21 @@ class Batches:
             horizon.gone_before_ms,
             settled_only=True,
         )
-        found = facts(asked.unionByName(before.requests), ends)
+        histories = record_histories(requests.unionByName(before.requests), ends)
         self.go_on()
-        return judged(found, standings(self._spark, stands), seen)
+        frame = partition_frame(self._spark, partitions)
+        return evaluate(histories, frame, circumstances, materialise)
 
-    def _stands(self, tally: Tally) -> list[Stand]:
-        places = [(self._order.own.ingress, one.partition) for one in tally.horizon.positions]
+    def _partitions(self, tally: Tally) -> list[PartitionState]:
+        places = [(self._job.own.ingress, one.partition) for one in tally.horizon.positions]
         ends = self._broker.high_watermarks(places)
         return [
-            _stand(one, tally.ingress.get(one.partition), ends[place])
+            _state(one, tally.ingress.get(one.partition), ends[place])
             for one, place in zip(tally.horizon.positions, places, strict=True)
         ]
 
     def _next_horizon(self, tally: Tally) -> Horizon:
-        """A transaction that stays open keeps the old one: then nothing more is judged by it."""
+        """The old one where a transaction stays open: then nothing later is judged."""
         try:
             horizon = self._horizon(tally.horizon)
         except StillOpen as error:
@@ -174,38 +196,38 @@ class Batches:
             return tally.horizon
         if horizon.topic_id != tally.horizon.topic_id:
             raise NotOurs(
-                f"The topic {self._order.own.ingress} was deleted and created anew.",
+                f"The topic {self._job.own.ingress} was deleted and created anew.",
                 "Begin anew in another --output.",
             )
         return horizon
 
     def _horizon(self, before: Horizon | None) -> Horizon:
-        order = self._order
-        return take_horizon(self._broker, order.own, order.group, order.targets, before)
+        job = self._job
+        return take_horizon(self._broker, job.own, job.group, job.targets, before)
 
     def _write_violations(self, given: DataFrame, number: int) -> None:
-        shown = look(self._order.kafka.bootstrap, self._order.own.ingress)
+        shown = look(self._job.kafka.bootstrap, self._job.own.ingress)
         broken = given.where("is_violation").withColumn("look", shown)
         self._written("violations", number, broken)
 
     def _audited(self) -> str:
-        return f"{self._order.group} at {self._order.own.ingress}"
+        return f"{self._job.group} at {self._job.own.ingress}"
 
     def _written(self, table: str, number: int, found: DataFrame) -> Path:
-        """Where it stands what a batch has `found`, in place of what it had found before."""
-        place = self._order.output / table / f"batch={number}"
+        """Where the table of what a batch has `found` is now, in place of an earlier one of it."""
+        place = self._job.output / table / f"batch={number}"
         found.write.mode("overwrite").parquet(spark_path(place))
         return place
 
     def _prune(self, number: int) -> None:
-        old = self._order.output / "summaries" / f"batch={number - KEPT_BATCHES}"
+        old = self._job.output / "summaries" / f"batch={number - KEPT_BATCHES}"
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _stand(one: Position, before: Span | None, log_end: int) -> Stand:
+def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
     read_from, closed_to = span_at(one.log_start, before)
     read_to = max(closed_to, min(one.settled_end, one.next_offset + MOST_AHEAD))
-    return Stand(
+    return PartitionState(
         one.partition,
         read_from,
         closed_to,
@@ -220,11 +242,11 @@ def _stand(one: Position, before: Span | None, log_end: int) -> Stand:
     )
 
 
-def _span_after(stand: Stand) -> Span:
-    return Span(stand.read_from, max(stand.closed_to, stand.next_offset))
+def _span_after(state: PartitionState) -> Span:
+    return Span(state.read_from, max(state.closed_to, state.next_offset))
 
 
-def _lost(stand: Stand, read: Mapping[int, Span]) -> int:
+def _lost(state: PartitionState, read: Mapping[int, Span]) -> int:
     """Offsets that were deleted before they were read."""
-    before = read.get(stand.partition)
-    return stand.closed_to - (before.closed_to if before else 0)
+    before = read.get(state.partition)
+    return state.closed_to - (before.closed_to if before else 0)

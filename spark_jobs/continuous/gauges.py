@@ -15,21 +15,20 @@ from prometheus_client.registry import Collector
 
 from spark_jobs.continuous.state import Tally
 from spark_jobs.continuous.totals import BUCKETS_MS, Totals
-from spark_jobs.errors import AuditError
-from spark_jobs.meanings import BROKEN, HELD
-from spark_jobs.open_cases import PENDING
+from spark_jobs.runtime.errors import AuditError
+from spark_jobs.verdicts.verdict_names import MEANINGS, PENDING, VIOLATIONS
 
 PREFIX = "delay_proxy_audit"
 
 
 class Gauges(Collector):
-    """What is shown: nothing before the first tally."""
+    """The tally as metrics: none before the first one."""
 
     def __init__(self) -> None:
         self._tally: Tally | None = None
 
     def show(self, tally: Tally) -> None:
-        """From now on, this."""
+        """Show this tally from now on."""
         self._tally = tally
 
     def serve(self, host: str, port: int) -> None:
@@ -45,15 +44,15 @@ class Gauges(Collector):
             ) from None
 
     def collect(self) -> Iterator[Metric]:
-        """For Prometheus' library."""
+        """The metrics, as Prometheus' library asks for them."""
         if self._tally is not None:
             yield from _families(self._tally)
 
 
 def _families(tally: Tally) -> Iterator[Metric]:
     totals, horizon = tally.totals, tally.horizon
-    yield _counts("verdicts", "Records by verdict.", totals.verdicts, (*HELD, *BROKEN))
-    yield _counts("violations", "Violations by verdict.", totals.violations, BROKEN)
+    yield _counts("verdicts", "Records by verdict.", totals.verdicts, MEANINGS)
+    yield _counts("violations", "Violations by verdict.", totals.violations, VIOLATIONS)
     yield _lateness(totals)
     yield _gauge("pending", "Records read by the proxy that have not ended.", totals.pending)
     lag = sum(one.settled_end - one.next_offset for one in horizon.positions)

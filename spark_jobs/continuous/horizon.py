@@ -1,4 +1,4 @@
-"""What the broker said before Spark chose a batch: up to there the batch can be judged.
+"""What the broker held before Spark chose a batch: up to there the batch can be judged.
 
 The committed positions are read first, then it is waited until all that was written with them is
 settled. A batch that Spark chooses after that holds all of it. The horizon is kept with the audit's
@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from spark_jobs.broker import Broker
-from spark_jobs.inputs import gone_before_ms, in_force
-from spark_jobs.policies import InForce
-from spark_jobs.positions import OwnTopics, snapshot, standing
-from spark_jobs.snapshot import Snapshot
+from spark_jobs.evidence.inputs import gone_before_ms, in_force
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.positions import Snapshot
+from spark_jobs.kafka.snapshot import OwnTopics, committed_state, take_snapshot
+from spark_jobs.requests.policies import InForce
 
 
 class Position(NamedTuple):
-    """An ingress partition: where its log starts, O, T and C of DESIGN 5, and where it ended."""
+    """An ingress partition: where its log starts and ended, and O, T and C as committed
+    (docs/exactly-once.md#what-is-committed)."""
 
     partition: int
     log_start: int
@@ -47,33 +48,33 @@ class Horizon:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Horizon:
+    def from_json(cls, stored: Mapping[str, Any]) -> Horizon:
         """Raises KeyError or TypeError for anything else."""
         return cls(
-            said["at_ms"],
-            said["topic_id"],
-            tuple(Position(*one) for one in said["positions"]),
-            tuple(InForce(*one) for one in said["judging"]),
-            said["policies"],
-            said["partition_counts"],
-            said["gone_before_ms"],
+            stored["at_ms"],
+            stored["topic_id"],
+            tuple(Position(*one) for one in stored["positions"]),
+            tuple(InForce(*one) for one in stored["judging"]),
+            stored["policies"],
+            stored["partition_counts"],
+            stored["gone_before_ms"],
         )
 
 
 def take_horizon(
     broker: Broker, own: OwnTopics, group: str, targets: Iterable[str], before: Horizon | None
 ) -> Horizon:
-    """Look anew. `targets`: names or shell patterns. What the topics had deleted when the audit
-    began is known from the horizon before. Raises the errors of `spark_jobs.errors`."""
-    stands = standing(broker, own, group)
-    taken = snapshot(broker, stands, _names(broker, own, targets))
+    """A new horizon. `targets`: names or shell patterns. What the topics had deleted when the audit
+    began is known from the horizon before. Raises the errors of `spark_jobs.runtime.errors`."""
+    committed = committed_state(broker, own, group)
+    taken = take_snapshot(broker, committed, _names(broker, own, targets))
     gone_ms = gone_before_ms(taken.ends, taken.taken_at_ms)
     return Horizon(
         taken.taken_at_ms,
         taken.topic_id,
         tuple(_positions(taken)),
-        tuple(in_force(stands)),
-        dict(stands.policies),
+        tuple(in_force(committed)),
+        dict(committed.policies),
         {name: count for name, count in taken.partitions.items() if name != own.ingress},
         before.gone_before_ms if before else gone_ms,
     )

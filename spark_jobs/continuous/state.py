@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.continuous.horizon import Horizon
 from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import WINDOWS
-from spark_jobs.earlier import Span
-from spark_jobs.errors import ResultsRefused
-from spark_jobs.local_rows import local_rows
-from spark_jobs.schemas import ENDS, REQUESTS, Schema
-from spark_jobs.tables import read_table, spark_path
+from spark_jobs.evidence.ends import ENDS
+from spark_jobs.evidence.previous_audit import REQUESTS, Span
+from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.frames import Schema, local_rows
+from spark_jobs.runtime.tables import read_table, spark_path
 
 VERSION: Final = 1
 BEFORE_ALL: Final = -1
@@ -32,8 +32,8 @@ FRAMES: Final[Mapping[str, Schema]] = {"requests": REQUESTS, "ends": ENDS, "wind
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What fits on a page. audited: the group and topic that it is about. ingress: by partition,
-    what has been read. lost: ingress offsets that were deleted before they were read."""
+    """All of a state but its frames. audited: the group and topic that it is about. ingress: by
+    partition, what has been read. lost: ingress offsets that were deleted before they were read."""
 
     audited: str
     horizon: Horizon
@@ -53,16 +53,16 @@ class Tally:
         }
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Tally:
+    def from_json(cls, stored: Mapping[str, Any]) -> Tally:
         """Raises KeyError, TypeError or ValueError for anything else."""
-        if said["version"] != VERSION:
-            raise ValueError(f"version {said['version']} is not {VERSION}")
+        if stored["version"] != VERSION:
+            raise ValueError(f"version {stored['version']} is not {VERSION}")
         return cls(
-            said["audited"],
-            Horizon.from_json(said["horizon"]),
-            {number: Span(*span) for number, *span in said["ingress"]},
-            Totals(**said["totals"]),
-            said["lost"],
+            stored["audited"],
+            Horizon.from_json(stored["horizon"]),
+            {number: Span(*span) for number, *span in stored["ingress"]},
+            Totals(**stored["totals"]),
+            stored["lost"],
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from spark_jobs.open_cases import PENDING
+from spark_jobs.verdicts.verdict_names import DELIVERED, PENDING
 
 BUCKETS_MS: Final = (10, 50, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
 
@@ -34,7 +34,7 @@ class Totals:
 
 def with_batch(before: Totals, given: DataFrame) -> Totals:
     """The totals after a batch with these VERDICTS."""
-    late = f.when(f.col("verdict") == "delivered", f.greatest("lateness_ms", f.lit(0)))
+    late = f.when(f.col("verdict") == DELIVERED, f.greatest("lateness_ms", f.lit(0)))
     rows = given.groupBy("verdict", "is_violation").agg(
         f.count("*").alias("records"),
         f.coalesce(f.sum(late), f.lit(0)).alias("late_sum_ms"),
@@ -46,7 +46,7 @@ def with_batch(before: Totals, given: DataFrame) -> Totals:
 def _added(before: Totals, rows: Iterable[Row]) -> Totals:
     rows = list(rows)
     closed = [row for row in rows if row.verdict != PENDING]
-    delivered = [row for row in closed if row.verdict == "delivered"]
+    delivered = [row for row in closed if row.verdict == DELIVERED]
     return Totals(
         _plus(before.verdicts, {row.verdict: row.records for row in closed}),
         _plus(before.violations, {row.verdict: row.records for row in closed if row.is_violation}),

@@ -7,8 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.open_cases import PENDING
-from spark_jobs.schemas import Schema, conformed
+from spark_jobs.runtime.frames import Schema, conformed
+from spark_jobs.verdicts.verdict_names import DELIVERED, PENDING
 
 KEYS: Final[Schema] = {"window_ms": "bigint", "target": "string", "verdict": "string"}
 WINDOWS: Final[Schema] = {
@@ -31,7 +31,7 @@ def windows_of(given: DataFrame, length_ms: int, found_ms: int) -> DataFrame:
     event_ms = f.coalesce("due_ms", "timestamp_ms", "delivered_ms", f.lit(found_ms))
     begins_ms = event_ms - f.pmod(event_ms, f.lit(length_ms))
     closed = given.filter(f.col("verdict") != PENDING).withColumn("window_ms", begins_ms)
-    late = f.when(f.col("verdict") == "delivered", f.col("lateness_ms"))
+    late = f.when(f.col("verdict") == DELIVERED, f.col("lateness_ms"))
     counted = closed.groupBy(*KEYS).agg(
         f.count("*").alias("records"),
         f.sum(late).alias("late_sum_ms"),
@@ -40,9 +40,9 @@ def windows_of(given: DataFrame, length_ms: int, found_ms: int) -> DataFrame:
     return conformed(counted, WINDOWS)
 
 
-def merged(kept: DataFrame, added: DataFrame, older_than_ms: int) -> DataFrame:
+def merged(before: DataFrame, added: DataFrame, older_than_ms: int) -> DataFrame:
     """WINDOWS after a batch; those that began before `older_than_ms` are final and leave."""
-    together = kept.unionByName(added).groupBy(*KEYS)
+    together = before.unionByName(added).groupBy(*KEYS)
     found = together.agg(
         f.sum("records").alias("records"),
         f.sum("late_sum_ms").alias("late_sum_ms"),

@@ -12,8 +12,11 @@ from confluent_kafka import TopicPartition
 
 from proxy.records.position import PolicyFrom as WrittenFrom
 from proxy.records.position import Position
-from spark_jobs.broker import Broker
-from spark_jobs.errors import (
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.positions import LAST_OFFSET, Committed, PolicyFrom, Range
+from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, take_snapshot
+from spark_jobs.runtime.errors import (
     AuditError,
     BrokerUnreachable,
     NothingCommitted,
@@ -22,9 +25,6 @@ from spark_jobs.errors import (
     StillOpen,
     TopicMissing,
 )
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics, Standing, snapshot, standing
-from spark_jobs.snapshot import LAST_OFFSET, Committed, PolicyFrom, Range
 from tests.support.installation.committing import commit, metadata, open_transaction, topic_id
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, new_topic, write
@@ -55,8 +55,8 @@ class Place:
         ]
         commit(self.bootstrap, self.group, places)
 
-    def stands(self) -> Standing:
-        return standing(self.broker, self.own, self.group)
+    def stands(self) -> CommittedState:
+        return committed_state(self.broker, self.own, self.group)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_snapshot_tells_what_is_committed_and_what_the_topics_hold(place: Place)
     write(place.bootstrap, place.target, [Outgoing(), Outgoing()])
 
     stands = place.stands()
-    taken = snapshot(place.broker, stands, [place.target])
+    taken = take_snapshot(place.broker, stands, [place.target])
 
     first, second = taken.ingress
     assert (first.next_offset, first.committed.watermark_ms, first.committed.cursor) == (3, 1000, 2)
@@ -129,7 +129,7 @@ def test_open_transaction_is_waited_for(place: Place, is_target: bool) -> None:
     committing.start()
     started = time.monotonic()
 
-    taken = snapshot(place.broker, stands, [place.target])
+    taken = take_snapshot(place.broker, stands, [place.target])
 
     committing.join()
     assert time.monotonic() - started > 0.5
@@ -146,7 +146,7 @@ def test_transaction_that_stays_open_is_named(place: Place) -> None:
     producer.flush()
 
     with pytest.raises(StillOpen, match=f"{place.target}, partition 0, from offset 0"):
-        snapshot(place.broker, place.stands(), [place.target], wait_s=0.3)
+        take_snapshot(place.broker, place.stands(), [place.target], wait_s=0.3)
     producer.abort_transaction()
 
 
@@ -158,7 +158,7 @@ def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place)
     for wait in admin.delete_records(cut).values():
         wait.result(30)
 
-    taken = snapshot(place.broker, place.stands(), [place.target])
+    taken = take_snapshot(place.broker, place.stands(), [place.target])
 
     (target,) = [one for one in taken.ends if one.range.topic == place.target]
     assert target.range == Range(place.target, 0, 1, 2)
@@ -176,15 +176,15 @@ def test_times_become_offsets_and_a_range_that_cannot_hold_a_record_is_refused(
     write(place.bootstrap, place.own.ingress, [Outgoing(partition=0)])
     stands = place.stands()
 
-    late = snapshot(place.broker, stands, [], since_ms=between_ms).ingress[0]
-    early = snapshot(place.broker, stands, [], until_ms=between_ms).ingress[0]
+    late = take_snapshot(place.broker, stands, [], since_ms=between_ms).ingress[0]
+    early = take_snapshot(place.broker, stands, [], until_ms=between_ms).ingress[0]
 
     assert (late.audited_from, late.audited_to) == (5, 6)
     assert (early.audited_from, early.audited_to) == (0, 5)
     with pytest.raises(RangeRefused, match="--since and --until"):
-        snapshot(place.broker, stands, [], until_ms=1000)
+        take_snapshot(place.broker, stands, [], until_ms=1000)
     with pytest.raises(RangeRefused, match="--since and --until"):
-        snapshot(place.broker, stands, [], since_ms=between_ms + 3_600_000)
+        take_snapshot(place.broker, stands, [], since_ms=between_ms + 3_600_000)
 
 
 def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
@@ -195,7 +195,7 @@ def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
 
     def audited(first: int, beyond: int, partition: int = 0) -> tuple[int, int]:
         span = {partition: (first, beyond)}
-        one = snapshot(place.broker, stands, [], offsets=span).ingress[0]
+        one = take_snapshot(place.broker, stands, [], offsets=span).ingress[0]
         return one.audited_from, one.audited_to
 
     assert audited(2, 4) == (2, 4)
@@ -209,7 +209,7 @@ def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
 def test_nothing_written_since_a_moment_in_the_past_is_an_empty_range(place: Place) -> None:
     place.commits(5)
     time.sleep(0.01)
-    quiet = snapshot(
+    quiet = take_snapshot(
         place.broker, place.stands(), [], since_ms=time.time_ns() // 1_000_000
     ).ingress[0]
     assert (quiet.audited_from, quiet.audited_to) == (5, 5)
@@ -263,7 +263,7 @@ def test_topic_that_does_not_exist_is_named(place: Place) -> None:
     for role in ("ingress", "dead_letters", "outcomes", "settings"):
         own = replace(place.own, **{role: f"{role}-nowhere"})
         with pytest.raises(TopicMissing, match=f"{role}-nowhere"):
-            standing(place.broker, own, place.group)
+            committed_state(place.broker, own, place.group)
 
 
 def test_target_pattern_that_matches_nothing_is_named(place: Place) -> None:
@@ -275,7 +275,7 @@ def test_target_pattern_that_matches_nothing_is_named(place: Place) -> None:
 def test_broker_that_does_not_answer_is_named_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("spark_jobs.broker.ASK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("spark_jobs.kafka.broker.ASK_TIMEOUT_S", 0.5)
     with pytest.raises(BrokerUnreachable, match=r"127.0.0.1:9: .*Connect.*refused.*--bootstrap"):
         Broker(kafka_settings("127.0.0.1:9")).topics()
 

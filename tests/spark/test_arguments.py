@@ -15,12 +15,11 @@ from pyspark.sql import SparkSession
 from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery, forecast, lateness
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
-from spark_jobs.audit_delivery import Order
-from spark_jobs.errors import TopicMissing
-from spark_jobs.inputs import Window
-from spark_jobs.positions import OwnTopics
-from spark_jobs.results import Audited, Summary, write_summary, write_tables
-from spark_jobs.snapshot import LAST_OFFSET, OffsetRange
+from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.result_tables import Audited, Summary, write_summary, write_tables
+from spark_jobs.runtime.errors import TopicMissing
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 
@@ -132,13 +131,13 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     with pytest.raises(SystemExit) as ended:
         proxy_command(["audit", *settings, *asked, "--since", "5", "--json"])
     assert ended.value.code == exit_code
-    _spark, order, window = audit.call_args.args
-    assert isinstance(order, Order)
-    assert order.kafka.bootstrap == "here:9092"
-    assert order.kafka.librdkafka["sasl.password"] == "secret"
-    assert (order.group, order.own) == ("our-proxy", OwnTopics("later", "dead", "ends", "rules"))
-    assert (order.targets, order.output) == (["a*", "b"], tmp_path / "out")
-    assert window == Window(7, 5, None)
+    _spark, job, selection = audit.call_args.args
+    assert isinstance(job, AuditJob)
+    assert job.kafka.bootstrap == "here:9092"
+    assert job.kafka.librdkafka["sasl.password"] == "secret"
+    assert (job.group, job.own) == ("our-proxy", OwnTopics("later", "dead", "ends", "rules"))
+    assert (job.targets, job.output) == (["a*", "b"], tmp_path / "out")
+    assert selection == Selection(7, 5, None)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["violations"] == violations
 
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_delivery import Order, audit
-from spark_jobs.earlier import OPEN
-from spark_jobs.errors import NotOurs, ResultsRefused
-from spark_jobs.inputs import Window
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.results import Summary, read_verdicts
+from spark_jobs.audit_delivery import audit
+from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.open_folder import OPEN
+from spark_jobs.results.result_tables import Summary, read_verdicts
+from spark_jobs.runtime.errors import NotOurs, ResultsRefused
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.topic_copies import append
@@ -51,15 +51,19 @@ class Trail(NamedTuple):
         self.made.await_ingested()
 
     def audited(
-        self, spark: SparkSession, name: str, after: str | None = None, window: Window | None = None
+        self,
+        spark: SparkSession,
+        name: str,
+        after: str | None = None,
+        selection: Selection | None = None,
     ) -> Summary:
         """The audit of this name, gone on from the one called `after`."""
         made = self.made
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
         earlier = self.folder / after if after else None
-        order = Order(kafka, f"{made.name}.proxy", own, (), self.folder / name, earlier)
-        return audit(spark, order, window or Window())
+        job = AuditJob(kafka, f"{made.name}.proxy", own, (), self.folder / name, earlier)
+        return audit(spark, job, selection or Selection())
 
     def verdicts(self, spark: SparkSession, *names: str) -> dict[int, str]:
         """By offset, what these audits found; the last word counts."""
@@ -175,15 +179,15 @@ def test_audit_of_a_time_in_which_nothing_was_written_holds(
     spark: SparkSession, trail: Trail
 ) -> None:
     """While the second delivery of an older record stands in the target."""
-    now = Window(since_ms=time.time_ns() // 1_000_000)
-    summary = trail.audited(spark, "quiet", window=now)
+    now = Selection(since_ms=time.time_ns() // 1_000_000)
+    summary = trail.audited(spark, "quiet", selection=now)
     assert (summary.violations, sum(summary.verdicts.values())) == (0, 0)
     assert (trail.folder / "quiet" / "report.html").exists()
 
 
 def test_audit_of_one_offset_judges_that_record_alone(spark: SparkSession, trail: Trail) -> None:
     """The one that was delivered a second time."""
-    summary = trail.audited(spark, "one", window=Window(offsets={0: (4, 5)}))
+    summary = trail.audited(spark, "one", selection=Selection(offsets={0: (4, 5)}))
     assert (summary.violations_by, sum(summary.verdicts.values())) == ({"duplicated": 1}, 1)
     assert trail.verdicts(spark, "one") == {4: "duplicated"}
 

@@ -5,7 +5,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from spark_jobs.forecast import forecast
-from spark_jobs.lateness import HOUR_MS, by_hour, by_minute
+from spark_jobs.results.lateness_figures import HOUR_MS, by_hour, by_minute
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results import read_verdicts
+from spark_jobs.results.result_tables import read_verdicts
 from tests.support.installation.installation import Installation
 from tests.support.installation.topic_copies import TopicCopy, append, with_header
 from tests.support.oracle.auditor import Auditor

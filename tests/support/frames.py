@@ -9,8 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.local_rows import local_rows
-from spark_jobs.schemas import Schema
+from spark_jobs.runtime.frames import Schema, local_rows
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: Schema) -> DataFrame:

@@ -5,8 +5,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.local_rows import local_rows
-from spark_jobs.schemas import VERDICTS
+from spark_jobs.runtime.frames import local_rows
+from spark_jobs.verdicts.evaluation import VERDICTS
 
 NOWHERE = ("delivered_ms", "lateness_ms", "at_topic", "at_partition", "at_offset")
 

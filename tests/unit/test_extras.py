@@ -14,8 +14,8 @@ from proxy.embedded import EmbeddedBroker
 from proxy.embedded.java import jar_cache
 from proxy.extras import MODULES, ExtraMissing, require
 from proxy.worker.run import run
-from spark_jobs import java_home
-from spark_jobs.errors import SparkUnusable
+from spark_jobs.runtime import java_home
+from spark_jobs.runtime.errors import SparkUnusable
 
 Call = Callable[..., tuple[int, str]]
 

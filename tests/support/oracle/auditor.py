@@ -6,12 +6,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_delivery import Order, audit
-from spark_jobs.inputs import Window
-from spark_jobs.kafka_settings import kafka_settings
-from spark_jobs.positions import OwnTopics
-from spark_jobs.results import Summary
-from spark_jobs.tables import spark_path
+from spark_jobs.audit_delivery import audit
+from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.result_tables import Summary
+from spark_jobs.runtime.tables import spark_path
 from tests.support.installation.installation import Installation
 from tests.support.oracle.ends import Ends
 
@@ -28,8 +28,8 @@ class Auditor:
         """Audit all that the installation's ingress asks for."""
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
-        order = Order(kafka, f"{made.name}.proxy", own, (), self.results)
-        return audit(self._spark, order, Window())
+        job = AuditJob(kafka, f"{made.name}.proxy", own, (), self.results)
+        return audit(self._spark, job, Selection())
 
     def confirm(self, made: Installation, ends: Ends) -> None:
         """Fail unless the audit finds no violation, and as many ends of each kind as `ends`."""

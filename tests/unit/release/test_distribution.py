@@ -20,10 +20,10 @@ BESIDE_CODE = {
     "proxy/config/default.yaml",
     "proxy/embedded/java/kafka-jars.lock",
     "proxy/py.typed",
-    "spark_jobs/connector-jars.lock",
-    "spark_jobs/log4j2.properties",
+    "spark_jobs/runtime/connector-jars.lock",
+    "spark_jobs/runtime/log4j2.properties",
     "spark_jobs/py.typed",
-    "spark_jobs/report.html.j2",
+    "spark_jobs/results/report.html.j2",
     "storage/FORMAT.md",
     "storage/py.typed",
 }

@@ -115,7 +115,10 @@ def test_all_that_is_copied_is_sent_to_the_engine_and_no_more(
 
 
 def test_what_the_wheel_is_made_of_is_sent_whole(context: set[Path]) -> None:
-    tracked = [*(REPOSITORY / "proxy").rglob("*.py"), REPOSITORY / "spark_jobs/report.html.j2"]
+    tracked = [
+        *(REPOSITORY / "proxy").rglob("*.py"),
+        REPOSITORY / "spark_jobs/results/report.html.j2",
+    ]
     assert {path.relative_to(REPOSITORY) for path in tracked} - context == set()
     assert not [path for path in context if "__pycache__" in path.parts]
 

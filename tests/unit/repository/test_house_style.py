@@ -181,7 +181,7 @@ def test_nothing_committed_names_the_machine_it_was_written_on() -> None:
     [
         *sorted(path.name for path in REPOSITORY.glob("requirements*.lock")),
         "proxy/embedded/java/kafka-jars.lock",
-        "spark_jobs/connector-jars.lock",
+        "spark_jobs/runtime/connector-jars.lock",
     ],
 )
 def test_lock_files_name_no_index(name: str) -> None:

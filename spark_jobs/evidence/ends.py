@@ -1,0 +1,190 @@
+"""The ends of ingress records in the other topics: deliveries, dead letters, outcomes."""
+
+from __future__ import annotations
+
+from functools import cache, reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.records.fingerprints import (
+    FINGERPRINTS,
+    bytes_hash,
+    headers_hash,
+    letter_hash,
+    plain_hash,
+)
+from spark_jobs.records.header_names import (
+    DUE,
+    ERROR,
+    ERROR_DETAIL,
+    FIRST_ORIGIN,
+    ID,
+    ORIGIN,
+    PREFIX,
+)
+from spark_jobs.records.headers import count_of_own, position_of, value_at
+from spark_jobs.runtime.frames import Schema, conformed
+
+ENDS: Final[Schema] = {
+    "partition": "int",
+    "offset": "bigint",
+    "end": "string",
+    "topic": "string",
+    "at_partition": "int",
+    "at_offset": "bigint",
+    "at_ms": "bigint",
+    "due_ms": "bigint",
+    "first_origin": "string",
+    **FINGERPRINTS,
+    "code": "string",
+    "detail": "string",
+    "ident": "binary",
+    "next_offset": "bigint",
+    "stamps": "string",
+}
+"""Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
+
+end: delivered, dead-letter, or the outcome's name."""
+
+DELIVERED: Final = "delivered"
+DEAD_LETTER: Final = "dead-letter"
+CONTROL_OUTCOMES: Final = ("applied", "missed")
+HOP_OUTCOMES: Final = ("rolled", "requeued")
+"""Of a record that goes on in the ingress as another one, its successor."""
+OUTCOMES: Final = (
+    *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
+    *HOP_OUTCOMES,
+    *CONTROL_OUTCOMES,
+)
+"""docs/guide.md#outcomes"""
+
+USUAL_STAMPS: Final = (ORIGIN, DUE)
+OUTCOME_JSON: Final = (
+    "origin string, outcome string, due bigint, id string, detail string, next_origin string"
+)
+UNREADABLE_OUTCOME: Final = "unreadable"
+
+
+def deliveries(records: DataFrame, ingress: str) -> DataFrame:
+    """ENDS of the records (RECORDS) in targets. A record without `timer-origin`, or with that of
+    another ingress, did not come through this proxy and is left out."""
+    return _ends(_with_origin_header(records), ingress, _of_delivery())
+
+
+def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
+    """ENDS of the records in the dead-letter topic. value_hash: null for a letter without value."""
+    return _ends(_with_origin_header(records), ingress, _of_dead_letter())
+
+
+def outcomes(records: DataFrame, ingress: str) -> DataFrame:
+    """ENDS of the records in the outcome topic."""
+    json = f.from_json(f.col("value").cast("string"), OUTCOME_JSON)
+    read = records.withColumn("json", json).withColumn("origin", f.col("json.origin"))
+    return _ends(read, ingress, _of_outcome())
+
+
+def all_of(*frames: DataFrame) -> DataFrame:
+    """The ENDS of several topics together."""
+    return reduce(DataFrame.unionByName, frames)
+
+
+@cache
+def _of_delivery() -> dict[str, Column]:
+    headers = f.col("headers")
+    is_usual, count = f.col("is_usual"), f.size(headers) - len(USUAL_STAMPS)
+    of_users = plain_hash(f.slice(headers, 1, count))
+    return {
+        "end": f.lit(DELIVERED),
+        "due_ms": _text(DUE).try_cast("bigint"),
+        "first_origin": _text(FIRST_ORIGIN),
+        "key_hash": bytes_hash(f.col("key")),
+        "value_hash": bytes_hash(f.col("value")),
+        "headers_hash": f.when(is_usual, of_users).otherwise(headers_hash(headers)),
+        "stamps": f.when(is_usual, ",".join(USUAL_STAMPS)).otherwise(_stamps()),
+    }
+
+
+@cache
+def _of_dead_letter() -> dict[str, Column]:
+    value = f.col("value")
+    return {
+        "end": f.lit(DEAD_LETTER),
+        "value_hash": f.when(value.isNotNull(), bytes_hash(value)),
+        "letter_hash": letter_hash(f.col("key"), f.col("headers")),
+        "code": _text(ERROR),
+        "detail": _text(ERROR_DETAIL),
+        "ident": _value(ID),
+    }
+
+
+@cache
+def _of_outcome() -> dict[str, Column]:
+    next_offset = f.try_element_at(f.split("json.next_origin", "/"), f.lit(3))
+    return {
+        "end": f.coalesce("json.outcome", f.lit(UNREADABLE_OUTCOME)),
+        "due_ms": f.col("json.due"),
+        "detail": f.col("json.detail"),
+        "ident": f.col("json.id").cast("binary"),
+        "next_offset": next_offset.try_cast("bigint"),
+    }
+
+
+def _with_origin_header(records: DataFrame) -> DataFrame:
+    """is_usual: the two stamps that most deliveries have, and nothing else of ours, come last."""
+    headers, origin_at = f.col("headers"), f.col("origin_at")
+    is_last = (origin_at == f.size(headers) - 1) & (position_of(headers, DUE) == origin_at + 1)
+    stamped = records.withColumn("origin_at", position_of(headers, ORIGIN)).filter("origin_at > 0")
+    return stamped.withColumns(
+        {
+            "origin": value_at(headers, origin_at).cast("string"),
+            "is_usual": is_last & (count_of_own(headers) == len(USUAL_STAMPS)),
+        }
+    )
+
+
+def _ends(records: DataFrame, ingress: str, columns: dict[str, Column]) -> DataFrame:
+    """ENDS: where the records are, and these columns; null in all others.
+
+    partition and offset are null where `origin` is not `topic/partition/offset` at all.
+    """
+    parts = records.withColumn("origin", f.expr("coalesce(origin, '')")).selectExpr(
+        "*",
+        "substring_index(origin, '/', 1) AS origin_topic",
+        "substring_index(origin, '/', -2) AS origin_place",
+    )
+    whole = parts.selectExpr(
+        "*",
+        "octet_length(origin_topic) + octet_length(origin_place) + 1 = octet_length(origin)"
+        " AS is_origin",
+    ).filter(~f.col("is_origin") | (f.col("origin_topic") == ingress))
+    offset = "IF(is_origin, try_cast(substring_index(origin, '/', -1) AS bigint), NULL)"
+    number = "try_cast(substring_index(origin_place, '/', 1) AS int)"
+    found = whole.withColumn("origin_offset", f.expr(offset)).withColumns(
+        {f"end_{name}": column for name, column in columns.items()}
+    )
+    places = {
+        "partition": f"IF(origin_offset IS NOT NULL, {number}, NULL)",
+        "offset": "origin_offset",
+        "at_partition": "partition",
+        "at_offset": "offset",
+        "at_ms": "timestamp_ms",
+        "topic": "topic",
+    }
+    given = {name: f"end_{name}" for name in columns}
+    return conformed(found, ENDS, {**dict.fromkeys(ENDS, "NULL"), **places, **given})
+
+
+def _value(name: str) -> Column:
+    headers = f.col("headers")
+    return value_at(headers, position_of(headers, name))
+
+
+def _text(name: str) -> Column:
+    return _value(name).cast("string")
+
+
+def _stamps() -> Column:
+    own = f.filter("headers", lambda header: header["key"].startswith(PREFIX))
+    return f.concat_ws(",", f.transform(own, lambda header: header["key"]))

@@ -1,0 +1,149 @@
+"""The state of each ingress partition in an audit, by the snapshot and by previous audits.
+
+All that is read once is not read again; where retention was faster than the audits, they begin anew
+behind the gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.evidence.previous_audit import ReadSoFar, Span
+from spark_jobs.kafka.broker import Place
+from spark_jobs.kafka.positions import EndRange, IngressPosition, Range, Snapshot
+from spark_jobs.runtime.errors import NotOurs
+from spark_jobs.runtime.frames import Schema, local_rows
+
+WHY_DELETED: Final = "retention has deleted these records from the ingress"
+
+
+class PartitionState(NamedTuple):
+    """An ingress partition, by offsets; what ends there is exclusive.
+
+    [read_from, read_to): what this audit or one that it continues has read. Below closed_to
+    previous audits gave the verdicts, but for what they left open. [audited_from, audited_to): what
+    gets a verdict. settled_end: below it lies all that was written with the committed position.
+    log_end: where the ingress ended after all ends were read. The rest is that position: O, T and C
+    of docs/exactly-once.md#what-is-committed.
+    """
+
+    partition: int
+    read_from: int
+    closed_to: int
+    audited_from: int
+    audited_to: int
+    read_to: int
+    settled_end: int
+    log_end: int
+    next_offset: int
+    watermark_ms: int
+    cursor: int
+
+
+PARTITION_STATE: Final[Schema] = {
+    **dict.fromkeys(PartitionState._fields, "bigint"),
+    "partition": "int",
+}
+
+
+class Unverifiable(NamedTuple):
+    """Ingress offsets [start, end) of a partition that could not be judged, and why."""
+
+    partition: int
+    start: int
+    end: int
+    why: str
+
+
+def partition_states(taken: Snapshot, before: ReadSoFar) -> list[PartitionState]:
+    """The state of each ingress partition."""
+    return [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
+
+
+def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> DataFrame:
+    """PARTITION_STATE of these partitions."""
+    return local_rows(spark, [one._asdict() for one in states], PARTITION_STATE)
+
+
+def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
+    """What retention deleted before any audit read it."""
+    unread_from = before.closed(taken.ingress_topic)
+    gaps = [
+        (one.partition, unread_from.get((taken.ingress_topic, one.partition), 0), one.start)
+        for one in taken.ingress
+    ]
+    return [Unverifiable(*gap, WHY_DELETED) for gap in gaps if gap[1] < gap[2]]
+
+
+def unread(ranges: Sequence[Range], read: Mapping[Place, int]) -> list[Range]:
+    """What lies in these ranges and was not read before."""
+    return [_from(one, read.get((one.topic, one.partition), 0)) for one in ranges]
+
+
+def unread_ends(ends: Sequence[EndRange], read: Mapping[Place, int]) -> list[EndRange]:
+    """The same for ends. What was read before it was deleted is no loss.
+
+    Raises `NotOurs` where a topic ends before what was read of it."""
+    return [_unread_end(one, read.get((one.range.topic, one.range.partition), 0)) for one in ends]
+
+
+def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -> ReadSoFar:
+    """Where an audit that goes on from this one begins."""
+    return ReadSoFar(
+        taken.ingress_topic,
+        taken.topic_id,
+        group,
+        {one.partition: Span(one.read_from, max(one.closed_to, one.next_offset)) for one in states},
+        {(one.topic, one.partition): one.end for one in taken.end_ranges},
+    )
+
+
+def check_same(before: ReadSoFar, topic: str, topic_id: str, group: str) -> None:
+    """Raises `NotOurs` where an earlier audit was of something else."""
+    if (before.ingress_topic, before.topic_id, before.group) != (topic, topic_id, group):
+        raise NotOurs(
+            f"The earlier audit was of the group {before.group} at {before.ingress_topic} (topic "
+            f"id {before.topic_id}), this one is of {group} at {topic} ({topic_id}).",
+            "Audit without --continue-from.",
+        )
+
+
+def span_at(log_start: int, before: Span | None) -> Span:
+    """What has been read of a partition without a gap, now that its log starts here."""
+    return before if before and log_start <= before.closed_to else Span(log_start, log_start)
+
+
+def _state(one: IngressPosition, before: Span | None) -> PartitionState:
+    read_from, closed_to = span_at(one.start, before)
+    return PartitionState(
+        one.partition,
+        read_from,
+        closed_to,
+        max(one.audited_from, closed_to),
+        one.audited_to,
+        one.end,
+        one.end,
+        one.end,
+        one.next_offset,
+        one.committed.watermark_ms,
+        one.committed.cursor,
+    )
+
+
+def _from(one: Range, offset: int) -> Range:
+    start = max(one.start, offset)
+    return one._replace(start=start, end=max(start, one.end))
+
+
+def _unread_end(one: EndRange, read_to: int) -> EndRange:
+    if one.range.end < read_to:
+        raise NotOurs(
+            f"{one.range.topic}, partition {one.range.partition}, ends at {one.range.end}; an "
+            f"earlier audit had read it up to {read_to}: it was created anew, or lost records.",
+            "Audit without --continue-from.",
+        )
+    has_lost = one.has_lost and one.range.start > read_to
+    return EndRange(_from(one.range, read_to), has_lost, one.first_ms if has_lost else None)

@@ -1,0 +1,89 @@
+"""What an audit knows from the one that it continues: how far that read, and what it left open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from spark_jobs.kafka.broker import Place
+from spark_jobs.requests.parsing import PARSED
+from spark_jobs.runtime.frames import Schema
+
+VERSION: Final = 1
+KNOWN: Final[Schema] = {
+    "known_verdict": "string",
+    "known_ends": "bigint",
+    "known_from": "string",
+}
+"""What a previous audit found of a record that it left open: its verdict, how many ends it had,
+and the outcome of the record that it hopped from."""
+
+REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
+"""PARSED with what is known of each already: nothing of those that are read for the first time."""
+
+
+class Span(NamedTuple):
+    """Offsets of an ingress partition: [read_from, closed_to) is done, but for what is open."""
+
+    read_from: int
+    closed_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSoFar:
+    """How far the audits of one installation have read. ends: the first offset not read yet of
+    each partition of targets, dead letters and outcomes."""
+
+    ingress_topic: str
+    topic_id: str
+    group: str
+    ingress: Mapping[int, Span]
+    ends: Mapping[Place, int]
+
+    def closed(self, ingress_topic: str) -> dict[Place, int]:
+        """From where on each ingress partition is to be read."""
+        return {(ingress_topic, number): span.closed_to for number, span in self.ingress.items()}
+
+    @property
+    def topics(self) -> set[str]:
+        """All targets, and the topics of dead letters and outcomes."""
+        return {topic for topic, _ in self.ends}
+
+    def to_json(self) -> dict[str, Any]:
+        """As `positions.json` has it."""
+        return {
+            "version": VERSION,
+            "ingress_topic": self.ingress_topic,
+            "topic_id": self.topic_id,
+            "group": self.group,
+            "ingress": [[number, *span] for number, span in self.ingress.items()],
+            "ends": [[*place, end] for place, end in self.ends.items()],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> ReadSoFar:
+        """Raises KeyError, TypeError or ValueError for anything else."""
+        if stored["version"] != VERSION:
+            raise ValueError(f"version {stored['version']} is not {VERSION}")
+        return cls(
+            str(stored["ingress_topic"]),
+            str(stored["topic_id"]),
+            str(stored["group"]),
+            {int(number): Span(int(start), int(end)) for number, start, end in stored["ingress"]},
+            {(str(topic), int(number)): int(end) for topic, number, end in stored["ends"]},
+        )
+
+
+NOTHING_READ: Final = ReadSoFar("", "", "", {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousAudit:
+    """What an audit goes on from. requests: REQUESTS, ends: ENDS of what it left pending."""
+
+    read: ReadSoFar
+    requests: DataFrame
+    ends: DataFrame

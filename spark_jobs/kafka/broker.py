@@ -1,0 +1,168 @@
+"""The few questions to a broker that an audit asks, with answers a person can act on.
+
+Errors of the client become `AuditError`s; its log lines are kept back, and its last error
+is shown when nobody answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    OffsetSpec,
+)
+
+from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.records.topic_names import INTERNAL_PREFIX
+from spark_jobs.runtime.errors import BrokerUnreachable, TopicMissing
+
+ASK_TIMEOUT_S: Final = 15.0
+SILENT: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+    }
+)
+EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+Answer = TypeVar("Answer")
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Broker:
+    """A connection for questions; it joins no group and changes nothing."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings, self._last_error = settings, ""
+        quiet = {"logger": _quiet_logger(), "error_cb": self._hear}
+        self._config: dict[str, Any] = {**settings.librdkafka, **quiet}
+        try:
+            self._admin = AdminClient(self._config)
+        except KafkaException as error:
+            raise BrokerUnreachable(
+                f"The Kafka client refuses its settings: {error.args[0].str()}.", "Correct --kafka."
+            ) from None
+
+    def topics(self) -> dict[str, int]:
+        """Partition counts by topic; the broker's internal topics are left out."""
+        found = self.ask(lambda: self._admin.list_topics(timeout=ASK_TIMEOUT_S)).topics
+        return {
+            name: len(topic.partitions)
+            for name, topic in found.items()
+            if not name.startswith(INTERNAL_PREFIX)
+        }
+
+    def matching(self, patterns: Iterable[str]) -> list[str]:
+        """Names of the topics for these names or shell patterns, in order; `TopicMissing` for one
+        that matches nothing."""
+        existing, chosen = sorted(self.topics()), set[str]()
+        for pattern in patterns:
+            found = [name for name in existing if fnmatchcase(name, pattern)]
+            if not found:
+                raise TopicMissing(
+                    f"No topic at {self._settings.bootstrap} is called {pattern}.",
+                    "Correct --target; the broker knows: " + ", ".join(existing[:20]) + ".",
+                )
+            chosen.update(found)
+        return sorted(chosen)
+
+    def topic_id(self, topic: str) -> str:
+        """The topic's id, in the alphabet in which Kafka's own tools print it."""
+        asked = TopicCollection([topic])
+        answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
+        found = self.ask(answers[topic].result)
+        return str(found.topic_id).replace("+", "-").replace("/", "_")
+
+    def log_starts(self, places: Sequence[Place]) -> dict[Place, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(places, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def high_watermarks(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Where each partition ends, open transactions included."""
+        return self._offsets(places, LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_ends(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Where each partition ends for a reader of committed records (last stable offset)."""
+        return self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
+
+    def offsets_at(self, places: Sequence[Place], at_ms: int) -> dict[Place, int]:
+        """The first offset with a timestamp of `at_ms` or later; -1 where there is none."""
+        at = OffsetSpec.for_timestamp(at_ms)
+        return self._offsets(places, at, IsolationLevel.READ_UNCOMMITTED)
+
+    def consumer(self, group_id: str) -> Consumer:
+        """A consumer of committed records that never commits; close it."""
+        return Consumer(
+            {
+                "fetch.wait.max.ms": "50",
+                **self._config,
+                "group.id": group_id,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+
+    def ask(self, question: Callable[[], Answer]) -> Answer:
+        """The answer; raises `BrokerUnreachable` or `TopicMissing` where the client fails."""
+        try:
+            return question()
+        except KafkaException as failed:
+            raise self.explained(failed.args[0]) from None
+
+    def explained(self, error: KafkaError) -> BrokerUnreachable | TopicMissing:
+        """What a client's error means to a person."""
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return TopicMissing(f"A topic has gone: {error.str()}.", "Run the audit again.")
+        self._admin.poll(0)
+        bootstrap, reason = self._settings.bootstrap, self._last_error or error.str()
+        if error.code() in SILENT:
+            return BrokerUnreachable(
+                f"No Kafka broker answers at {bootstrap}: {reason}.",
+                "Start the broker, or correct --bootstrap (and --kafka for TLS and logins).",
+            )
+        return BrokerUnreachable(
+            f"The broker at {bootstrap} says no: {error.str()}.",
+            "The audit's user needs Describe and Read on the topics, and Describe on the group.",
+        )
+
+    def _offsets(
+        self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[Place, int]:
+        if not places:
+            return {}
+        request = {TopicPartition(topic, partition): asked for topic, partition in places}
+        waits: Mapping[TopicPartition, Any] = self.ask(
+            lambda: self._admin.list_offsets(
+                request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
+            )
+        )
+        found = {
+            (place.topic, place.partition): int(self.ask(wait.result).offset)
+            for place, wait in waits.items()
+        }
+        return {place: found[place] for place in places}
+
+    def _hear(self, error: KafkaError) -> None:
+        self._last_error = error.str()
+
+
+def _quiet_logger() -> logging.Logger:
+    logger = logging.getLogger("spark_jobs.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

@@ -1,0 +1,133 @@
+"""Where everything stood when the audit began: what to read, and what the proxy says has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+VERSION: Final = 1
+LAST_OFFSET: Final = 2**63 - 1
+"""Cursor when nothing at the watermark is left over."""
+
+
+class Range(NamedTuple):
+    """Offsets of one partition; `end` is exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+OffsetRange = tuple[int, int]
+"""Offsets of a partition: the first, and the one behind the last."""
+
+
+class PolicyFrom(NamedTuple):
+    """The policy with this digest is in force from this ingress offset on."""
+
+    first_offset: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the proxy has committed of a partition (docs/exactly-once.md#what-is-committed).
+
+    An ingress record at offset x with due d has ended iff x < next_offset and
+    (d, x) <= (watermark_ms, cursor). Without any commit next_offset is None and nothing has ended.
+    """
+
+    partition: int
+    next_offset: int | None = None
+    watermark_ms: int = -1
+    cursor: int = LAST_OFFSET
+    floor: int = 0
+    policies: tuple[PolicyFrom, ...] = ()
+    topic_id: str | None = None
+
+    @classmethod
+    def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> Committed:
+        """Raises ValueError with what is wrong when a proxy of this version did not write it."""
+        try:
+            fields: dict[str, Any] = json.loads(metadata or "")
+            if fields["v"] != VERSION:
+                raise ValueError(f"version {fields['v']} is not {VERSION}")
+            cursor = LAST_OFFSET if fields["c"] is None else int(fields["c"])
+            policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
+            floor, watermark_ms = int(fields["f"]), int(fields["t"])
+            return cls(
+                partition, next_offset, watermark_ms, cursor, floor, policies, str(fields["i"])
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__} {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class IngressPosition:
+    """One ingress partition: what its log holds, what is committed, and what is audited of it.
+
+    The log holds [start, end), the audit looks at [audited_from, audited_to) within it. `start`
+    beyond 0: earlier records have aged out.
+    """
+
+    committed: Committed
+    start: int
+    end: int
+    audited_from: int
+    audited_to: int
+
+    @property
+    def partition(self) -> int:
+        """Its number."""
+        return self.committed.partition
+
+    @property
+    def next_offset(self) -> int:
+        """Offset of the first record that the proxy has not read; the log's start before any."""
+        committed = self.committed.next_offset
+        return self.start if committed is None else committed
+
+
+@dataclass(frozen=True, slots=True)
+class EndRange:
+    """What is to be read of one partition of a target, dead-letter or outcome topic: [start, end).
+
+    has_lost: records before it were deleted, and nobody has read them. first_ms: the timestamp of
+    the first that is left where earlier ones were deleted; None if none were, or none is left.
+    """
+
+    range: Range
+    has_lost: bool
+    first_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the committed positions call ended lies within these ranges, committed.
+
+    policies: JSON by digest, all that the settings topic holds, in the order written.
+    partitions: how many each topic has, ingress included.
+    """
+
+    ingress_topic: str
+    topic_id: str
+    ingress: tuple[IngressPosition, ...]
+    ends: tuple[EndRange, ...]
+    policies: Mapping[str, str]
+    partitions: Mapping[str, int]
+    taken_at_ms: int
+
+    @property
+    def ingress_ranges(self) -> list[Range]:
+        """All that the ingress holds, audited or not: what was rolled may go on anywhere."""
+        return [
+            Range(self.ingress_topic, one.partition, one.start, one.end) for one in self.ingress
+        ]
+
+    @property
+    def end_ranges(self) -> list[Range]:
+        """All that targets, dead letters and outcomes hold."""
+        return [one.range for one in self.ends]

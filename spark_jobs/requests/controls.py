@@ -1,0 +1,124 @@
+"""Headers beyond plain delivery: ids, cancels, half messages, and what the proxy wrote itself.
+
+Column expressions; only records that have such a header come here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from spark_jobs.records import header_names as names
+from spark_jobs.records.headers import RequestHeaders
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.error_codes import first_of, refused
+from spark_jobs.requests.targets import target_code
+from spark_jobs.requests.times import delay_ms, digits
+
+LONGEST_ID_BYTES: Final = 256
+RECORD: Final = "record"
+CANCELS: Final = "cancel"
+DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
+
+
+def is_bad_ident(raw: Column) -> Column:
+    """Whether a header that is there cannot be an id."""
+    return raw.isNull() | ~f.octet_length(raw).between(1, LONGEST_ID_BYTES)
+
+
+def asked_kind(headers: RequestHeaders) -> Column:
+    """What a record would be if nothing is wrong with it."""
+    transaction = headers.text(names.TRANSACTION)
+    return (
+        f.when(headers.has(names.CANCEL), f.lit(CANCELS))
+        .when(transaction.isin(names.PREPARE, *DECISIONS), transaction)
+        .otherwise(f.lit(RECORD))
+    )
+
+
+def opening_code(headers: RequestHeaders, special_names: Column, offset: Column) -> Column:
+    """What is wrong before it is known whether the proxy wrote the record to go on from another."""
+    return first_of(
+        _unknown_header_code(headers, special_names),
+        f.when(
+            headers.has(names.CANCEL),
+            refused(codes.ID_BAD, is_bad_ident(headers.raw(names.CANCEL))),
+        ).otherwise(
+            first_of(
+                refused(codes.ID_BAD, headers.has(names.ID) & is_bad_ident(headers.raw(names.ID))),
+                refused(
+                    codes.HOP_BAD, headers.has_any(names.HOPS) & ~_is_whole_hop(headers, offset)
+                ),
+            )
+        ),
+    )
+
+
+def hop_from(headers: RequestHeaders) -> Column:
+    """The offset that a record goes on from; null for a producer's own, and for a cancel."""
+    return f.when(~headers.has(names.CANCEL), digits(headers.text(names.HOP_FROM)))
+
+
+def transaction_code(headers: RequestHeaders, hop: Column) -> Column:
+    """What is wrong with a half message or a decision. Only the proxy itself asks for expiry."""
+    transaction = headers.text(names.TRANSACTION)
+    is_own = transaction.eqNullSafe(names.EXPIRE) == hop.isNotNull()
+    is_decision = f.coalesce(transaction.isin(*DECISIONS), f.lit(False)) & is_own
+    return f.when(
+        headers.has(names.TRANSACTION) & ~headers.has(names.CANCEL),
+        first_of(
+            refused(codes.TRANSACTION_BAD, ~transaction.eqNullSafe(names.PREPARE) & ~is_decision),
+            refused(codes.ID_BAD, ~headers.has(names.ID)),
+        ),
+    )
+
+
+def check_code(headers: RequestHeaders, policy: Column) -> Column:
+    """What is wrong with what a half message says of its checks."""
+    topic = f.coalesce(headers.text(names.CHECK_TOPIC), f.lit(""))
+    return first_of(
+        refused(
+            codes.TIME_UNREADABLE,
+            headers.has(names.CHECK_IMMUNITY) & _immunity_ms(headers).isNull(),
+        ),
+        f.when(headers.has(names.CHECK_TOPIC), target_code(topic, f.lit(False), policy)),
+    )
+
+
+def expires_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column) -> Column:
+    """When a half message expires that nobody decides: one interval after its last check.
+
+    It must be decided before it ages out: so the time until the first check has a bound.
+    """
+    half_ms = f.floor(policy["roll_after_ms"] / 2)
+    longest_ms = f.coalesce(half_ms, policy["max_delay_ms"])
+    asked_ms = f.coalesce(_immunity_ms(headers), policy["immunity_ms"])
+    first_check_ms = f.greatest(timestamp_ms, f.lit(0)) + f.least(asked_ms, longest_ms)
+    return first_check_ms + policy["max_checks"] * policy["check_interval_ms"]
+
+
+def _unknown_header_code(headers: RequestHeaders, special_names: Column) -> Column:
+    unknown = f.get(f.filter(special_names, lambda name: ~name.isin(*names.KNOWN)), f.lit(0))
+    return f.when(
+        ~headers.has(names.CANCEL),
+        first_of(
+            refused(codes.HEADER_UNREADABLE, unknown == names.UNREADABLE),
+            refused(codes.HEADER_UNKNOWN, unknown.isNotNull()),
+        ),
+    )
+
+
+def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
+    """Whether the proxy's own headers are as the proxy writes them."""
+    is_whole = headers.has(names.FIRST_ORIGIN) | headers.text(names.TRANSACTION).eqNullSafe(
+        names.EXPIRE
+    )
+    for name in names.HOPS:
+        is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
+    return is_whole & f.coalesce(digits(headers.text(names.HOP_FROM)) < offset, f.lit(False))
+
+
+def _immunity_ms(headers: RequestHeaders) -> Column:
+    return delay_ms(headers.text(names.CHECK_IMMUNITY))

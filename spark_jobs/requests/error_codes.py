@@ -1,0 +1,53 @@
+"""The codes of `timer-error` for what is wrong with a record itself, and which of several wins.
+
+A check is a column expression: the code, or null. Of several the first that has one counts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+HEADER_UNREADABLE: Final = "header-unreadable"
+HEADER_UNKNOWN: Final = "header-unknown"
+HEADER_UNSUPPORTED: Final = "header-unsupported"
+TARGET_MISSING: Final = "target-missing"
+TARGET_ILLEGAL: Final = "target-illegal"
+TARGET_REFUSED: Final = "target-refused"
+TIME_UNREADABLE: Final = "time-unreadable"
+LEVEL_UNKNOWN: Final = "level-unknown"
+DELAY_TOO_LONG: Final = "delay-too-long"
+ID_BAD: Final = "id-bad"
+RETRY_BAD: Final = "retry-bad"
+TRANSACTION_BAD: Final = "transaction-bad"
+HOP_BAD: Final = "hop-bad"
+PARTITION_BAD: Final = "partition-bad"
+
+DECIDED_WHEN_READ: Final = (
+    HEADER_UNREADABLE,
+    HEADER_UNKNOWN,
+    HEADER_UNSUPPORTED,
+    TARGET_MISSING,
+    TARGET_ILLEGAL,
+    TARGET_REFUSED,
+    TIME_UNREADABLE,
+    LEVEL_UNKNOWN,
+    DELAY_TOO_LONG,
+    ID_BAD,
+    RETRY_BAD,
+    TRANSACTION_BAD,
+    HOP_BAD,
+)
+"""Codes that depend on the record alone: a record that is not to be refused cannot have them."""
+
+
+def refused(code: str, condition: Column) -> Column:
+    """The code where the condition holds."""
+    return f.when(condition, f.lit(code))
+
+
+def first_of(*codes: Column) -> Column:
+    """The code of the first check that refuses; later ones are not evaluated then."""
+    return f.coalesce(*codes)

@@ -1,0 +1,268 @@
+"""What each ingress record asks for: the audit's own reading of docs/guide.md.
+
+The steps of a record: its policy is found, other schedulers' headers are translated, the headers
+are sorted by name, requests beyond plain delivery are read, then where and when it is to go, and
+last what is wrong with it. Each step is one select, so that nothing is computed twice; conditions
+keep plain records from what costs most.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.records import header_names as names
+from spark_jobs.records.fingerprints import FINGERPRINTS, bytes_hash, headers_hash, letter_hash
+from spark_jobs.records.headers import (
+    RequestHeaders,
+    by_name,
+    count_of_own,
+    request_headers,
+    special_names_in,
+)
+from spark_jobs.records.murmur2 import key_number
+from spark_jobs.requests import controls, due_times, retries
+from spark_jobs.requests.aliases.translation import aliases_in, translation
+from spark_jobs.requests.error_codes import first_of
+from spark_jobs.requests.targets import partition_code, partition_of, target_code
+from spark_jobs.requests.times import plain_digits
+from spark_jobs.runtime.frames import Schema, conformed
+
+REFUSED: Final = "refused"
+KINDS: Final = (controls.RECORD, names.PREPARE, *controls.DECISIONS, controls.CANCELS, REFUSED)
+PLACE: Final = ("partition", "offset", "timestamp_ms")
+PARSED: Final[Schema] = {
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp_ms": "bigint",
+    "kind": "string",
+    "code": "string",
+    "ident": "binary",
+    "target": "string",
+    "target_partition": "int",
+    "target_key": "binary",
+    "key_number": "bigint",
+    "due_ms": "bigint",
+    "wanted_ms": "bigint",
+    "fires_ms": "bigint",
+    "hop_from": "bigint",
+    "first_origin": "string",
+    "hop_attempt": "int",
+    "expires_ms": "bigint",
+    **FINGERPRINTS,
+}
+"""What each ingress record asks for. kind: one of KINDS; `code` says why refused. wanted_ms: when
+it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
+key_number: what a key counts as where it chooses the partition, null without a key. hop_from: the
+offset of the record that it goes on from, null for a producer's own."""
+
+Select: TypeAlias = list[Column | str]
+"""What a step makes of each record."""
+
+
+def parsed(records: DataFrame, policies: DataFrame) -> DataFrame:
+    """PARSED, a row for each of RECORDS in the ingress, by POLICIES.
+
+    A record for which no policy is known has a null kind. Asks Spark which aliases the policies
+    have; else nothing runs.
+    """
+    read = _with_policy(records, policies)
+    for columns in _steps(aliases_in(policies)):
+        read = read.select(*columns)
+    return conformed(read, PARSED)
+
+
+def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
+    """Each record beside the policy that was in force at its offset."""
+    ranges = policies.select(
+        f.col("partition").alias("policy_partition"),
+        "first_offset",
+        "until_offset",
+        f.struct("*").alias("policy"),
+    )
+    in_force = f.expr(
+        "partition = policy_partition AND offset >= first_offset AND offset < until_offset"
+    )
+    joined = records.join(f.broadcast(ranges), in_force, "left")
+    return joined.select(*PLACE, "key", "value", "headers", "policy")
+
+
+@cache
+def _steps(aliases: tuple[str, ...]) -> list[Select]:
+    """All that is done to a record beside its policy. Built once: that takes seconds, and is
+    the same for all records."""
+    return [
+        *translation(aliases),
+        *_headed(),
+        *_controlled(),
+        *_addressed(),
+        *_timed(),
+        *_answered(),
+    ]
+
+
+def _headed() -> list[Select]:
+    """The headers by name, and fingerprints of what must arrive: the value itself stays behind."""
+    headers, named = f.col("headers"), f.col("named")
+    return [
+        ["*", by_name(headers).alias("named")],
+        ["*", special_names_in(named, count_of_own(headers)).alias("special_names")],
+        ["*", _is_special(named).alias("is_special")],
+        [
+            *PLACE,
+            "key",
+            "policy",
+            "alias_code",
+            "raw_letter_hash",
+            "special_names",
+            "is_special",
+            request_headers(named, f.col("is_special")).alias("request_headers"),
+            bytes_hash(f.col("value")).alias("value_hash"),
+            headers_hash(headers).alias("headers_hash"),
+            letter_hash(f.col("key"), headers).alias("letter_hash"),
+        ],
+    ]
+
+
+def _is_special(named: Column) -> Column:
+    """Records beyond plain delivery; a bad id is found before other faults."""
+    ident = named[names.ID]
+    is_bad = ident.isNotNull() & controls.is_bad_ident(ident["value"])
+    return (f.size(f.col("special_names")) > 0) | is_bad
+
+
+def _controlled() -> list[Select]:
+    """What is asked for beyond plain delivery, if anything is."""
+    headers, is_special = _headers(), f.col("is_special")
+    code = controls.opening_code(headers, f.col("special_names"), f.col("offset"))
+    hop = f.when(is_special & f.col("opening_code").isNull(), controls.hop_from(headers))
+    return [
+        [
+            "*",
+            f.when(is_special, code).alias("opening_code"),
+            f.when(is_special, controls.asked_kind(headers))
+            .otherwise(f.lit(controls.RECORD))
+            .alias("asked_kind"),
+        ],
+        ["*", hop.alias("hop")],
+    ]
+
+
+def _addressed() -> list[Select]:
+    """Where to, at which partition, with which key; and what a retry says of where and when."""
+    headers, policy = _headers(), f.col("policy")
+    is_retry = f.col("is_special") & retries.asks_retry(headers)
+    retry = retries.retry_of(headers, policy, f.col("attempt"), f.col("rule"))
+    gives_up = f.when(is_retry & ~headers.has(names.HOP_FROM), retry.is_exhausted)
+    partition = f.when(headers.has(names.PARTITION), partition_of(headers.text(names.PARTITION)))
+    return [
+        [
+            "*",
+            f.when(is_retry, retries.attempt_of(headers)).alias("attempt"),
+            f.when(is_retry, retries.rule_of(headers, policy)).alias("rule"),
+        ],
+        [
+            "*",
+            f.when(is_retry, retry.code).alias("retry_code"),
+            f.when(is_retry, retry.topic).otherwise(headers.text(names.TOPIC)).alias("topic"),
+            f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
+            f.when(is_retry, retry.delay_ms).alias("retry_ms"),
+            f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
+            partition.alias("asked_partition"),
+            f.when(headers.has(names.KEY), headers.raw(names.KEY))
+            .otherwise(f.col("key"))
+            .alias("asked_key"),
+        ],
+    ]
+
+
+def _timed() -> list[Select]:
+    """When. A record that has failed too often is given up at once, whatever time it asks for."""
+    headers, policy, timestamp_ms = _headers(), f.col("policy"), f.col("timestamp_ms")
+    header = due_times.TimeHeader(f.col("time_name"), f.col("time_text"), f.col("time_number"))
+    counts, due = ~f.col("is_given_up"), f.col("asked_ms")
+    wanted = f.when(f.col("is_special"), due_times.wanted_ms(headers, timestamp_ms, policy, due))
+    code = due_times.due_code(header, timestamp_ms, policy, due, headers.has(names.HOP_FROM))
+    return [
+        [
+            "*",
+            f.when(counts, due_times.time_name(headers)).alias("time_name"),
+            f.when(counts, due_times.time_text(headers)).alias("time_text"),
+        ],
+        ["*", plain_digits(header.text).alias("time_number")],
+        ["*", due_times.due_ms(header, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms")],
+        ["*", wanted.otherwise(due).alias("asked_wanted_ms"), code.alias("due_code")],
+        ["*", _code(headers, policy).alias("code")],
+    ]
+
+
+def _code(headers: RequestHeaders, policy: Column) -> Column:
+    """What is wrong with the record: the first that is found, in the order of its reading."""
+    kind, partition = f.col("asked_kind"), f.col("asked_partition")
+    return first_of(
+        f.col("alias_code"),
+        f.when(
+            f.col("is_special"),
+            first_of(f.col("opening_code"), controls.transaction_code(headers, f.col("hop"))),
+        ),
+        f.when(
+            kind.isin(controls.RECORD, names.PREPARE),
+            first_of(
+                f.col("retry_code"),
+                target_code(f.col("topic"), f.col("is_derived"), policy),
+                f.col("due_code"),
+                partition_code(headers.has(names.PARTITION), partition),
+                f.when(kind == names.PREPARE, controls.check_code(headers, policy)),
+            ),
+        ),
+    )
+
+
+def _answered() -> list[Select]:
+    """The columns of PARSED; what a kind of record does not have is null."""
+    headers, policy, kind = _headers(), f.col("policy"), f.col("kind")
+    is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
+    ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
+        headers.raw(names.ID)
+    )
+    fires = due_times.fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
+    hop_attempt = f.when(f.col("is_special"), headers.text(names.HOP_ATTEMPT).try_cast("int"))
+    chooses = f.col("asked_key").isNotNull() & f.col("asked_partition").isNull()
+    shown = f.coalesce(f.col("raw_letter_hash"), f.col("letter_hash"))
+    expires = controls.expires_ms(headers, f.col("timestamp_ms"), policy)
+    answers = {
+        "code": f.when(is_refused, f.col("code")),
+        "ident": f.when(~is_refused, ident),
+        "target": f.when(is_entry, f.col("topic")),
+        "target_partition": f.when(is_entry, f.col("asked_partition")),
+        "target_key": f.when(is_entry, f.col("asked_key")),
+        "key_number": f.when(is_entry & chooses, key_number(f.col("asked_key"))),
+        "due_ms": f.when(is_entry, f.col("asked_ms")),
+        "wanted_ms": f.when(is_entry, f.col("asked_wanted_ms")),
+        "fires_ms": f.when(is_entry, fires),
+        "hop_from": f.when(kind != names.PREPARE, f.col("hop")),
+        "first_origin": headers.text(names.FIRST_ORIGIN),
+        "hop_attempt": hop_attempt,
+        "expires_ms": f.when(kind == names.PREPARE, expires),
+        "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
+        "value_hash": f.col("value_hash"),
+        "headers_hash": f.col("headers_hash"),
+        "letter_hash": f.when(is_refused, shown).otherwise(f.col("letter_hash")),
+    }
+    columns = [column.alias(name) for name, column in answers.items()]
+    return [["*", _kind(policy).alias("kind")], [*PLACE, "kind", *columns]]
+
+
+def _kind(policy: Column) -> Column:
+    """Null where no policy is known for the record."""
+    return f.when(
+        policy.isNotNull(),
+        f.when(f.col("code").isNotNull(), f.lit(REFUSED)).otherwise(f.col("asked_kind")),
+    )
+
+
+def _headers() -> RequestHeaders:
+    return RequestHeaders(f.col("request_headers"))

@@ -1,0 +1,147 @@
+"""The policies: the settings by which records were accepted, each in force from an offset on.
+
+A policy's JSON lies in the settings topic under its digest; the committed metadata names from which
+offset on which digest counts (docs/exactly-once.md#3-ingestion-is-a-pure-function).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.records.topic_names import java_regex
+from spark_jobs.runtime.errors import NotOurs
+from spark_jobs.runtime.frames import Schema, local_rows
+
+DIGEST_LENGTH: Final = 16
+LAST_OFFSET: Final = 2**63 - 1
+DEFAULTS: Final[dict[str, Any]] = {
+    "roll_after_ms": None,
+    "retry_first_level": 3,
+    "retry_max_attempts": 16,
+    "retry_groups": [],
+    "retry_prefix": "retry.",
+    "dlq_prefix": "dlq.",
+    "immunity_ms": 6_000,
+    "check_interval_ms": 30_000,
+    "max_checks": 15,
+    "aliases": [],
+}
+"""What a policy means that was written before the field was there."""
+ALWAYS_THERE: Final = frozenset(
+    {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
+)
+PROTOCOL: Final = 2
+"""The only one that was ever released."""
+
+RETRY: Final = "struct<delays_ms:array<bigint>,max_attempts:int>"
+POLICIES: Final[Schema] = {
+    "partition": "int",
+    "first_offset": "bigint",
+    "until_offset": "bigint",
+    "digest": "string",
+    "levels_ms": "array<bigint>",
+    "max_delay_ms": "bigint",
+    "allow": "string",
+    "deny": "string",
+    "own_topics": "array<string>",
+    "roll_after_ms": "bigint",
+    "retry": RETRY,
+    "retry_groups": f"map<string,{RETRY}>",
+    "retry_prefix": "string",
+    "dlq_prefix": "string",
+    "immunity_ms": "bigint",
+    "check_interval_ms": "bigint",
+    "max_checks": "bigint",
+    "aliases": "array<string>",
+}
+"""The policy in force for each range of offsets (until_offset is exclusive).
+
+allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
+retry: the rule of groups that have none in retry_groups."""
+
+
+class InForce(NamedTuple):
+    """The policy with this digest is in force in a partition from this offset on."""
+
+    partition: int
+    first_offset: int
+    digest: str
+
+
+def policies(
+    spark: SparkSession, texts: Mapping[str, str], in_force: Iterable[InForce]
+) -> DataFrame:
+    """POLICIES, from the JSON texts by digest. Each range ends where its partition's next begins.
+
+    Raises NotOurs: a digest without text, or a text that this version cannot read.
+    """
+    ranges = sorted(in_force)
+    read = {digest: _fields(digest, texts.get(digest)) for digest in {r.digest for r in ranges}}
+    rows = [_row(this, until, read[this.digest]) for this, until in _with_ends(ranges)]
+    return local_rows(spark, rows, POLICIES)
+
+
+def _with_ends(ranges: Sequence[InForce]) -> list[tuple[InForce, int]]:
+    following = [*ranges[1:], None]
+    return [
+        (this, after.first_offset if after and after.partition == this.partition else LAST_OFFSET)
+        for this, after in zip(ranges, following, strict=True)
+    ]
+
+
+def _fields(digest: str, text: str | None) -> dict[str, Any]:
+    if text is None:
+        raise NotOurs(
+            f"The settings topic does not hold the policy {digest}, which judged some records.",
+            "Restore that topic's records, or audit later offsets only.",
+        )
+    try:
+        fields = _known_fields(json.loads(text))
+        if hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH] != digest:
+            raise ValueError("its text has another digest")
+        return _columns(fields)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise NotOurs(
+            f"The policy {digest} in the settings topic cannot be read: {error}.",
+            "Audit with the version of the proxy that wrote it, or a newer one.",
+        ) from error
+
+
+def _known_fields(found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise TypeError("it is no JSON object")
+    if missing := ALWAYS_THERE - found.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    if unknown := found.keys() - ALWAYS_THERE - DEFAULTS.keys():
+        raise ValueError(f"it has the unknown fields {', '.join(sorted(unknown))}")
+    if found["protocol"] != PROTOCOL:
+        raise ValueError(f"it is of the protocol {found['protocol']}, not {PROTOCOL}")
+    return {**DEFAULTS, **found}
+
+
+def _columns(policy: dict[str, Any]) -> dict[str, Any]:
+    levels_ms, first_level = policy["levels_ms"], policy["retry_first_level"]
+    delays_ms = levels_ms[first_level - 1 :] or levels_ms[-1:]
+    return {
+        **policy,
+        "allow": None if "*" in policy["allow"] else java_regex(policy["allow"]),
+        "deny": java_regex(policy["deny"]) if policy["deny"] else None,
+        "retry": _retry(delays_ms, policy["retry_max_attempts"]),
+        "retry_groups": {
+            name: _retry(delays, most) for name, delays, most in reversed(policy["retry_groups"])
+        },
+    }
+
+
+def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
+    return {"delays_ms": delays_ms, "max_attempts": max_attempts}
+
+
+def _row(this: InForce, until_offset: int, columns: dict[str, Any]) -> dict[str, Any]:
+    values = {**columns, **this._asdict(), "until_offset": until_offset}
+    return {name: values[name] for name in POLICIES}

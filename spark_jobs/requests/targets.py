@@ -1,0 +1,52 @@
+"""Where a record may be sent, by the topic's name alone (docs/guide.md#where)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+
+from spark_jobs.records.topic_names import INTERNAL_PREFIX, is_legal
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.error_codes import first_of, refused
+from spark_jobs.requests.times import digits
+
+PARTITION_DIGITS: Final = 10
+LARGEST_PARTITION: Final = 2**31 - 1
+
+
+def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:
+    """Why the topic (null: none is named) cannot be a target.
+
+    is_derived: named by the proxy itself, so that it need not be allowed.
+    """
+    return first_of(
+        refused(codes.TARGET_MISSING, topic.isNull()),
+        refused(codes.TARGET_ILLEGAL, ~is_legal(topic)),
+        refused(codes.TARGET_REFUSED, _is_forbidden(topic, policy)),
+        refused(codes.TARGET_REFUSED, ~is_derived & ~_is_allowed(topic, policy)),
+    )
+
+
+def partition_of(text: Column) -> Column:
+    """The partition number that a header says: int; null where it says none."""
+    number = digits(text, PARTITION_DIGITS)
+    return f.when(number <= LARGEST_PARTITION, number.cast("int"))
+
+
+def partition_code(is_asked: Column, partition: Column) -> Column:
+    """Why a partition that is asked for cannot be one."""
+    return refused(codes.PARTITION_BAD, is_asked & partition.isNull())
+
+
+def _is_forbidden(topic: Column, policy: Column) -> Column:
+    return (
+        f.array_contains(policy["own_topics"], topic)
+        | topic.startswith(INTERNAL_PREFIX)
+        | (policy["deny"].isNotNull() & f.rlike(topic, policy["deny"]))
+    )
+
+
+def _is_allowed(topic: Column, policy: Column) -> Column:
+    return policy["allow"].isNull() | f.rlike(topic, policy["allow"])

@@ -1,0 +1,82 @@
+"""What Spark throws while a job runs, as sentences a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from spark_jobs.runtime.errors import (
+    AuditError,
+    BrokerRefused,
+    BrokerUnreachable,
+    RangeRefused,
+    ResultsRefused,
+    SparkUnusable,
+)
+
+CAUSES: Final = (
+    (
+        ("No space left on device", "Disk quota exceeded"),
+        ResultsRefused(
+            "The disk is full.",
+            "Make room, or name another --output (and, for what "
+            "Spark sorts, SPARK_LOCAL_DIRS), and run the audit again.",
+        ),
+    ),
+    (
+        ("KAFKA_DATA_LOSS", "Some data may have been lost", "OffsetOutOfRangeException"),
+        RangeRefused("Retention deleted records while they were read.", "Run the audit again."),
+    ),
+    (
+        ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY"),
+        SparkUnusable("Spark ran out of memory.", "Give it more with --driver-memory."),
+    ),
+    (
+        ("Failed to find data source: kafka", "DATA_SOURCE_NOT_FOUND"),
+        SparkUnusable(
+            "Spark does not have its connector to Kafka.",
+            "Add `--jars $(python -m spark_jobs.jars)` to spark-submit.",
+        ),
+    ),
+    (
+        ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
+        BrokerRefused(
+            "The broker refuses the Java client inside Spark.",
+            "Give its login and certificates in --kafka; its user needs Read on the topics.",
+        ),
+    ),
+    (
+        ("kafka.common.errors.TimeoutException", "kafka.common.errors.DisconnectException"),
+        BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
+    ),
+)
+"""The texts by which Spark's message is recognised: the first that is found counts."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what Spark or the disk throws inside into an `AuditError` where the cause is known."""
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkUnusable(
+            "Spark's Java process has gone.",
+            "Its last words are above; if there are none, the system may have ended it for want "
+            "of memory: give less with --driver-memory.",
+        ) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        cause = _cause(str(error))
+        if cause is None:
+            raise
+        raise cause from error
+
+
+def _cause(message: str) -> AuditError | None:
+    for signs, cause in CAUSES:
+        if any(sign in message for sign in signs):
+            return type(cause)(cause.found, cause.remedy)
+    return None

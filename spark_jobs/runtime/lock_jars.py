@@ -1,0 +1,33 @@
+"""Renew `connector-jars.lock`: `python -m spark_jobs.runtime.lock_jars` (for maintainers).
+
+Change the version here together with pyspark's in pyproject.toml, run it, run the tests, commit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pyspark
+
+from proxy.embedded.java.lock_jars import write_lock
+from spark_jobs.runtime.connector_jars import LOCK_NAME
+
+ROOTS: Final = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
+
+
+def is_lacking(coordinates: str) -> bool:
+    """Whether Spark does not bring this jar itself, with the same version."""
+    _, artifact, version = coordinates.split(":")
+    brought = Path(pyspark.__file__).parent / "jars" / f"{artifact}-{version}.jar"
+    return not brought.exists()
+
+
+if __name__ == "__main__":
+    write_lock(
+        Path(__file__).with_name(LOCK_NAME),
+        "The jars of Spark's Kafka connector that Spark does not bring",
+        "python -m spark_jobs.runtime.lock_jars",
+        ROOTS,
+        is_lacking,
+    )

@@ -1,0 +1,85 @@
+"""What an audit leaves for the next one that continues it: records that are not done yet.
+
+A record that the proxy has read is done once it has a verdict other than pending; from then on
+another end of it is one too many. What the proxy has not read yet is read again next time, by the
+settings in force then; only its ends, if it has any, are kept. Of records that share an id, those
+are kept as well that say what becomes of one that is not done.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from spark_jobs.evidence.ends import ENDS
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.evidence.record_histories import KINDS_OF_END, NOT_COMPARED, PLACE
+from spark_jobs.runtime.frames import conformed
+from spark_jobs.verdicts.rules import names
+from spark_jobs.verdicts.verdict_names import PENDING, VIOLATIONS
+
+MOST_ENDS: Final = 2
+"""Of each kind: more are no other violation."""
+_HISTORY: Final = (*PLACE, "request", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome")
+_ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
+_IS_READ: Final = "offset < next_offset"
+_IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
+"""Whether the ingress holds the offset, and this audit has not read so far."""
+_IS_PENDING: Final = f"ruling.verdict = '{PENDING}'"
+_BROKEN_ANEW: Final = f"ruling.verdict IN {names(VIOLATIONS)} AND {_ENDS} > request.known_ends"
+
+GETS_VERDICT: Final = f"""
+CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
+  WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
+  ELSE request.known_verdict = '{PENDING}' OR ({_BROKEN_ANEW}) END
+"""
+"""SQL: whether this audit gives the record its verdict. One that a previous audit has closed gets
+another only if something new broke it."""
+
+IS_LEFT_OPEN: Final = f"coalesce(request IS NOT NULL AND {_IS_READ} AND {_IS_PENDING}, false)"
+"""SQL: whether the proxy has read the record and it has not ended."""
+
+HAS_ENDS_AHEAD: Final = f"""
+coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
+"""
+"""SQL: whether there are ends of a record that the proxy had not read when it committed last."""
+
+_IS_OPEN: Final = f"""
+({IS_LEFT_OPEN} OR coalesce(successor >= next_offset, false)
+  OR (request IS NOT NULL AND NOT ({_IS_READ})))
+"""
+NEEDED_FROM: Final = f"""
+min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
+  PARTITION BY partition, request.ident, IF(request.ident IS NULL, offset, NULL))
+"""
+"""SQL: of the records that share an id, those from this offset on are kept. What opened the
+generation of one that is not done tells what may become of it."""
+
+IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from, false)"
+"""SQL: whether a record is kept, by `needed_from`."""
+
+
+def carried(is_request_kept: str) -> str:
+    """SQL of what is kept of a history: its columns, how the record ended that it hopped from, its
+    verdict, and whether its request is kept (else its ends alone)."""
+    columns = ", ".join((*_HISTORY, "came_from", "ruling.verdict AS verdict"))
+    return f"struct({columns}, {is_request_kept} AS is_request_kept)"
+
+
+def carried_requests(histories: DataFrame) -> DataFrame:
+    """REQUESTS that the next audit begins with, from `carried` histories."""
+    known = {"known_verdict": "verdict", "known_ends": _ENDS, "known_from": "came_from"}
+    fields = {name: f"request.{name}" for name in REQUESTS if name not in PLACE}
+    dropped = dict.fromkeys(NOT_COMPARED, "NULL")
+    return conformed(histories.filter("is_request_kept"), REQUESTS, {**fields, **dropped, **known})
+
+
+def carried_ends(histories: DataFrame) -> DataFrame:
+    """ENDS that the next audit begins with, from `carried` histories."""
+    several = [
+        f"array_repeat({end}, CAST(least({count}, {MOST_ENDS}) AS int))"
+        for end, count in KINDS_OF_END.items()
+    ]
+    found = histories.selectExpr(*PLACE, f"explode(concat({', '.join(several)})) AS found")
+    return conformed(found, ENDS, {name: f"found.{name}" for name in ENDS if name not in PLACE})

@@ -1,0 +1,65 @@
+"""Rules for a record that was delivered once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark_jobs.records.header_names import DUE, FIRST_ORIGIN, ORIGIN
+from spark_jobs.verdicts.rules import Rule, differences, sentence
+from spark_jobs.verdicts.verdict_names import ALTERED, CONTRADICTED, DELIVERED, EARLY
+
+_HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS NOT NULL)"
+_PARTITION: Final = """
+CAST(coalesce(request.target_partition, request.key_number % target_partitions,
+  delivery.at_partition) AS int)
+"""
+"""Where the record belongs; where it is, when any partition will do."""
+_EXPECTED: Final = {
+    "topic": ("request.target", "delivery.topic"),
+    "partition": (_PARTITION, "delivery.at_partition"),
+    "key": ("request.key_hash", "delivery.key_hash"),
+    "value": ("request.value_hash", "delivery.value_hash"),
+    "headers": ("request.headers_hash", "delivery.headers_hash"),
+    "timer-due": ("request.due_ms", "delivery.due_ms"),
+    "stamps": (
+        f"IF({_HAS_HOPPED}, '{ORIGIN},{DUE},{FIRST_ORIGIN}', '{ORIGIN},{DUE}')",
+        "delivery.stamps",
+    ),
+    "timer-first-origin": ("request.first_origin", "delivery.first_origin"),
+}
+_MAY_BE_DELIVERED: Final = """
+(coalesce(request.kind = 'prepare' AND decision.kind = 'commit', false)
+  OR (request.kind = 'record' AND overtaken_by IS NULL))
+"""
+_OVERTAKEN: Final = sentence(
+    "a record or cancel with its id, at offset {overtaken_by.offset}, came while it was rewritten"
+)
+_WHY_NOT: Final = f"""
+CASE WHEN overtaken_by IS NOT NULL THEN {_OVERTAKEN}
+  WHEN request.kind = 'refused' THEN {sentence("it is to be refused ({request.code})")}
+  WHEN request.kind = 'prepare' THEN 'nobody has committed this half message'
+  ELSE 'it is a control record' END
+"""
+_TOO_SOON_MS: Final = "request.wanted_ms - delivery.at_ms"
+_CHANGED: Final = differences(_EXPECTED)
+
+DELIVERY_RULES: Final = (
+    Rule(
+        CONTRADICTED,
+        f"deliveries = 1 AND NOT {_MAY_BE_DELIVERED}",
+        f"it was delivered: {{{_WHY_NOT}}}",
+    ),
+    Rule(
+        CONTRADICTED,
+        "deliveries = 1 AND letters > 0",
+        "it was delivered, and there is a dead letter of it",
+    ),
+    Rule(ALTERED, f"deliveries = 1 AND {_CHANGED} != ''", f"it arrived with other {{{_CHANGED}}}"),
+    Rule(
+        EARLY,
+        f"deliveries = 1 AND {_TOO_SOON_MS} > 0",
+        f"it arrived {{{_TOO_SOON_MS}}} ms before its due",
+    ),
+    Rule(DELIVERED, "deliveries = 1"),
+)
+"""In order; the last holds for every record that was delivered once."""

@@ -1,0 +1,79 @@
+"""Hops: records that were rolled or requeued have exactly one successor, unchanged.
+
+docs/exactly-once.md#10-rolled-and-requeued-records
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.verdicts.rules import differences, names
+
+SAME: Final = {
+    "topic": "target",
+    "partition": "target_partition",
+    "due": "due_ms",
+    "key": "key_hash",
+    "value": "value_hash",
+    "headers": "headers_hash",
+}
+"""What a successor has to ask for again, and the columns that say so."""
+HOPS: Final = {
+    "successors": "bigint",
+    "successor": "bigint",
+    "changed_in": "string",
+    "came_from": "string",
+}
+"""Of a record that was rolled or requeued: how many successors it has, the offset of the first,
+and in what that differs. Of a successor: how the record ended that it names, null without one."""
+
+_CHANGED: Final = differences(
+    {name: (f"request.{field}", f"next.request.{field}") for name, field in SAME.items()}
+)
+_COLUMNS: Final = {
+    "successors": "coalesce(successors, 0)",
+    "successor": "next.offset",
+    "changed_in": f"IF(next.request.kind = 'record', {_CHANGED}, '')",
+    "came_from": "coalesce(came_from, request.known_from)",
+}
+
+IS_HOP: Final = f"""
+(coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR request.hop_from IS NOT NULL)
+"""
+"""SQL: whether a record goes on, or came from another one."""
+
+
+def with_hops(histories: DataFrame) -> DataFrame:
+    """The histories (with generations), all of them hops, with HOPS."""
+    found = histories.selectExpr("*", "coalesce(decision.offset, offset) AS entry_offset")
+    arrived = found.filter("request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')")
+    after = arrived.selectExpr(
+        "partition", "request.hop_from AS entry_offset", "struct(offset, request) AS next"
+    )
+    first = after.groupBy("partition", "entry_offset").agg(
+        f.count("*").alias("successors"), f.min("next").alias("next")
+    )
+    before = found.selectExpr(
+        "partition", "entry_offset AS came_from_offset", "outcome.end AS came_from"
+    )
+    going = found.join(first, ["partition", "entry_offset"], "left")
+    came = going.selectExpr("*", "request.hop_from AS came_from_offset")
+    joined = came.join(before, ["partition", "came_from_offset"], "left")
+    return joined.selectExpr(*map(_quoted, histories.columns), *_as(_COLUMNS))
+
+
+def without_hops(histories: DataFrame) -> DataFrame:
+    """The same columns, for records none of which is a hop."""
+    return histories.selectExpr("*", *_as(dict.fromkeys(HOPS, "NULL")))
+
+
+def _as(columns: dict[str, str]) -> list[str]:
+    return [f"CAST({columns[name]} AS {kind}) AS {name}" for name, kind in HOPS.items()]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"

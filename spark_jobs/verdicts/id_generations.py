@@ -1,0 +1,101 @@
+"""What the log alone says of records that share an id (docs/guide.md#cancel-and-replace).
+
+Within a partition a new generation of an id begins with each record, half message or cancel that a
+producer writes under it: that is the *opener*, and may end what the generation before it began.
+Commits and rollbacks decide the half message that opened their generation. The successor of a hop
+belongs to the generation of the record that it came from; if another opener was written while it
+was in mid-hop, it has been *overtaken*, and ends as it arrives.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+EITHER: Final = "either"
+"""What a cancel has to say that met a record between two publish attempts: applied or missed."""
+OPENER: Final = "struct<offset:bigint,kind:string>"
+GENERATION: Final = {
+    "prev_opener": OPENER,
+    "overtaken_by": OPENER,
+    "next_opener": OPENER,
+    "decision": OPENER,
+    "expected": "string",
+}
+"""prev_opener: what opened the generation. overtaken_by: the last opener while the record was in
+mid-hop. next_opener: the first after it. decision: what decided the half message. expected: what a
+control record has to say: applied, missed, or either."""
+
+
+def _previous(what: str, order: str = "ASC") -> str:
+    """SQL of the nearest record before with the same id for which `what` is not null.
+
+    Records without an id are each alone."""
+    alone = "IF(request.ident IS NULL, offset, NULL)"
+    return (
+        f"last({what}, true) OVER (PARTITION BY partition, request.ident, {alone}"
+        f" ORDER BY offset {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    )
+
+
+def _next(what: str) -> str:
+    return _previous(what, "DESC")
+
+
+_THIS: Final = "named_struct('offset', offset, 'kind', request.kind)"
+_HAS_ID: Final = "request.ident IS NOT NULL"
+STEPS: Final = (
+    {
+        "opener": f"IF({_HAS_ID} AND (request.kind = 'cancel' OR (request.hop_from IS NULL"
+        f" AND request.kind IN ('record', 'prepare'))), {_THIS}, NULL)",
+    },
+    {"prev_opener": _previous("opener"), "next_opener": _next("opener")},
+    {
+        "overtaken_by": "IF(request.kind = 'record' AND prev_opener.offset > request.hop_from,"
+        " prev_opener, NULL)",
+    },
+    {
+        "member": "IF(request.kind IN ('record', 'prepare') AND overtaken_by IS NULL,"
+        " named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered')), NULL)",
+        "candidate": "IF(prev_opener.kind = 'prepare' AND (request.kind IN ('commit', 'rollback')"
+        " OR (request.kind = 'expire' AND request.hop_from = prev_opener.offset)),"
+        f" {_THIS}, NULL)",
+    },
+    {"named": _previous("member"), "prev_candidate": _previous("candidate")},
+    {
+        "decides": "IF(coalesce(prev_candidate.offset < prev_opener.offset, true),"
+        " candidate, NULL)",
+    },
+    {"decided_by": _next("decides")},
+    {
+        "decision": "IF(request.kind = 'prepare' AND (next_opener IS NULL"
+        " OR decided_by.offset < next_opener.offset), decided_by, NULL)",
+        "expected": f"""
+          CASE WHEN request.kind = 'cancel' THEN
+            CASE WHEN NOT coalesce(prev_opener.kind != 'cancel'
+                AND named.offset >= prev_opener.offset, false) THEN 'missed'
+              WHEN named.end IN ('cancelled', 'rolled') THEN 'applied'
+              WHEN named.end = 'requeued' THEN '{EITHER}'
+              ELSE 'missed' END
+          WHEN request.kind IN ('commit', 'rollback', 'expire')
+            THEN IF(decides IS NULL, 'missed', 'applied') END""",
+    },
+)
+"""What is added step by step, each by the columns before it. member: a record of the generation,
+and how it ended. candidate: a decision that names the half message which opened the generation;
+it `decides` if it is the first of them."""
+
+
+def with_generations(histories: DataFrame) -> DataFrame:
+    """The histories with GENERATION; records without an id have none."""
+    found = histories
+    for step in STEPS:
+        found = found.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
+    return found.select(*histories.columns, *GENERATION)
+
+
+def without_generations(histories: DataFrame) -> DataFrame:
+    """The same columns, for records of which it is known that they have no id."""
+    nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in GENERATION.items()]
+    return histories.selectExpr("*", *nothing)

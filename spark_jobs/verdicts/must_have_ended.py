@@ -1,0 +1,49 @@
+"""Which records must have ended, by the committed offsets alone.
+
+docs/exactly-once.md#1-when-a-record-has-ended: the record at offset x that fires at d has ended if
+x < O and (d, x) <= (T, C). What a later record with its id superseded, and what was superseded
+while it was in mid-hop, has ended as that was ingested. Control records and what is refused end as
+they are ingested.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+def _ingested(offset: str) -> str:
+    return f"coalesce({offset} < next_offset, false)"
+
+
+def _fired(entry_offset: str) -> str:
+    """A half message fires by its due, under the offset of the commit."""
+    return (
+        f"(request.fires_ms <= at_ms AND (request.fires_ms < watermark_ms"
+        f" OR (request.fires_ms = watermark_ms AND {entry_offset} <= cursor)))"
+    )
+
+
+_SUPERSEDED: Final = f"({_ingested('next_opener.offset')})"
+_OVERDUE_HALF: Final = "(request.expires_ms <= watermark_ms AND request.expires_ms <= at_ms)"
+
+MUST_HAVE_ENDED: Final = f"""
+coalesce(CASE
+  WHEN request IS NULL THEN false
+  WHEN request.kind = 'record' THEN {_ingested("offset")}
+    AND ({_fired("offset")} OR overtaken_by IS NOT NULL OR {_SUPERSEDED})
+  WHEN request.kind = 'prepare' AND {_SUPERSEDED} THEN true
+  WHEN request.kind = 'prepare' AND decision.kind IN ('rollback', 'expire')
+    THEN {_ingested("decision.offset")}
+  WHEN request.kind = 'prepare' AND decision IS NOT NULL
+    THEN {_ingested("decision.offset")} AND {_fired("decision.offset")}
+  WHEN request.kind = 'prepare' THEN {_ingested("offset")} AND {_OVERDUE_HALF}
+  ELSE {_ingested("offset")}
+END, false)
+"""
+"""SQL over a record's history: whether the committed position says that it has ended."""
+
+END_MAY_BE_DELETED: Final = """
+coalesce(greatest(target_gone_ms, outcomes_gone_ms)
+  >= coalesce(request.fires_ms, request.timestamp_ms), false)
+"""
+"""SQL: whether retention may have deleted the record's end from where it was."""

@@ -1,0 +1,108 @@
+"""Rules for a record that has one outcome and was not delivered."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
+from spark_jobs.requests.error_codes import DECIDED_WHEN_READ
+from spark_jobs.verdicts import verdict_names as verdict
+from spark_jobs.verdicts.id_generations import EITHER
+from spark_jobs.verdicts.rules import Rule, names, sentence
+
+_DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
+"""Whether the setting release.overdue expired it: that leaves no dead letter."""
+_MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
+_SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
+"""The last to open a generation while it was in mid-hop, or else the next one."""
+_EXPECTED: Final = "IF(offset < next_offset, expected, NULL)"
+"""What a control record must say, once all that it did is committed for sure."""
+
+_POSSIBLE: Final = f"""
+coalesce(CASE
+  WHEN request.kind IN ('cancel', 'commit', 'rollback', 'expire')
+    THEN outcome.end = 'dead-lettered' OR (outcome.end IN {names(CONTROL_OUTCOMES)}
+      AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
+  WHEN outcome.end = 'dead-lettered' THEN true
+  WHEN request.kind = 'refused' THEN false
+  WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind = 'cancel'
+  WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind != 'cancel'
+    AND outcome.next_offset = {_SUPERSEDED_BY}.offset
+  WHEN overtaken_by IS NOT NULL THEN false
+  WHEN outcome.end = 'rolled-back' THEN decision.kind = 'rollback'
+  WHEN outcome.end = 'expired' AND {_DROPPED} THEN {_MAY_FIRE}
+  WHEN outcome.end = 'expired' THEN decision.kind = 'expire'
+  WHEN outcome.end = 'rolled' THEN {_MAY_FIRE} AND request.fires_ms < request.wanted_ms
+  WHEN outcome.end = 'requeued' THEN {_MAY_FIRE}
+  ELSE false
+END, false)
+"""
+"""Whether the log of the ingress allows this outcome for this record."""
+_NEXT: Final = sentence(
+    f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
+)
+_WHY_NOT: Final = f"""
+CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
+  WHEN request.kind = 'refused' THEN {sentence("it is to be refused ({request.code})")}
+  WHEN request.kind = 'prepare'
+    THEN concat({sentence("what decided it is {decision.kind}")}, ', ', {_NEXT})
+  ELSE {_NEXT} END
+"""
+_LACKS_LETTER: Final = f"""
+(letters = 0 AND (outcome.end = 'dead-lettered'
+  OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false))))
+"""
+_LETTER_GONE: Final = "coalesce(letters_gone_ms >= outcome.at_ms, false)"
+"""Whether its dead letter, written with the outcome, may have been deleted since."""
+_WRONG_CODE: Final = f"""
+CASE WHEN request.kind = 'refused' AND letter.code != request.code
+    THEN {sentence("dead-lettered for {letter.code}, it is {request.code}")}
+  WHEN request.kind != 'refused' AND letter.code IN {names(DECIDED_WHEN_READ)}
+    THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")} END
+"""
+"""A sentence where a dead letter's reason is not the record's, else null."""
+_LETTER_ALTERED: Final = """
+(letter IS NOT NULL AND NOT (letter.letter_hash <=> request.letter_hash
+    AND (letter.value_hash IS NULL OR letter.value_hash <=> request.value_hash))
+  AND NOT coalesce(letter.code = 'body-gone', false))
+"""
+"""The value may lack, if the dead-letter topic could not take it."""
+_HOPS: Final = f"outcome.end IN {names(HOP_OUTCOMES)}"
+
+OUTCOME_RULES: Final = (
+    Rule(
+        verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
+    ),
+    Rule(
+        verdict.UNVERIFIABLE,
+        f"{_LACKS_LETTER} AND {_LETTER_GONE}",
+        "{outcome.end}; the dead letters of that time have been deleted",
+    ),
+    Rule(
+        verdict.CONTRADICTED,
+        f"must_have_ended AND {_LACKS_LETTER}",
+        "{outcome.end}, without a dead letter",
+    ),
+    Rule(verdict.PENDING, _LACKS_LETTER, "its dead letter was not there yet"),
+    Rule(verdict.DUPLICATED, "letters > 1", "it has {letters} dead letters"),
+    Rule(verdict.CONTRADICTED, f"{_WRONG_CODE} IS NOT NULL", f"{{{_WRONG_CODE}}}"),
+    Rule(verdict.ALTERED, _LETTER_ALTERED, "its dead letter has other content"),
+    Rule(
+        verdict.MISSING,
+        f"{_HOPS} AND successors = 0 AND read_to >= settled_end",
+        "{outcome.end}, and nothing goes on from it",
+    ),
+    Rule(verdict.PENDING, f"{_HOPS} AND successors = 0", "its successor was not read yet"),
+    Rule(
+        verdict.DUPLICATED,
+        f"{_HOPS} AND successors > 1",
+        "{outcome.end}, and {successors} records go on from it",
+    ),
+    Rule(
+        verdict.ALTERED,
+        f"{_HOPS} AND changed_in != ''",
+        "it went on at offset {successor} with other {changed_in}",
+    ),
+    Rule(None, "true", "{outcome.detail}"),
+)
+"""In order; the last holds for every record that has an outcome."""

@@ -1,0 +1,41 @@
+"""The names of the verdicts, what each means, and which of them are violations (docs/audit.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DELIVERED: Final = "delivered"
+PENDING: Final = "pending"
+UNVERIFIABLE: Final = "unverifiable"
+MISSING: Final = "missing"
+DUPLICATED: Final = "duplicated"
+EARLY: Final = "early"
+ALTERED: Final = "altered"
+ORPHANED: Final = "orphaned"
+CONTRADICTED: Final = "contradicted"
+
+SOUND: Final = {
+    DELIVERED: "arrived in its target once, not early, byte for byte",
+    "cancelled": "taken back by a cancel before it was due",
+    "replaced": "taken back by a newer record with its id",
+    "dead_lettered": "lies in the dead letters, with the reason",
+    "rolled": "rewritten before retention could delete it; its successor goes on",
+    "requeued": "tried again later, since its target did not take it; its successor goes on",
+    "rolled_back": "a half message whose producer rolled back",
+    "expired": "a half message that nobody decided",
+    "applied": "a control record that found what it names",
+    "missed": "a control record that found nothing",
+    PENDING: "not yet due, or not yet read by the proxy",
+    UNVERIFIABLE: "cannot be judged: retention has deleted what would show it",
+}
+VIOLATIONS: Final = {
+    MISSING: "should have ended by what the proxy has committed, and has no end",
+    DUPLICATED: "has more than one end",
+    EARLY: "was delivered before its due",
+    ALTERED: "arrived otherwise than it was written: key, value, headers, target or stamps",
+    ORPHANED: "names an ingress record that never was, or that is not there",
+    CONTRADICTED: "ended otherwise than the log of the ingress says",
+}
+"""One of them, and the guarantee did not hold."""
+MEANINGS: Final = {**SOUND, **VIOLATIONS}
+"""By name, in the order in which people are shown them."""

@@ -1,0 +1,203 @@
+"""The audit that goes on counts each record once, whatever stops it, and sees what is broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.continuous.batches import Batches, Publication
+from spark_jobs.continuous.continuous_audit import CHECKPOINT, ContinuousAudit
+from spark_jobs.continuous.gauges import Gauges
+from spark_jobs.continuous.state import States
+from spark_jobs.evidence.audit_job import AuditJob
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.runtime.errors import ResultsRefused
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.installation.topic_copies import append
+from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.records import Outgoing
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+SEEN_WITHIN_S = 600
+FAR = ("timer-delay", b"1h")
+Header = tuple[str, bytes]
+
+
+class Scene(NamedTuple):
+    """A proxy at work and an audit that goes on, its state in a folder."""
+
+    made: Installation
+    proxy: ProxyProcess
+    orders: str
+    folder: Path
+
+    @property
+    def topic(self) -> str:
+        return f"{self.made.name}.audit"
+
+    def send(self, records: list[tuple[str, tuple[Header, ...]]]) -> None:
+        """Write records whose value is their name, all into one partition."""
+        to = ("timer-topic", self.orders.encode())
+        self.made.send([Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records])
+
+    def job(self, output: Path) -> AuditJob:
+        made = self.made
+        own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
+        targets = (f"{made.name}.*",)
+        return AuditJob(kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, output)
+
+    def audit(self, spark: SparkSession, gauges: Gauges | None = None) -> ContinuousAudit:
+        telling = Publication(self.topic)
+        going = ContinuousAudit(spark, self.job(self.folder), telling, 2, gauges or Gauges())
+        going.start()
+        return going
+
+
+@pytest.fixture(scope="module")
+def scene(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    made = Installation(kafka, tmp_path_factory.mktemp("continuous"), partitions=1)
+    try:
+        proxy = made.proxy()
+        proxy.start()
+        orders = made.target("orders", 2)
+        yield Scene(made, proxy, orders, tmp_path_factory.mktemp("audit") / "going on")
+    finally:
+        made.close()
+
+
+def await_judged(audit: ContinuousAudit, closed: int, pending: int, broken: int = 0) -> None:
+    def is_there() -> bool:
+        assert not audit.wait(0.05)
+        totals = audit.tally.totals if audit.tally else None
+        return totals is not None and (
+            sum(totals.verdicts.values()),
+            totals.pending,
+            sum(totals.violations.values()),
+        ) == (closed, pending, broken)
+
+    wait_for(is_there, SEEN_WITHIN_S, f"{closed} judged, {pending} pending: {audit.tally}")
+
+
+def test_records_count_once_across_restarts_and_a_second_delivery_is_told_and_shown(
+    spark: SparkSession, scene: Scene
+) -> None:
+    half = ("timer-transaction", b"prepare"), ("timer-id", b"h")
+    plain = [(f"plain-{n}", (("timer-delay", b"%dms" % n),)) for n in range(20)]
+    waiting = [("waiting", (FAR,)), ("taken back", (FAR, ("timer-id", b"c"))), ("half", half)]
+    scene.send([*plain, *waiting])
+    scene.made.await_ingested()
+    first = scene.audit(spark)
+    try:
+        await_judged(first, len(plain), len(waiting))
+    finally:
+        first.stop()
+    forget_the_last_commit(spark, scene.folder)
+    with CommittedReader(scene.made.bootstrap) as reader:
+        arrived = [one.record for one in reader.read([scene.orders])]
+    append(scene.made.bootstrap, scene.orders, arrived[:1])
+    scene.send(
+        [
+            ("cancel", (("timer-cancel", b"c"),)),
+            ("commit", (("timer-transaction", b"commit"), ("timer-id", b"h"))),
+        ]
+    )
+    gauges = Gauges()
+    second = scene.audit(spark, gauges)
+    try:
+        await_judged(second, len(plain) + 5, 1, broken=1)
+    finally:
+        second.stop()
+    assert second.tally is not None
+    counted = dict(second.tally.totals.verdicts)
+    good = {"delivered": len(plain) + 1, "cancelled": 1, "applied": 2}
+    assert counted == {**good, "duplicated": 1}
+    assert sums_of_windows(spark, scene.folder) == counted
+    assert told(scene)["totals"]["verdicts"] == counted
+    found = spark.read.parquet(f"file://{scene.folder / 'violations'}").collect()
+    assert [row.verdict for row in found] == ["duplicated"]
+    assert "kafka-console-consumer.sh" in found[0].look
+    shown = metrics(gauges)
+    assert 'delay_proxy_audit_violations_total{verdict="duplicated"} 1.0' in shown
+    assert 'delay_proxy_audit_verdicts_total{verdict="delivered"} 21.0' in shown
+    assert "delay_proxy_audit_lateness_seconds_count 21.0" in shown
+    assert "delay_proxy_audit_pending 1.0" in shown
+
+
+def test_state_of_another_audit_is_refused(spark: SparkSession, scene: Scene) -> None:
+    job = replace(scene.job(scene.folder), group="somebody")
+    another = ContinuousAudit(spark, job, Publication(None), 1, Gauges())
+    with pytest.raises(ResultsRefused, match="not of somebody"):
+        another.start()
+
+
+def test_what_ends_a_batch_is_told_however_long_its_story(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_batches: Batches, _arrived: DataFrame, _number: int) -> None:
+        raise OSError("\n".join(["No space left on device", *["\tat some.java.Method"] * 5000]))
+
+    monkeypatch.setattr(Batches, "do", fail)
+    going = ContinuousAudit(spark, scene.job(scene.folder), Publication(None), 1, Gauges())
+    going.start()
+    with pytest.raises(ResultsRefused, match="The disk is full"):
+        going.wait(SEEN_WITHIN_S)
+
+
+def test_audit_that_is_stopped_leaves_a_batch_in_which_spark_has_nothing_to_interrupt(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_begun, was_done = Event(), []
+
+    def plan_for_long(batches: Batches, _arrived: DataFrame, number: int) -> None:
+        for _ in range(SEEN_WITHIN_S):
+            has_begun.set()
+            batches.go_on()
+            Event().wait(1)
+        was_done.append(number)
+
+    monkeypatch.setattr(Batches, "do", plan_for_long)
+    going = ContinuousAudit(spark, scene.job(scene.folder), Publication(None), 1, Gauges())
+    going.start()
+    assert has_begun.wait(SEEN_WITHIN_S)
+    going.stop()
+    assert not was_done
+    assert going.wait(SEEN_WITHIN_S)
+
+
+def forget_the_last_commit(spark: SparkSession, folder: Path) -> None:
+    """As if the process had been killed when the batch was done and Spark did not know it yet."""
+    commits, done = folder / CHECKPOINT / "commits", States(spark, folder).newest()
+    for name in (f"{done}", f".{done}.crc"):
+        (commits / name).unlink(missing_ok=True)
+
+
+def sums_of_windows(spark: SparkSession, folder: Path) -> dict[str, int]:
+    newest = States(spark, folder).newest()
+    assert newest is not None
+    rows = States(spark, folder).read(newest).windows.groupBy("verdict").sum("records").collect()
+    return {row.verdict: row[1] for row in rows}
+
+
+def told(scene: Scene) -> dict[str, dict[str, dict[str, int]]]:
+    """The latest message of each key."""
+    with CommittedReader(scene.made.bootstrap) as reader:
+        messages = [one.record for one in reader.read([scene.topic])]
+    return {(one.key or b"").decode(): json.loads(one.value or b"{}") for one in messages}
+
+
+def metrics(gauges: Gauges) -> str:
+    registry = CollectorRegistry()
+    registry.register(gauges)
+    return generate_latest(registry).decode()

@@ -1,0 +1,163 @@
+"""What a continuous audit keeps, counts and subscribes to; and where an earlier audit ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.continuous.arrivals import subscription
+from spark_jobs.continuous.continuous_audit import ContinuousAudit
+from spark_jobs.continuous.horizon import Horizon, Position
+from spark_jobs.continuous.state import BEFORE_ALL, State, States, Tally, check_state_folder
+from spark_jobs.continuous.totals import Totals, with_batch
+from spark_jobs.continuous.windows import changed, merged, windows_of
+from spark_jobs.continuous_audit import run_until_stopped
+from spark_jobs.evidence.partition_state import span_at, unread, unread_ends
+from spark_jobs.evidence.previous_audit import ReadSoFar, Span
+from spark_jobs.kafka.positions import EndRange, Range
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.requests.policies import InForce
+from spark_jobs.runtime.errors import BrokerUnreachable, NotOurs, ResultsRefused
+from tests.support.verdict_rows import delivered, undelivered, verdicts
+
+HORIZON = Horizon(
+    99, "id", (Position(0, 1, 2, 3, 4, 5),), (InForce(0, 0, "abc"),), {"abc": "{}"}, {"a": 2}, {}
+)
+TALLY = Tally("g at i", HORIZON, {0: Span(1, 2)}, Totals({"delivered": 3}, {}, {"10": 3}, 3, 7), 1)
+
+
+def test_topics_of_the_audit_are_subscribed_and_no_others() -> None:
+    named, everything = (
+        re.compile(subscription(OwnTopics(), targets, "timer.audit").replace(r"\z", r"\Z"))
+        for targets in (["orders", "mail.*"], ["*"])
+    )
+    for topic in ("orders", "mail.in", "timer.dead-letters", "timer.outcomes"):
+        assert named.match(topic), topic
+        assert everything.match(topic), topic
+    for topic in ("timer.ingress", "timer.settings", "timer.audit", "__consumer_offsets"):
+        assert not named.match(topic), topic
+        assert not everything.match(topic), topic
+    for topic in ("orders2", "my.orders", "mail", "timer.ingress2"):
+        assert not named.match(topic), topic
+        assert everything.match(topic), topic
+
+
+def test_tally_and_positions_come_back_as_they_were_written() -> None:
+    assert Tally.from_json(json.loads(json.dumps(TALLY.to_json()))) == TALLY
+    read = ReadSoFar("i", "id", "g", {0: Span(1, 2)}, {("orders", 1): 7})
+    assert ReadSoFar.from_json(json.loads(json.dumps(read.to_json()))) == read
+    for broken in ({}, {**read.to_json(), "version": 2}, {**read.to_json(), "ends": [1]}):
+        with pytest.raises((KeyError, TypeError, ValueError)):
+            ReadSoFar.from_json(broken)
+
+
+def test_partition_is_read_on_where_it_ended_and_anew_behind_what_was_deleted_meanwhile() -> None:
+    assert span_at(3, None) == Span(3, 3)
+    assert span_at(8, Span(3, 8)) == Span(3, 8)
+    assert span_at(9, Span(3, 8)) == Span(9, 9)
+    held = [Range("a", 0, 5, 9), Range("b", 0, 5, 9)]
+    assert unread(held, {("a", 0): 7}) == [Range("a", 0, 7, 9), Range("b", 0, 5, 9)]
+
+
+def test_ends_deleted_after_they_were_read_are_no_loss_and_a_shorter_topic_is_another_one() -> None:
+    aged = EndRange(Range("a", 0, 5, 9), has_lost=True, first_ms=50)
+    assert unread_ends([aged], {}) == [aged]
+    assert unread_ends([aged], {("a", 0): 4}) == [aged]
+    assert unread_ends([aged], {("a", 0): 6}) == [EndRange(Range("a", 0, 6, 9), False, None)]
+    with pytest.raises(NotOurs, match="created anew"):
+        unread_ends([aged], {("a", 0): 10})
+
+
+def test_states_come_back_whole_and_only_the_last_two_are_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    states = States(spark, tmp_path)
+    assert states.newest() is None
+    states.begin(TALLY)
+    state = states.read(BEFORE_ALL)
+    assert (state.tally, state.requests.count(), state.windows.count()) == (TALLY, 0, 0)
+    windows = windows_of(verdicts(spark, [delivered(1, 60_001, 5)]), 60_000, 0)
+    for batch in (0, 1, 1, 2):
+        state = states.read(batch - 1)
+        states.write(batch, State(TALLY, state.requests, state.ends, merged(windows, windows, 0)))
+    assert states.newest() == 2
+    assert sorted(one.name for one in (tmp_path / "state").iterdir()) == ["1", "2"]
+    assert states.read(1).windows.collect()[0].records == 2
+    with pytest.raises(ResultsRefused, match="Begin anew"):
+        states.read(0)
+
+
+class Scripted(ContinuousAudit):
+    """Raises these, one in each wait; notes each beginning."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.begun = list(errors), 0
+
+    def start(self) -> None:
+        self.begun += 1
+
+    def wait(self, timeout_s: float) -> bool:
+        raise self.errors.pop(0)
+
+
+def test_audit_begins_again_after_the_broker_was_away_and_ends_by_all_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    away = BrokerUnreachable("The broker stopped answering.", "Run the audit again.")
+    audit = Scripted(away, away, ResultsRefused("The disk is full."))
+    with pytest.raises(ResultsRefused):
+        run_until_stopped(audit, again_after_s=0)
+    assert audit.begun == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"{away} (Meanwhile it is tried again by itself.)"] * 2
+
+
+def test_folder_of_something_else_is_never_taken_for_a_state(tmp_path: Path) -> None:
+    check_state_folder(tmp_path / "new")
+    check_state_folder(tmp_path)
+    (tmp_path / "mine").touch()
+    with pytest.raises(ResultsRefused, match="new folder"):
+        check_state_folder(tmp_path)
+
+
+def test_totals_and_windows_count_what_is_closed_by_its_due(spark: SparkSession) -> None:
+    early = {"verdict": "early", "is_violation": True}
+    twice: dict[str, Any] = {"verdict": "duplicated", "is_violation": True}
+    rows: list[dict[str, Any]] = [
+        delivered(1, 60_000, lateness_ms=9),
+        delivered(2, 119_999, lateness_ms=400),
+        delivered(3, 120_000, lateness_ms=-3, **early),
+        undelivered(4, "pending"),
+        undelivered(5, "cancelled", due_ms=10**15),
+        undelivered(6, "applied", due_ms=None, timestamp_ms=60_500, target=None),
+        undelivered(7, due_ms=None, timestamp_ms=None, delivered_ms=180_007, **twice),
+        undelivered(8, due_ms=None, timestamp_ms=None, target=None, **twice),
+    ]
+    given = verdicts(spark, rows)
+    totals = with_batch(TALLY.totals, given)
+    broken = {"early": 1, "duplicated": 2}
+    assert totals.verdicts == {"delivered": 5, "cancelled": 1, "applied": 1, **broken}
+    assert (totals.violations, totals.pending, totals.deliveries) == (broken, 1, 5)
+    assert (totals.late_by["10"], totals.late_by["500"], totals.late_sum_ms) == (4, 2, 416)
+    added = windows_of(given, 60_000, found_ms=240_009)
+    found = {(one.window_ms, one.verdict): one for one in added.collect()}
+    assert found[60_000, "delivered"].records == 2
+    assert found[60_000, "delivered"].late_max_ms == 400
+    assert found[60_000, "applied"].late_sum_ms is None
+    assert found[180_000, "duplicated"].records == found[240_000, "duplicated"].records == 1
+    assert len(found) == 6
+    kept = merged(added, added, older_than_ms=120_000)
+    assert {one.verdict: one.records for one in kept.collect()} == {
+        "early": 2,
+        "cancelled": 2,
+        "duplicated": 2,
+    }
+    again = windows_of(verdicts(spark, [rows[5], rows[2]]), 60_000, 0)
+    assert [one.verdict for one in changed(kept, again).collect()] == ["early"]

@@ -1,0 +1,108 @@
+"""The audit's own reading of records gives what the proxy's gives, whatever they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from proxy.requests.policy import Policy, RetryGroup
+from proxy.requests.request_reader import request_reader
+from spark_jobs.kafka.sources import RECORDS
+from spark_jobs.requests.parsing import parsed
+from spark_jobs.requests.policies import InForce, policies
+from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN
+from tests.support.any_requests import AnyRecord, AnyRequests
+from tests.support.proxy_reading import NOTHING, told
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+RECORDS_EACH: Final = 1_500
+POLICIES: Final = [
+    Policy(),
+    Policy(roll_after_ms=4_001, max_delay_ms=86_400_000, max_checks=0),
+    Policy(
+        levels_ms=(10, 20, 30),
+        allow=("orders", "sh[a-o]p.*", "retry.?"),
+        deny=("*secret", "[!a-z]*", "x[", "[]x]", "[]"),
+        retry_groups=(RetryGroup("own", (5, 6), 2), RetryGroup("secret", (0, 7), 16)),
+        retry_prefix="again-",
+        dlq_prefix="__",
+        own_topics=("shop.a",),
+        immunity_ms=7,
+        check_interval_ms=3,
+        max_checks=2,
+    ),
+    Policy(retry_first_level=40, retry_max_attempts=1, deny=("retry.own", "dlq.*"), allow=()),
+]
+ALIASES: Final = ("cesium", "etf1", "karafka", "rocketmq", "rabbitmq", "nats", "spring")
+WITH_ALIASES: Final = [
+    *(Policy(aliases=(alias,)) for alias in ALIASES),
+    *(Policy(aliases=ALIASES), Policy(aliases=ALIASES[::-1], roll_after_ms=4_001), Policy()),
+]
+
+
+def spark_records(spark: SparkSession, records: Iterable[AnyRecord]) -> DataFrame:
+    """RECORDS of the topic `ingress`."""
+    schema = ", ".join(f"{name} {kind}" for name, kind in RECORDS.items())
+    rows = [("ingress", *record) for record in records]
+    return spark.createDataFrame(rows, schema, verifySchema=False)
+
+
+def differences(
+    spark: SparkSession, records: list[AnyRecord], judges: dict[tuple[int, int], Policy]
+) -> list[tuple[Any, ...]]:
+    """Where the two readings differ; judges: by partition and the first offset that each judges."""
+    texts = {policy.digest: policy.to_json() for policy in judges.values()}
+    in_force = [InForce(p, first, policy.digest) for (p, first), policy in judges.items()]
+    rows = parsed(spark_records(spark, records), policies(spark, texts, in_force)).collect()
+    read = {(row.partition, row.offset): row.asDict() for row in rows}
+    assert len(read) == len(rows) == len(records)
+    readers = {place: request_reader(policy) for place, policy in judges.items()}
+    found = []
+    for record in records:
+        place = max(p for p in judges if p <= (record.partition, record.offset))
+        expected = told(
+            readers[place].read(
+                record.headers, record.key, record.value, record.timestamp_ms, record.offset
+            )
+        )
+        row = _columns(read[record.partition, record.offset])
+        if row != expected:
+            wrong = {n: (row[n], expected[n]) for n in NOTHING if row[n] != expected[n]}
+            found.append((record, wrong))
+    return found
+
+
+def _columns(row: dict[str, Any]) -> dict[str, Any]:
+    return {n: bytes(v) if isinstance(v := row[n], bytearray) else v for n in NOTHING}
+
+
+def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) -> None:
+    """Each policy has a partition of its own, and the last has all, one after the other."""
+    requests = AnyRequests(seed=7)
+    judges = {(number, 0): policy for number, policy in enumerate(POLICIES)}
+    last, each = len(POLICIES), RECORDS_EACH // len(POLICIES)
+    judges |= {(last, each * number): policy for number, policy in enumerate(POLICIES)}
+    records = [
+        record
+        for partition in range(last + 1)
+        for record in requests.records(partition, range(RECORDS_EACH))
+    ]
+    found = differences(spark, records, judges)
+    assert not found, f"{len(found)} differ, such as {found[:5]}"
+
+
+def test_both_readings_agree_on_other_schedulers_words(spark: SparkSession) -> None:
+    """Each alias alone has a partition, and all together have two; one knows none of them."""
+    requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN)
+    judges = {(number, 0): policy for number, policy in enumerate(WITH_ALIASES)}
+    records = [
+        record
+        for partition in range(len(WITH_ALIASES))
+        for record in requests.records(partition, range(RECORDS_EACH))
+    ]
+    found = differences(spark, records, judges)
+    assert not found, f"{len(found)} differ, such as {found[:5]}"

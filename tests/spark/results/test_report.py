@@ -1,0 +1,115 @@
+"""The report is one file that says clearly what was found, whatever the topics hold."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.evidence.partition_state import Unverifiable
+from spark_jobs.results.formatting import milliseconds, moment, thousands
+from spark_jobs.results.report import REPORT, lateness_bars, over_time, write_report
+from spark_jobs.results.result_tables import Audited, AuditedRange, write_tables
+from tests.support.verdict_rows import delivered, undelivered, verdicts
+
+NOW_MS = 1_795_300_000_000
+AUDITED = Audited(
+    "here:9092",
+    "timer.ingress",
+    NOW_MS,
+    (AuditedRange(0, 0, 6, 6, NOW_MS, 0, 6), AuditedRange(1, 0, 0, 0, -1, 0, 0)),
+)
+
+
+def _page(
+    spark: SparkSession, folder: Path, rows: list[dict[str, object]], audited: Audited = AUDITED
+) -> str:
+    summary = write_tables(verdicts(spark, rows), audited, folder)
+    write_report(spark, folder, summary)
+    return (folder / REPORT).read_text("utf-8")
+
+
+def _text(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<(style|svg).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL))
+
+
+def test_report_of_a_clean_audit_says_that_it_held_and_needs_no_network(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [delivered(offset, NOW_MS + offset, lateness_ms=offset) for offset in range(5)]
+    page = _page(spark, tmp_path, [*rows, undelivered(9, "pending")])
+
+    assert "Exactly once held" in _text(page)
+    assert "Every one of the 6 ingress records audited" in _text(page)
+    assert "1 of them is still waiting" in _text(page)
+    assert page.count("<svg") == 2
+    assert not re.search(r"""(src|href)=["'](?!#)|url\((?!#)|@import""", page)
+
+
+def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    evil = "<script>alert(1)</script>"
+    bad = {"verdict": "early", "is_violation": True}
+    rows = [
+        *(delivered(offset, NOW_MS, -5, detail=evil, target=evil, **bad) for offset in range(101)),
+        undelivered(101, "unverifiable"),
+    ]
+    gap = (Unverifiable(0, 101, 102, "retention has deleted it"),)
+    audited = Audited("here:9092", "timer.ingress", NOW_MS, AUDITED.ranges, gap)
+    page = _page(spark, tmp_path, rows, audited)
+
+    assert "did not hold: 101 violations" in _text(page)
+    assert "Of 102 records audited: 101 early. The first 100 are listed below" in _text(page)
+    assert "The first 100 of 101" in _text(page)
+    assert page.count("<article>") == 100
+    assert page.count("kafka-console-consumer.sh") == 200
+    assert "<script" not in page
+    assert "1 record could not be judged" in _text(page)
+    assert "retention has deleted it" in page
+
+
+def test_report_of_nothing_claims_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    text = _text(_page(spark, tmp_path, []))
+    assert "Exactly once held" not in text
+    assert "There was no record to audit." in text
+
+
+def test_bars_of_the_histogram_hold_every_delivery_once(spark: SparkSession) -> None:
+    late = [-3, 0, 1, 9, 10, 99, 100, 1000, 86_400_000]
+    rows = [delivered(n, NOW_MS, lateness_ms=ms) for n, ms in enumerate(late)]
+    bars = lateness_bars(verdicts(spark, rows))
+
+    assert sum(n for *_, n in bars) == len(late)
+    assert bars[0][0] == 1
+    assert bars[0][2] == 3
+    for ms in late[3:]:
+        assert any(start <= ms * (1 + 1e-6) and ms < end for start, end, _ in bars), ms
+
+
+def test_steps_over_time_are_few_and_count_dues_and_deliveries(spark: SparkSession) -> None:
+    week_ms = 7 * 86_400_000
+    rows = [
+        delivered(1, NOW_MS, lateness_ms=week_ms),
+        delivered(2, NOW_MS + week_ms, lateness_ms=0),
+        delivered(3, NOW_MS, lateness_ms=2**60),
+    ]
+    step_ms, points = over_time(verdicts(spark, rows))
+
+    assert step_ms == 3_600_000
+    assert len(points) <= 241
+    assert [point[1:] for point in points if point[1:] != (0, 0)] == [(1, 0), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [(None, "\N{EN DASH}"), (0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (-90_000, "-1.5 min")],
+)
+def test_durations_have_the_unit_that_fits_them(duration_ms: int | None, words: str) -> None:
+    assert milliseconds(duration_ms) == words
+
+
+def test_numbers_and_moments_are_readable_at_any_size() -> None:
+    assert thousands(1_234_567).split("\N{NARROW NO-BREAK SPACE}") == ["1", "234", "567"]
+    assert moment(1_767_258_000_250) == "2026-01-01 09:00:00.250 UTC"
+    assert moment(2**62) == f"{2**62} ms"

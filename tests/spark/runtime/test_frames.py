@@ -1,0 +1,78 @@
+"""Frames that the driver writes out itself, and frames that are worked out once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.runtime.frames import Schema, local_rows
+from spark_jobs.runtime.materialised import materialising
+
+KINDS: Schema = {
+    "number": "bigint",
+    "text": "string",
+    "list": "array<bigint>",
+    "rules": "map<string,struct<delays_ms:array<bigint>,most:int>>",
+}
+
+
+def plan(frame: DataFrame, printed: pytest.CaptureFixture[str]) -> str:
+    """What Spark is going to do, its own words."""
+    printed.readouterr()
+    frame.explain("extended")
+    return printed.readouterr().out
+
+
+def test_rows_of_the_driver_come_with_their_types_and_nulls(spark: SparkSession) -> None:
+    rules = {"g.*": {"delays_ms": [], "most": 3}}
+    rows: list[dict[str, Any]] = [
+        {"number": 2**63 - 1, "text": 'a "b" \\ ü', "list": [1, 2], "rules": {}},
+        {"number": None, "text": None, "list": None, "rules": rules},
+    ]
+    frame = local_rows(spark, rows, KINDS)
+    assert dict(frame.dtypes) == KINDS
+    assert [row.asDict(recursive=True) for row in frame.collect()] == rows
+
+
+def test_rows_of_the_driver_need_no_python_to_be_read(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `createDataFrame` makes shows as the RDD that Python processes of the workers read."""
+    rows, schema = [{"number": 1}], {"number": "bigint"}
+    assert "RDD" in plan(spark.createDataFrame([(1,)], "number bigint"), capsys)
+    assert "RDD" not in plan(local_rows(spark, rows, schema), capsys)
+
+
+def test_no_rows_are_known_to_be_none_before_anything_runs(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = local_rows(spark, [], KINDS)
+    assert nothing.columns == list(KINDS)
+    joined = spark.range(5).join(nothing, f.col("id") == f.col("number"))
+    optimized = plan(joined, capsys).split("== Optimized Logical Plan ==")[1]
+    assert optimized.strip().startswith("LocalRelation <empty>")
+
+
+def test_value_of_another_type_is_refused_not_made_null(spark: SparkSession) -> None:
+    with pytest.raises(Py4JJavaError, match="MALFORMED_RECORD"):
+        local_rows(spark, [{"number": "many"}], {"number": "bigint"}).collect()
+
+
+def test_what_is_materialised_is_computed_once_and_what_follows_begins_there(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with materialising(tmp_path) as materialise:
+        drawn = spark.range(3).select("id", f.rand().alias("drawn"))
+        first = materialise(drawn)
+        both = first.unionByName(first.filter("id > 0"))
+        assert "Range (0, 3" not in plan(both, capsys)
+        rows = both.collect()
+        assert sorted(row.id for row in rows) == [0, 1, 1, 2, 2]
+        assert len({row.drawn for row in rows}) == 3
+        assert materialise(both).count() == 5
+    assert not list(tmp_path.iterdir())

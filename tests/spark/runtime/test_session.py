@@ -1,0 +1,99 @@
+"""The session of the jobs: with the connector, in UTC, quiet, and with the Java that is there."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from proxy.embedded.java.jre import java
+from spark_jobs.runtime.connector_jars import connector_jars
+from spark_jobs.runtime.errors import SparkUnusable
+from spark_jobs.runtime.java_home import MODULE, java_home
+from spark_jobs.runtime.session import spark_session
+
+
+def test_session_has_the_connector_and_knows_what_the_jobs_rest_on(spark: SparkSession) -> None:
+    repeated = f.map_from_arrays(f.array(f.lit("a"), f.lit("a")), f.array(f.lit(1), f.lit(2)))
+    (row,) = spark.range(1).select(repeated["a"], f.current_timezone()).collect()
+
+    assert tuple(row) == (2, "UTC")
+    assert spark.conf.get("spark.jars") == ",".join(map(str, connector_jars()))
+
+
+def test_asking_again_gives_the_session_that_is_there(spark: SparkSession) -> None:
+    assert spark_session("another", "local[1]").sparkContext is spark.sparkContext
+    assert spark.sparkContext.master == "local[2]"
+
+
+def test_spark_leaves_nothing_in_the_folder_where_a_job_was_started(spark: SparkSession) -> None:
+    spark.range(1).count()
+    assert not Path("artifacts").exists()
+    assert not Path("spark-warehouse").exists()
+
+
+def _home(folder: Path, script: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["17.0.9", "21.0.8"])
+def test_users_own_java_is_used_where_spark_runs_on_it(tmp_path: Path, version: str) -> None:
+    home = _home(tmp_path / "own", f"echo 'openjdk version \"{version}\" 2025' >&2")
+    assert java_home({"JAVA_HOME": str(home)}) == home
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'openjdk version \"11.0.2\"' >&2",
+        "echo 'openjdk version \"25\"' >&2",
+        "echo 'Module jdk.incubator.vector not found' >&2; exit 1",
+    ],
+    ids=["too old", "too new", "without the module"],
+)
+def test_users_java_that_spark_cannot_use_gives_way_to_the_packaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "it's a cache"))
+    home = java_home({"JAVA_HOME": str(_home(tmp_path / "own", script))})
+
+    started = subprocess.run(
+        [
+            home / "bin" / "java",
+            MODULE,
+            "-Dtwo words=kept",
+            "-XshowSettings:properties",
+            "-version",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert home.parent == tmp_path / "it's a cache" / "kafka-delay-proxy"
+    assert "two words = kept" in started.stderr
+    assert str(java().resolve().parents[1]) in started.stderr
+
+
+def test_damaged_wrapper_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    wrapper = java_home({}) / "bin" / "java"
+    whole = wrapper.read_bytes()
+    wrapper.write_bytes(whole[:20])
+
+    assert java_home({}) / "bin" / "java" == wrapper
+    assert wrapper.read_bytes() == whole
+    assert list(wrapper.parent.iterdir()) == [wrapper]
+
+
+def test_cache_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(SparkUnusable, match="XDG_CACHE_HOME"):
+        java_home({})

@@ -1,0 +1,342 @@
+"""Verdicts on small hand-made histories: each kind of record, each kind of end, each violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.ends import ENDS, all_of
+from spark_jobs.evidence.partition_state import PARTITION_STATE
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.runtime.materialised import materialising
+from spark_jobs.verdicts.evaluation import evaluate
+from tests.support.frames import frame_of
+
+T_MS = 100_000
+NEXT_OFFSET = 1_000
+STATE = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
+"""Of each partition: PARTITION_STATE but its number."""
+SEEN = Circumstances(
+    200_000, "outcomes", "letters", {"orders": 3}, {"old": 60_000, "letters": 45_000}
+)
+OUTCOMES_GONE = replace(SEEN, gone_before_ms={"outcomes": 45_000})
+SETTLED = replace(SEEN, settled_only=True)
+CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
+
+
+Found = dict[tuple[int | None, int | None], tuple[str, str]]
+"""By place: the verdict and its detail."""
+
+
+class Topics:
+    """What a story says that the topics hold, in one partition of the ingress, and what it expects
+    of each record there."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.asked: list[dict[str, Any]] = []
+        self.ends: list[dict[str, Any]] = []
+        self.expected: dict[int | None, tuple[str, str]] = {}
+        self._next = 10
+
+    def record(
+        self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
+    ) -> int:
+        """An ingress record; due in the past and to be delivered unless `other` says otherwise."""
+        offset = other.pop("offset", None) or self._next
+        self._next += 1
+        due_ms = other.pop("due_ms", 50_000)
+        timed = {"due_ms": due_ms, "wanted_ms": due_ms, "fires_ms": due_ms}
+        plain = {
+            "partition": self.partition,
+            "offset": offset,
+            "timestamp_ms": 40_000,
+            "kind": kind,
+        }
+        if kind in {"record", "prepare"}:
+            plain |= {**timed, "target": "orders", "key_number": 4}
+        self.asked.append({**plain, **CONTENT, **other})
+        self.expected[offset] = (expected, detail)
+        return offset
+
+    def origin(self, offset: int) -> str:
+        return f"timer.ingress/{self.partition}/{offset}"
+
+    def delivered(self, offset: int | None, **other: Any) -> None:
+        at = {"topic": "orders", "at_partition": 1, "at_offset": 5, "at_ms": 50_004}
+        stamped = {"due_ms": 50_000, "stamps": "timer-origin,timer-due"}
+        self._end(offset, "delivered", **{**at, **stamped, **CONTENT, **other})
+
+    def outcome(self, offset: int, end: str, **other: Any) -> None:
+        at = {"topic": "outcomes", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
+        self._end(offset, end, **{**at, "detail": "", **other})
+
+    def letter(self, offset: int, code: str, **other: Any) -> None:
+        at = {"topic": "letters", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
+        self._end(offset, "dead-letter", **{**at, "code": code, **CONTENT, **other})
+
+    def _end(self, offset: int | None, end: str, **other: Any) -> None:
+        partition = None if offset is None else self.partition
+        self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
+
+    def holds(self, partition: int | None, offset: int | None) -> bool:
+        """Whether a verdict is of this story; one that names no place belongs to the only one that
+        expects it."""
+        return partition == self.partition or (partition is None and offset in self.expected)
+
+
+def _verdicts(
+    spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances
+) -> Found:
+    """All stories judged at once: one for each would take as long as all of them."""
+    states = [(one.partition, *STATE) for one in told]
+    positions = [dict(zip(PARTITION_STATE, state, strict=True)) for state in states]
+    requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
+    ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
+    partitions = frame_of(spark, positions, PARTITION_STATE)
+    histories = record_histories(requests, all_of(ends))
+    with materialising(folder) as materialise:
+        rows = evaluate(histories, partitions, seen, materialise).verdicts.collect()
+    found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def plain_records_are_delivered_once_in_time_and_unchanged(t: Topics) -> None:
+    t.delivered(t.record("delivered"))
+    t.record("missing", "no topic shows how")
+    t.record("pending", due_ms=T_MS + 1)
+    t.record("pending", offset=NEXT_OFFSET)
+    t.record("pending", due_ms=T_MS, offset=NEXT_OFFSET + 1)
+    t.delivered(t.record("delivered", due_ms=150_000), due_ms=150_000, at_ms=150_001)
+    t.record("unverifiable", "no longer hold", target="old")
+    twice = t.record("duplicated", "2 times")
+    t.delivered(twice)
+    t.delivered(twice, at_offset=6)
+    both = t.record("contradicted", "outcome is cancelled")
+    t.delivered(both)
+    t.outcome(both, "cancelled")
+    t.delivered(t.record("early", "1 ms before"), at_ms=49_999)
+    t.delivered(t.record("altered", "other key"), key_hash=7)
+    t.delivered(t.record("altered", "other value"), value_hash=7)
+    t.delivered(t.record("altered", "other headers"), headers_hash=7)
+    t.delivered(t.record("altered", "other partition"), at_partition=2)
+    t.delivered(t.record("altered", "other topic"), topic="mail")
+    t.delivered(t.record("altered", "other timer-due"), due_ms=50_001)
+    t.delivered(t.record("altered", "other stamps"), stamps="timer-origin,timer-due,timer-id")
+    t.delivered(t.record("delivered", target_partition=2), at_partition=2)
+    t.delivered(t.record("altered", "other partition", target_partition=2))
+    t.delivered(t.record("delivered", key_number=None), at_partition=0)
+    t.delivered(t.record("delivered", target="mail"), topic="mail", at_partition=9)
+    t.record("unverifiable", "not known any more", kind=None)
+    t.record("pending", "has not read it", kind=None, offset=NEXT_OFFSET + 9)
+    t.expected[500] = ("orphaned", "never held")
+    t.delivered(500)
+    t.expected[4] = ("unverifiable", "deleted")
+    t.delivered(4)
+    t.expected[2_000] = ("orphaned", "never held")
+    t.delivered(2_000)
+    t.expected[None] = ("orphaned", "names no record")
+    t.delivered(None)
+
+
+def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
+    def refused(expected: str, detail: str = "") -> int:
+        return t.record(expected, detail, kind="refused", code="id-bad")
+
+    for sound in (refused("dead_lettered"), t.record("dead_lettered")):
+        t.outcome(sound, "dead-lettered")
+        t.letter(sound, "id-bad" if sound == 10 else "too-large", value_hash=None)
+    t.outcome(refused("contradicted", "without a dead letter"), "dead-lettered")
+    t.outcome(refused("unverifiable", "have been deleted"), "dead-lettered", at_ms=44_000)
+    t.letter(refused("contradicted", "no outcome"), "id-bad")
+    other = refused("contradicted", "dead-lettered for hop-bad, it is id-bad")
+    t.outcome(other, "dead-lettered")
+    t.letter(other, "hop-bad")
+    sane = t.record("contradicted", "nothing is wrong with it")
+    t.outcome(sane, "dead-lettered")
+    t.letter(sane, "id-bad")
+    changed = refused("altered")
+    t.outcome(changed, "dead-lettered")
+    t.letter(changed, "id-bad", letter_hash=5)
+    t.delivered(refused("contradicted", "to be refused (id-bad)"))
+    refused("missing")
+
+
+def cancels_and_replacements_end_what_they_name(t: Topics) -> None:
+    def named(expected: str, detail: str = "", ident: bytes = b"a", **other: Any) -> int:
+        return t.record(expected, detail, ident=ident, **other)
+
+    t.outcome(named("cancelled", due_ms=150_000), "cancelled")
+    t.outcome(named("applied", kind="cancel"), "applied")
+    t.outcome(named("missed", kind="cancel"), "missed")
+    t.outcome(named("contradicted", "should say missed", kind="cancel"), "applied")
+    t.outcome(named("replaced", ident=b"b"), "replaced", next_offset=15)
+    t.outcome(named("contradicted", "is cancelled", ident=b"b"), "cancelled")
+    t.delivered(named("delivered", ident=b"b"))
+    t.delivered(named("delivered", ident=b"c"))
+    t.outcome(named("missed", ident=b"c", kind="cancel"), "missed")
+    t.delivered(named("delivered", ident=b"d"))
+    t.outcome(named("contradicted", "should say missed", ident=b"d", kind="cancel"), "applied")
+    named("missing", ident=b"e", due_ms=150_000)
+    t.outcome(named("contradicted", "should say missed", ident=b"e", kind="cancel"), "applied")
+    t.outcome(named("contradicted", "outcome is replaced", ident=b"f"), "replaced", next_offset=99)
+    t.delivered(named("delivered", ident=b"f"))
+    named("pending", ident=b"g", due_ms=150_000)
+    t.record("missing", kind="cancel", ident=b"h")
+
+
+def half_messages_end_as_they_were_decided(t: Topics) -> None:
+    def half(ident: bytes, *kinds: tuple[str, str], **other: Any) -> int:
+        first = 0
+        for kind, expected in kinds:
+            offset = t.record(
+                expected.split(":")[0], *expected.split(":")[1:], kind=kind, ident=ident, **other
+            )
+            first = first or offset
+            if kind != "prepare" and expected in {"applied", "missed"}:
+                t.outcome(offset, expected)
+        return first
+
+    t.delivered(half(b"a", ("prepare", "delivered"), ("commit", "applied"), ("commit", "missed")))
+    t.outcome(
+        half(b"b", ("prepare", "rolled_back"), ("rollback", "applied"), ("commit", "missed")),
+        "rolled-back",
+    )
+    t.delivered(half(b"c", ("prepare", "contradicted:nobody has committed")))
+    half(b"d", ("prepare", "pending"), expires_ms=T_MS + 1)
+    half(b"e", ("prepare", "missing"), expires_ms=T_MS)
+    half(b"f", ("prepare", "missing"), ("commit", "applied"))
+    half(b"g", ("prepare", "pending"), ("commit", "applied"), due_ms=T_MS + 1)
+    t.delivered(half(b"h", ("prepare", "contradicted:nobody has"), ("rollback", "applied")))
+    expired = t.record("expired", kind="prepare", ident=b"i")
+    t.outcome(t.record("applied", kind="expire", ident=b"i", hop_from=expired), "applied")
+    t.outcome(expired, "expired")
+    t.letter(expired, "transaction-expired")
+    t.outcome(half(b"j", ("prepare", "cancelled"), ("cancel", "applied")), "cancelled")
+    t.outcome(t.record("missed", kind="commit", ident=b"k"), "missed")
+    t.outcome(t.record("contradicted", "say missed", kind="commit", ident=b"k"), "applied")
+
+
+def records_that_went_on_are_followed_to_their_end(t: Topics) -> None:
+    def successor(expected: str, hop_from: int, **other: Any) -> int:
+        first = {"first_origin": t.origin(hop_from), "hop_from": hop_from}
+        return t.record(expected, **{**first, **other})
+
+    def rolled(expected: str = "rolled", detail: str = "", **other: Any) -> int:
+        offset = t.record(
+            expected, detail, wanted_ms=90_000, due_ms=90_000, fires_ms=50_000, **other
+        )
+        t.outcome(offset, "rolled")
+        return offset
+
+    longer = "timer-origin,timer-due,timer-first-origin"
+    one = rolled()
+    two = successor("delivered", one, due_ms=90_000)
+    t.delivered(
+        two,
+        due_ms=90_000,
+        at_ms=90_000,
+        stamps=longer,
+        first_origin=t.origin(one),
+    )
+    rolled("missing", "nothing goes on")
+    successor("pending", rolled("altered", "other due, value"), due_ms=150_000, value_hash=9)
+    lost = rolled("altered", "other due")
+    successor("missing", lost, due_ms=80_000)
+    many = rolled("duplicated", "2 records go on")
+    successor("pending", many, due_ms=150_000)
+    successor("pending", many, due_ms=150_000)
+    delivered = t.record("delivered")
+    t.delivered(delivered)
+    t.delivered(successor("contradicted", delivered), stamps=longer)
+    t.outcome(t.record("contradicted", "outcome is rolled"), "rolled")
+    again = t.record("requeued")
+    t.outcome(again, "requeued")
+    t.delivered(
+        successor("early", again, wanted_ms=60_000, fires_ms=60_000),
+        stamps=longer,
+        first_origin=t.origin(again),
+    )
+    met = rolled(ident=b"x")
+    t.outcome(t.record("applied", kind="cancel", ident=b"x"), "applied")
+    t.outcome(successor("cancelled", met, due_ms=90_000, ident=b"x"), "cancelled")
+    unmet = rolled(ident=b"y")
+    t.outcome(t.record("applied", kind="cancel", ident=b"y"), "applied")
+    t.delivered(successor("contradicted", unmet, due_ms=90_000, ident=b"y"), stamps=longer)
+
+
+def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topics) -> None:
+    later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
+    gone = t.record("unverifiable", "no longer hold", **later, fires_ms=44_000)
+    t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
+    lost = t.record("missing", **later, fires_ms=50_000)
+    t.record("contradicted", "ended as nothing", **later, hop_from=lost, timestamp_ms=50_500)
+
+
+def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Topics) -> None:
+    t.delivered(t.record("delivered"))
+    t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
+    t.outcome(t.record("pending", ident=b"a", due_ms=150_000), "cancelled")
+    t.outcome(t.record("pending", due_ms=150_000, fires_ms=T_MS + 1), "rolled")
+    t.record("missing")
+
+
+Story = Callable[[Topics], None]
+Evaluations = dict[Story, tuple[Topics, Found]]
+STORIES: dict[Story, Circumstances] = {
+    plain_records_are_delivered_once_in_time_and_unchanged: SEEN,
+    dead_letters_are_of_records_that_deserve_it: SEEN,
+    cancels_and_replacements_end_what_they_name: SEEN,
+    half_messages_end_as_they_were_decided: SEEN,
+    records_that_went_on_are_followed_to_their_end: SEEN,
+    deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it: replace(
+        SEEN, gone_before_ms={"outcomes": 45_000}
+    ),
+    what_need_not_have_ended_is_pending_where_only_what_is_settled_counts: replace(
+        SEEN, settled_only=True
+    ),
+}
+"""What is told, and the circumstances under which it is judged."""
+
+
+@pytest.fixture(scope="module")
+def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
+    """By story: what it told, and all that was found under its circumstances."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    told = {story: Topics(number) for number, story in enumerate(STORIES)}
+    for story, topics in told.items():
+        story(topics)
+    by_seen: list[tuple[Circumstances, list[Story]]] = []
+    for story, seen in STORIES.items():
+        if not by_seen or by_seen[-1][0] != seen:
+            by_seen.append((seen, []))
+        by_seen[-1][1].append(story)
+    return {
+        story: (told[story], found)
+        for seen, stories in by_seen
+        for found in [_verdicts(spark, folder, [told[story] for story in stories], seen)]
+        for story in stories
+    }
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_each_record_of_a_story_gets_the_verdict_that_it_tells(
+    story: Story, evaluations: Evaluations
+) -> None:
+    topics, all_found = evaluations[story]
+    found = {offset: said for (at, offset), said in all_found.items() if topics.holds(at, offset)}
+    wrong = {
+        offset: (found.get(offset), expected)
+        for offset, expected in topics.expected.items()
+        if found.get(offset, ("none", ""))[0] != expected[0] or expected[1] not in found[offset][1]
+    }
+    assert not wrong
+    assert found.keys() == topics.expected.keys()
