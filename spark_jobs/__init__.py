@@ -1,5 +1,5 @@
 """The audit: Spark jobs that prove from the topics alone how each ingress record ended.
 
 The modules here are the jobs and their options; each room below names what it may use.
-Begin with `audit_delivery.audit`, which is the whole journey in one function (docs/audit.md).
+Begin with `audit_delivery`, which is the whole journey in one function (docs/audit.md).
 """

@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
-from proxy.requests.aliases import KNOWN_ALIASES
+from proxy.requests.aliases.translation import KNOWN_ALIASES
 from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_delay_ms, parse_levels
 from proxy.requests.topic_names import is_legal_topic

@@ -28,7 +28,7 @@ from proxy.records.headers import (
 )
 from proxy.records.message import Message
 from proxy.records.rejection import Rejection
-from proxy.requests.aliases import alias_reader
+from proxy.requests.aliases.translation import alias_reader
 from proxy.requests.due_times import DueTimes
 from proxy.requests.header_values import BY_KEY, LONGEST_ID_BYTES, read_partition
 from proxy.requests.parsed import ParsedRecord, Scheduled

@@ -1,4 +1,4 @@
 """Spark on this machine: its Java and jars, a session, frames and Parquet tables, errors to read.
 
-Uses no other room. Begin with `session`.
+Uses nothing of the other rooms. Begin with `session`.
 """

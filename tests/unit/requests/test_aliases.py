@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.records.body import Headers
 from proxy.records.rejection import REASONS, Rejection
-from proxy.requests.aliases import ALIASES, KNOWN_ALIASES, alias_reader
+from proxy.requests.aliases.translation import ALIASES, KNOWN_ALIASES, alias_reader
 from proxy.requests.parsed import Scheduled
 from proxy.requests.policy import Policy
 from proxy.requests.request_reader import RequestReader

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.records.rejection import REASONS
-from proxy.requests.aliases import ALIASES
+from proxy.requests.aliases.translation import ALIASES
 from tests.unit.requests.test_aliases_table import ROWS
 
 DOCS = Path(__file__).parents[3] / "docs" / "aliases.md"

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.records.body import Headers
 from proxy.records.rejection import REASONS, Rejection
-from proxy.requests.aliases import ALIASES, alias_reader
+from proxy.requests.aliases.translation import ALIASES, alias_reader
 
 
 @dataclass(frozen=True)
