@@ -23,7 +23,7 @@ from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.settings_records import pause_key
+from proxy.kafka.settings_topic import pause_key
 from proxy.records.headers import CANCEL
 from proxy.records.message import Message as Record
 

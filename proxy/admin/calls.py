@@ -12,11 +12,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.queries import FindId, FindRecord, PendingByTime
-from proxy.admin.query_mailbox import NoAnswer
+from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
-from proxy.kafka.settings_records import PATTERN
+from proxy.kafka.settings_topic import PATTERN
 from proxy.logs import Level
 from proxy.records.message import Message
 from proxy.requests.times import parse_delay_ms

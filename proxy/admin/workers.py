@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple, Protocol
 
-from proxy.admin.queries import Answer, Query
-from proxy.admin.query_mailbox import MailboxFull, NoAnswer, QueryMailbox
+from proxy.admin.query_mailbox import Answer, MailboxFull, NoAnswer, Query, QueryMailbox
 from proxy.logs import Level, change_level
 
 ANSWER_WITHIN_S: Final = 2.0

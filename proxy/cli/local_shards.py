@@ -8,8 +8,7 @@ from pathlib import Path
 from proxy.errors import ProxyError
 from proxy.extras import require_store
 from proxy.records.body import body_bytes, is_stub
-from proxy.records.delivery import Delivery, LeftInKafka, delivery_of
-from proxy.records.entry import target_of
+from proxy.records.delivery import Delivery, LeftInKafka, delivery_of, target_of
 from storage.errors import StorageError
 from storage.opening import dump, verify
 from storage.shard.folder import kind_of

@@ -23,7 +23,7 @@ from proxy.dead_letters.letters.letter import Letter
 from proxy.dead_letters.letters.marks import Mark, mark_key, transactional_id
 from proxy.dead_letters.letters.replay_planner import Replayable
 from proxy.errors import BrokerRefused, ProxyError
-from proxy.publishing.refusal_codes import REFUSAL_CODES
+from proxy.publishing.tracked_sender import REFUSAL_CODES
 
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0

@@ -18,16 +18,13 @@ from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
 from proxy.records.body import asks_for_partition
-from proxy.records.dead_letter import DeadLetter, dead_letter_of
-from proxy.records.delivery import Delivery, delivery_of
-from proxy.records.entry import target_of
+from proxy.records.delivery import Delivery, delivery_of, target_of
 from proxy.records.headers import HOP_ATTEMPT
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.outcome import REQUEUED, ROLLED, Outcome
+from proxy.records.message import IngressPartition
+from proxy.records.outcome import REQUEUED, ROLLED, DeadLetter, Outcome, dead_letter_of
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
-from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
+from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised"})
 """An operator can mend these: they are tried again at the retry levels."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.records.dead_letter import as_ingested
 from proxy.records.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
@@ -21,10 +20,9 @@ from proxy.records.headers import (
     LEVEL,
     TRANSACTION,
 )
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.outcome import Outcome
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
-from proxy.scheduling.batch import Hop
+from proxy.records.message import IngressPartition
+from proxy.records.outcome import Outcome, as_ingested
+from proxy.scheduling.batch import AuxiliaryRecord, Hop
 
 REPLACED: Final = frozenset(
     {

@@ -9,13 +9,11 @@ from proxy.dispatch.hops import outcome_of, successor
 from proxy.dispatch.known_targets import KnownTargets
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
 from proxy.records.body import Headers
-from proxy.records.dead_letter import DeadLetter, dead_letter_headers
 from proxy.records.delivery import Delivery
 from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.outcome import Outcome
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.records.message import IngressPartition
+from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers
+from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
 
 
 class OutgoingRecord(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import IngressPartition
 from proxy.records.rejection import Rejection
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.scheduling.batch import AuxiliaryRecord
 
 RecordRef: TypeAlias = tuple[str, int]
 """Origin prefix (`topic/partition/`) and offset: names one ingress record."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.config.settings import ReleaseSettings
-from proxy.dispatch.overdue_rule import OverdueRule
-from proxy.dispatch.target_rate_limit import TargetRateLimit
+from proxy.dispatch.rate_limit import TargetRateLimit
 from proxy.records.body import GONE
-from proxy.records.delivery import Delivery
-from proxy.records.entry import target_of
-from proxy.records.outcome import REQUEUED, Outcome
+from proxy.records.delivery import Delivery, target_of
+from proxy.records.headers import ID
+from proxy.records.outcome import EXPIRED, REQUEUED, Outcome
 from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import Batch, Hop
 
@@ -27,6 +26,25 @@ REMEMBERED: Final = 10_000
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """Goes on through the ingress; a dead letter; an end without delivery; None: deliver it."""
+
+
+class OverdueRule(NamedTuple):
+    """What becomes of records for `targets` (a shell pattern) once they are so much overdue."""
+
+    targets: str
+    older_than_ms: int
+    action: Literal["deliver", "dead-letter", "drop"]
+
+    def end(self, delivery: Delivery, overdue_ms: int) -> Rejection | Outcome | None:
+        """How a record ends to which this rule applies; None: it is delivered all the same."""
+        if self.action == "deliver":
+            return None
+        detail = (
+            f"{overdue_ms} ms overdue; {self.targets} allows {self.older_than_ms} (release.overdue)"
+        )
+        if self.action == "dead-letter":
+            return Rejection("overdue", f"the record for {delivery.target} was {detail}")
+        return Outcome(delivery.offset, EXPIRED, delivery.due_ms, delivery.header(ID), detail)
 
 
 class _TargetRules(NamedTuple):

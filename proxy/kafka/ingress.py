@@ -41,7 +41,7 @@ THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NO
 """Nothing more comes after these, though the error of a message does not say that it is fatal.
 
 A member can fence itself when the broker restarts: only when it happens again and again is it
-another process (`proxy.worker.session_losses`). What is to be read next and is not in the log any
+another process (`proxy.worker.worker`). What is to be read next and is not in the log any
 more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`)."""
 
 log = structlog.get_logger(__name__)

@@ -14,8 +14,7 @@ from proxy.dispatch.release_control import ReleaseControl
 from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
-from proxy.publishing.transaction import Transaction
-from proxy.publishing.transaction_contents import TransactionContents
+from proxy.publishing.transaction import Transaction, TransactionContents
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import Batch
 

@@ -8,15 +8,32 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from proxy.dispatch.known_targets import TopicRules
+from proxy.dispatch.known_targets import (
+    IN_COMPANY_BYTES,
+    RECORD_BATCH_BYTES,
+    TopicRules,
+    record_batch_bytes,
+)
 from proxy.dispatch.outgoing_records import OutgoingRecord
-from proxy.dispatch.record_size import IN_COMPANY_BYTES, RECORD_BATCH_BYTES, record_batch_bytes
 from proxy.dispatch.refusals import RecordRef, Refusals, Report
 from proxy.publishing.errors import NotFlushed
-from proxy.publishing.refusal_codes import REFUSAL_CODES
 from proxy.records.rejection import Rejection
 
 FLUSH_TIMEOUT_S: Final = 2.0
+REFUSAL_CODES: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "not-authorised",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "target-unknown",
+    KafkaError.TOPIC_EXCEPTION: "target-illegal",
+    KafkaError._UNKNOWN_TOPIC: "target-unknown",
+    KafkaError._UNKNOWN_PARTITION: "partition-bad",
+    KafkaError.INVALID_MSG: "publish-failed",
+    KafkaError.RECORD_LIST_TOO_LARGE: "too-large",
+    KafkaError.INVALID_RECORD: "publish-failed",
+    KafkaError.POLICY_VIOLATION: "publish-failed",
+    KafkaError.INVALID_TIMESTAMP: "publish-failed",
+}
+"""A record meets these again each time; all others are the broker's or the network's."""
 
 
 class TrackedSender:

@@ -1,11 +1,15 @@
-"""How a record ends other than by delivery, and the names of all outcomes."""
+"""How a record ends other than by delivery: outcomes, all their names, and dead letters."""
 
 from __future__ import annotations
 
 import json
 from typing import Final, NamedTuple
 
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.body import Headers
+from proxy.records.delivery import Delivery
+from proxy.records.headers import ERROR, ERROR_DETAIL, ID, INGRESS_KEY, KEY, ORIGIN, UNREADABLE
+from proxy.records.message import IngressPartition
+from proxy.records.rejection import Rejection
 
 CANCELLED: Final = "cancelled"
 REPLACED: Final = "replaced"
@@ -56,3 +60,51 @@ class Outcome(NamedTuple):
         if self.next_offset is not None:
             fields["next_origin"] = ingress.origin(self.next_offset)
         return json.dumps(fields, separators=(",", ":")).encode()
+
+
+class DeadLetter(NamedTuple):
+    """A record that ends in the dead-letter topic, as it was in the ingress, and why."""
+
+    offset: int
+    due_ms: int | None
+    reason: Rejection
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    ident: bytes | None = None
+    outcome: str = DEAD_LETTERED
+
+
+def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
+    """What cannot be delivered, turned back into the record it was in the ingress."""
+    key, headers = as_ingested(delivery)
+    return DeadLetter(
+        delivery.offset,
+        delivery.due_ms,
+        reason,
+        key,
+        delivery.value,
+        headers,
+        delivery.header(ID),
+    )
+
+
+def as_ingested(delivery: Delivery) -> tuple[bytes | None, Headers]:
+    """Key and headers that the record had in the ingress."""
+    names = [name for name, _ in delivery.headers]
+    if KEY not in names:
+        return delivery.key, delivery.headers
+    index = len(names) - 1 - names[::-1].index(INGRESS_KEY)
+    kept = [*delivery.headers[:index], *delivery.headers[index + 1 :]]
+    return delivery.headers[index][1], kept
+
+
+def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:
+    """All headers of the record, and why it ended here."""
+    added = [
+        (ERROR, letter.reason.code.encode()),
+        (ERROR_DETAIL, letter.reason.detail.encode("utf-8", "backslashreplace")),
+        (ORIGIN, origin.encode()),
+    ]
+    names = {UNREADABLE, *(name for name, _ in added)}
+    return [header for header in letter.headers if header[0] not in names] + added

@@ -1,4 +1,4 @@
-"""A shard's committed position, and its form in the group's offset metadata
+"""A shard's committed position and watermark, and their form in the group's offset metadata
 (docs/exactly-once.md#what-is-committed).
 
 The consumer group's committed offset is the only truth: the offset itself is O, the metadata
@@ -13,13 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from proxy.records.watermark import Watermark
-
 VERSION: Final = 1
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
 MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
+
+
+class Watermark(NamedTuple):
+    """A place in the order in which entries fire: what lies at or below it has ended.
+
+    Compares with the key of an entry, (when it fires, its offset).
+    """
+
+    due_ms: int
+    offset: int
 
 
 class PolicyFrom(NamedTuple):

@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from proxy.records.body import GONE, body_bytes, is_stub, packer, stub
-from proxy.records.delivery import delivery_of
-from proxy.records.entry import MARK, Purpose
+from proxy.records.delivery import MARK, Purpose, delivery_of
 from proxy.records.message import Message
 from proxy.requests.parsed import ParsedRecord, Scheduled
 from storage.store import Due, Entry, Store

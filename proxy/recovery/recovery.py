@@ -17,8 +17,7 @@ from confluent_kafka import TopicPartition
 
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.message import Message
+from proxy.records.message import IngressPartition, Message
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.recovery.fetched_bodies import FetchedBodies
 from proxy.requests.parsed import Prepare

@@ -1,9 +1,16 @@
-"""What one ingress record turns out to ask for: values, and pure functions of record and policy."""
+"""What ingress records turn out to ask for: values, pure functions of record and policy.
+
+Most records are a producer's own, to be delivered at their due, perhaps under an id. While many are
+parsed at once each of these is a plain tuple, told apart by its length: a tuple of a class of its
+own takes five times as long to make. This module alone knows of that.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, cast
 
+from proxy.records.delivery import delivery_of, is_marked
 from proxy.records.rejection import Rejection
 from storage.store import Entry
 
@@ -62,3 +69,87 @@ class Decision(NamedTuple):
 
 
 ParsedRecord: TypeAlias = Scheduled | RejectedHop | Cancel | Prepare | Decision | Rejection
+WithId: TypeAlias = tuple[Entry, bytes]
+Compact: TypeAlias = Entry | WithId | ParsedRecord
+"""A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""
+
+ALL_USUAL: Final = {tuple}
+WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
+
+
+class Waiting(NamedTuple):
+    """Usual records in their order: all `entries`; of those with ids, `named`, the `idents`."""
+
+    entries: Sequence[Entry]
+    named: Sequence[Entry]
+    idents: Sequence[bytes]
+
+
+class ParsedBatch:
+    """What the records of a batch ask for, in their order."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Sequence[Compact]) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> ParsedRecord:
+        """What one record asks for."""
+        return full(self._records[index])
+
+    def waiting(self) -> Waiting | None:
+        """All records, if each is a usual one; else None."""
+        if set(map(type, self._records)) != ALL_USUAL:
+            return None
+        usual = cast("Sequence[Entry | WithId]", self._records)
+        with_ids = [record for record in usual if len(record) == 2]
+        if not with_ids:
+            return Waiting(cast("Sequence[Entry]", usual), (), ())
+        named, idents = zip(*with_ids, strict=True)
+        if len(named) == len(usual):
+            return Waiting(named, named, idents)
+        entries = [record[0] if len(record) == 2 else record for record in usual]
+        return Waiting(entries, named, idents)
+
+    def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
+        """Each record's entry, id and due, where it is a usual one or one that rolls with an id.
+
+        The entry is None for the others. Without an id the due does not count.
+        """
+        for record in self._records:
+            if type(record) is tuple:
+                if len(record) == 2:
+                    yield record[0], record[1], record[0][0]
+                else:
+                    yield record, None, 0  # type: ignore[misc]
+            elif type(record) is Scheduled and record.hop_from is None and record.ident is not None:
+                yield record.entry, record.ident, record.due_ms
+            else:
+                yield None, None, 0
+
+    def idents(self) -> list[bytes]:
+        """The ids that records of the batch have or name."""
+        found: list[bytes | None] = []
+        for record in self._records:
+            if type(record) is tuple:
+                if len(record) == 2:
+                    found.append(record[1])
+            elif isinstance(record, WITH_ID):
+                found.append(record.ident)
+        return [ident for ident in found if ident is not None]
+
+
+def full(record: Compact) -> ParsedRecord:
+    """The record in the form that all but the usual path work with."""
+    if type(record) is not tuple:
+        return record  # type: ignore[return-value]
+    if len(record) == 2:
+        entry, ident = record
+        return Scheduled(entry, ident, None, entry[0], rolls=False)
+    entry = cast(Entry, record)
+    rolls = is_marked(entry[2])
+    due_ms = delivery_of(entry).due_ms if rolls else entry[0]
+    return Scheduled(entry, None, None, due_ms, rolls=rolls)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final
 
 from proxy.records.body import Headers, packer
-from proxy.records.entry import Purpose, marked, with_purpose
+from proxy.records.delivery import Purpose, marked, with_purpose
 from proxy.records.headers import (
     CANCEL,
     ID,
@@ -31,8 +31,7 @@ from proxy.records.rejection import Rejection
 from proxy.requests.aliases.translation import alias_reader
 from proxy.requests.due_times import DueTimes
 from proxy.requests.header_values import BY_KEY, LONGEST_ID_BYTES, read_partition
-from proxy.requests.parsed import ParsedRecord, Scheduled
-from proxy.requests.parsed_batch import Compact, ParsedBatch, full
+from proxy.requests.parsed import Compact, ParsedBatch, ParsedRecord, Scheduled, full
 from proxy.requests.policy import Policy
 from proxy.requests.special_requests import SpecialRequests, UnparsedRecord
 from proxy.requests.target_names import TargetNames

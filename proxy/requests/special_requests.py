@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from proxy.records.body import Content, Headers
-from proxy.records.entry import Purpose, marked, with_purpose
+from proxy.records.delivery import Purpose, marked, with_purpose
 from proxy.records.header_text import shown
 from proxy.records.headers import (
     ATTEMPT,

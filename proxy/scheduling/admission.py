@@ -6,20 +6,32 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from proxy.records.dead_letter import DeadLetter, dead_letter_of
 from proxy.records.delivery import delivery_of
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.message import Message
-from proxy.records.outcome import APPLIED, EXPIRED, MISSED, ROLLED_BACK, Outcome
+from proxy.records.message import IngressPartition, Message
+from proxy.records.outcome import (
+    APPLIED,
+    EXPIRED,
+    MISSED,
+    ROLLED_BACK,
+    DeadLetter,
+    Outcome,
+    dead_letter_of,
+)
+from proxy.records.position import Watermark
 from proxy.records.rejection import Rejection
-from proxy.records.watermark import Watermark
-from proxy.requests.parsed import Cancel, Decision, ParsedRecord, Prepare, RejectedHop, Scheduled
-from proxy.requests.parsed_batch import ParsedBatch
+from proxy.requests.parsed import (
+    Cancel,
+    Decision,
+    ParsedBatch,
+    ParsedRecord,
+    Prepare,
+    RejectedHop,
+    Scheduled,
+)
 from proxy.requests.policy_timeline import PolicyTimeline
-from proxy.scheduling.half_message_records import entry_of_lost, record_of
-from proxy.scheduling.half_messages import HalfMessages
+from proxy.scheduling.batch import TransactionBuffer
+from proxy.scheduling.half_messages import HalfMessages, entry_of_lost, record_of
 from proxy.scheduling.identities import Identities
-from proxy.scheduling.transaction_buffer import TransactionBuffer
 from storage.register import Named
 from storage.store import Entry
 

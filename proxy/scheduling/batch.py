@@ -1,16 +1,31 @@
-"""One shard's part of a transaction: as planned, and as resolved when it is published."""
+"""One shard's part of a transaction: as it is gathered, planned, and resolved when published."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.records.dead_letter import DeadLetter
+from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.outcome import Outcome
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
+from proxy.records.message import IngressPartition
+from proxy.records.outcome import DeadLetter, Outcome
+from proxy.records.position import Position
 from storage.store import Entry
+
+
+class AuxiliaryRecord(NamedTuple):
+    """A check-back, or what the proxy writes to the ingress itself: it is no record's end.
+
+    `offset`: of the ingress record that it is about. partition -1 goes by the key.
+    """
+
+    offset: int
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 class Hop(NamedTuple):
@@ -51,3 +66,38 @@ class ResolvedBatch(NamedTuple):
     outcomes: Sequence[Outcome]
     auxiliary: Sequence[AuxiliaryRecord]
     hops: list[Hop]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a transaction holds of a shard, and the position that it makes true.
+
+    `passed`: pending entries that it passes over, since their ids were cancelled or replaced.
+    """
+
+    deliveries: Sequence[Entry]
+    dead_letters: Sequence[DeadLetter]
+    outcomes: Sequence[Outcome]
+    auxiliary: Sequence[AuxiliaryRecord]
+    position: Position
+    passed: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records the transaction deals with."""
+        ended = len(self.deliveries) + len(self.dead_letters) + len(self.outcomes)
+        return ended + len(self.auxiliary) + self.passed
+
+
+@dataclass(slots=True)
+class TransactionBuffer:
+    """Collects what ends as it is ingested. `deliveries`: entries due by the watermark already."""
+
+    deliveries: list[Entry] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        ended = len(self.deliveries) + len(self.dead_letters)
+        return ended + len(self.outcomes) + len(self.auxiliary)

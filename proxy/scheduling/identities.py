@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, Outcome
-from proxy.records.watermark import Watermark
+from proxy.records.position import Watermark
 from proxy.requests.parsed import Prepare, RejectedHop, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from storage.register import NOTHING, Named, Register

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from proxy.records.entry import target_of
+from proxy.records.delivery import target_of
 from proxy.records.message import Message
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import ParsedRecord, Prepare, RejectedHop, Scheduled

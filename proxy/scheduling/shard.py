@@ -13,20 +13,15 @@ from enum import Enum
 from operator import itemgetter
 from typing import Final
 
-from proxy.records.entry import target_of
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.message import Message
-from proxy.records.position import LAST_OFFSET, Position
-from proxy.records.watermark import Watermark
+from proxy.records.delivery import target_of
+from proxy.records.message import IngressPartition, Message
+from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord, Prepare
 from proxy.requests.policy_timeline import PolicyTimeline
 from proxy.scheduling.admission import Admission, IngestLimits
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
-from proxy.scheduling.half_message_records import record_of
-from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages
+from proxy.scheduling.batch import AuxiliaryRecord, Plan, TransactionBuffer
+from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, record_of
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
-from proxy.scheduling.plan import Plan
-from proxy.scheduling.transaction_buffer import TransactionBuffer
 from storage.register import Named, Register
 from storage.store import Entry, Store
 

@@ -17,10 +17,9 @@ from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.client_settings import is_compressing
-from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.topics import TopicFacts
+from proxy.kafka.topics import TopicFacts, create_derived_topic
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
@@ -90,8 +89,7 @@ def assemble(
     """
     topic, names, asked = kafka.topic, settings.topics, settings.release
     digest = kafka.settings_topic.ensure(policy)
-    create = DerivedTopics(kafka.admin, names).create
-    limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
+    create = partial(create_derived_topic, kafka.admin, names)
     publisher = Publisher(
         kafka.new_producer(),
         Targets(kafka.admin, create, is_compressing=is_compressing(settings)),

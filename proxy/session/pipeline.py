@@ -20,10 +20,9 @@ from proxy.publishing.errors import GroupMoved
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
 from proxy.records.headers import ID
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import IngressPartition
 from proxy.records.position import PolicyFrom
-from proxy.scheduling.batch import Batch, ResolvedBatch
-from proxy.scheduling.plan import Plan
+from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State
 from proxy.session.back_pressure import BackPressure
 from proxy.session.pacing import Pacing

@@ -20,11 +20,11 @@ from proxy.kafka.client_settings import (
     lookup_config,
     producer_config,
 )
-from proxy.kafka.commit_thread import CommitThread
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
+from proxy.publishing.kafka_transactions import CommitThread
 from proxy.recovery.local_state import LocalState
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble

@@ -19,8 +19,7 @@ from proxy.kafka.topics import ensure_topics
 from proxy.recovery.local_state import locked_data_dir
 from proxy.session.admin_side import AdminSide
 from proxy.telemetry.status import Status
-from proxy.worker.stop_signals import stop_signals
-from proxy.worker.worker import run_worker
+from proxy.worker.worker import run_worker, stop_signals
 from proxy.worker.worker_processes import WorkerProcesses
 from proxy.worker.worker_snapshots import WorkerSnapshots
 

@@ -1,11 +1,14 @@
-"""One worker: sessions with the broker, one after the other."""
+"""One worker: sessions with the broker, one after the other, until a signal says stop."""
 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 import structlog
@@ -13,17 +16,44 @@ from confluent_kafka import KafkaException
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
-from proxy.publishing.errors import SessionLost
+from proxy.errors import ClientUnusable, InstanceConflict
+from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.session.admin_side import AdminSide
 from proxy.session.session_opening import open_session
-from proxy.worker.session_losses import SessionLosses
 from storage.errors import StorageError
 
+BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+STEADY_AFTER_S: Final = 30.0
+STUCK_AT_MOST: Final = 20
+"""Each leaves a thread and a producer behind until the process ends."""
+FENCED_AT_MOST: Final = 5
+"""Sessions lost to fencing in a row before it is taken for another process of the same name."""
 SWITCH_S: Final = 0.0005
 """How soon the thread that waits for commits gets its turn; Python's own 5 ms are a commit's
 length."""
 
 log = structlog.get_logger(__name__)
+
+
+class SessionLosses:
+    """The lost sessions of one worker; `instance` is its name in the consumer group."""
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+        self._in_a_row = self._stuck = 0
+
+    def backoff_s(self, lost: Exception, lasted_s: float) -> float:
+        """One more is lost, after `lasted_s`: how long to wait before the next.
+
+        Raises InstanceConflict, ClientUnusable.
+        """
+        self._in_a_row = 1 if lasted_s > STEADY_AFTER_S else self._in_a_row + 1
+        self._stuck += isinstance(lost, ClientStuck)
+        if "fenced" in str(lost).lower() and self._in_a_row >= FENCED_AT_MOST:
+            raise InstanceConflict(self._instance, str(lost))
+        if self._stuck > STUCK_AT_MOST:
+            raise ClientUnusable(self._stuck) from lost
+        return BACKOFF_S[min(self._in_a_row, len(BACKOFF_S)) - 1]
 
 
 def run_worker(
@@ -46,3 +76,19 @@ def run_worker(
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
             time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
         gc.collect()
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """True once SIGTERM or SIGINT has come; what is in hand is finished first."""
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    previous = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: bool(came)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

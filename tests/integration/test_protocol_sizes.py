@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dispatch.record_size import record_batch_bytes
+from proxy.dispatch.known_targets import record_batch_bytes
 from tests.support.installation.installation import Installation
 from tests.support.records import Headers, Incoming, Outgoing
 

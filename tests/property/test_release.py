@@ -6,9 +6,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dispatch.overdue_rule import OverdueRule
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from tests.property.test_exactly_once import (
     COMMITS,
     PARTITIONS,

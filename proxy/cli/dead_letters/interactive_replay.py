@@ -23,7 +23,7 @@ from proxy.dead_letters.letters.letter import Letter, Origin, Place
 from proxy.dead_letters.letters.replay_counts import ReplayCounts
 from proxy.dead_letters.letters.replay_planner import ReplayDecision
 from proxy.dead_letters.letters.selection import Selection
-from proxy.worker.stop_signals import stop_signals
+from proxy.worker.worker import stop_signals
 
 ROWS_SHOWN = 50
 SAY_EVERY_S = 10.0

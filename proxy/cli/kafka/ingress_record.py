@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.records.body import Headers
-from proxy.records.entry import target_of
+from proxy.records.delivery import target_of
 from proxy.records.headers import CANCEL, ID, KEY, TRANSACTION
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import Prepare, Scheduled

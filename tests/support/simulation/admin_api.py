@@ -11,7 +11,7 @@ from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Request
-from proxy.admin.queries import Answer, FindId, FindRecord, PendingByTime, Query
+from proxy.admin.query_mailbox import Answer, FindId, FindRecord, PendingByTime, Query
 from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message

@@ -6,8 +6,7 @@ import pytest
 
 from proxy.admin import calls as calls_module
 from proxy.admin.exchange import Problem, Request
-from proxy.admin.queries import FindId, FindRecord, PendingByTime
-from proxy.admin.query_mailbox import MailboxFull, NoAnswer
+from proxy.admin.query_mailbox import FindId, FindRecord, MailboxFull, NoAnswer, PendingByTime
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import LOCAL, MadeUpApi
 

@@ -10,8 +10,16 @@ from multiprocessing import Pipe
 import pytest
 
 from proxy.admin import workers as workers_module
-from proxy.admin.queries import Answer, FindId, PendingByTime, Query
-from proxy.admin.query_mailbox import MOST_WAITING, MailboxFull, NoAnswer, QueryMailbox
+from proxy.admin.query_mailbox import (
+    MOST_WAITING,
+    Answer,
+    FindId,
+    MailboxFull,
+    NoAnswer,
+    PendingByTime,
+    Query,
+    QueryMailbox,
+)
 from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker
 from proxy.logs import Level
 from storage.errors import StoreDamaged

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.exchange import MOST_BODY_BYTES
-from proxy.admin.queries import Query
+from proxy.admin.query_mailbox import Query
 from proxy.admin.server import CALLS_AT_ONCE, AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi

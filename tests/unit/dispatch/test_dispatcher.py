@@ -9,12 +9,11 @@ from proxy.dispatch.known_targets import KnownTargets, TopicRules
 from proxy.dispatch.refusals import Refusals, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.records.body import Content, packer
-from proxy.records.entry import Purpose, marked, with_purpose
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.delivery import Purpose, marked, with_purpose
+from proxy.records.message import IngressPartition
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
-from proxy.scheduling.auxiliary_record import AuxiliaryRecord
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
 from storage.store import Entry
 
 INGRESS = IngressPartition("timer.ingress", 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from proxy.dispatch.hops import failures, outcome_of, successor
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import IngressPartition
 from proxy.requests.policy import Policy
 from proxy.scheduling.batch import Hop
 from tests.support.oracle.asked import Rules

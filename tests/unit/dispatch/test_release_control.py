@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.dispatch.overdue_rule import OverdueRule
-from proxy.dispatch.release_control import REMEMBERED, Disposition, ReleaseControl
+from proxy.dispatch.release_control import REMEMBERED, Disposition, OverdueRule, ReleaseControl
 from proxy.records.body import GONE, Headers, packer
 from proxy.records.delivery import Delivery
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import IngressPartition
 from proxy.records.outcome import Outcome
 from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import Batch, Hop

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dispatch.rate_limit import BURST_MS
-from proxy.dispatch.target_rate_limit import TargetRateLimit
+from proxy.dispatch.rate_limit import BURST_MS, TargetRateLimit
 
 NOW_MS = 1_800_000_000_000
 

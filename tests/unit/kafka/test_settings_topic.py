@@ -11,8 +11,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from proxy.errors import StartOverRefused
 from proxy.kafka import settings_topic
-from proxy.kafka.settings_records import ServedPartition, pause_key, paused_pattern, served_key
-from proxy.kafka.settings_topic import SettingsTopic
+from proxy.kafka.settings_topic import (
+    ServedPartition,
+    SettingsTopic,
+    pause_key,
+    paused_pattern,
+    served_key,
+)
 from proxy.kafka.topics import TopicFacts
 from proxy.records.position import PolicyFrom
 from proxy.requests.policy import Policy

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.dispatch.known_targets import TopicRules
+from proxy.dispatch.known_targets import TopicRules, record_batch_bytes
 from proxy.dispatch.outgoing_records import OutgoingRecord
-from proxy.dispatch.record_size import record_batch_bytes
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.errors import NotFlushed
 from proxy.publishing.tracked_sender import TrackedSender

@@ -13,7 +13,7 @@ from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import FRUITLESS_ABORTS
 from proxy.records.body import packer
-from proxy.records.ingress_partition import IngressPartition
+from proxy.records.message import IngressPartition
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import Batch
 from tests.support.simulation.executors import AtOnce, WhenAsked

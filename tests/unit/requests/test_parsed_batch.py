@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from proxy.records.message import Message
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Cancel, Prepare, Scheduled
-from proxy.requests.parsed_batch import ParsedBatch
+from proxy.requests.parsed import Cancel, ParsedBatch, Prepare, Scheduled
 from proxy.requests.policy import Policy
 from proxy.requests.request_reader import RequestReader
 from tests.support.simulation.stand_in import INGRESS, StandInKafka

@@ -7,12 +7,16 @@ import json
 import pytest
 
 from proxy.records.body import packer
-from proxy.records.ingress_partition import IngressPartition
-from proxy.records.watermark import Watermark
+from proxy.records.message import IngressPartition
+from proxy.records.position import Watermark
 from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
-from proxy.scheduling.half_message_records import check_back, expiry_request
-from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages
+from proxy.scheduling.half_messages import (
+    HalfMessageEvent,
+    HalfMessages,
+    check_back,
+    expiry_request,
+)
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
 

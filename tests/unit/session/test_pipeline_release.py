@@ -3,9 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.dispatch.overdue_rule import OverdueRule
 from proxy.dispatch.rate_limit import BURST_MS, RateLimit
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from proxy.session.pipeline import LONGEST_WAIT_MS
 from tests.support.simulation.stand_in import kafka_error
 from tests.support.simulation.world import DEAD_LETTERS, World

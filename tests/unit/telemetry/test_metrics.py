@@ -10,8 +10,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from proxy.records.rejection import REASONS
-from proxy.telemetry.batch_histogram import BatchHistogram
-from proxy.telemetry.metrics import OTHER, REASONS_SHOWN, TARGETS_SHOWN, Metrics, StatusCollector
+from proxy.telemetry.metrics import (
+    OTHER,
+    REASONS_SHOWN,
+    TARGETS_SHOWN,
+    BatchHistogram,
+    Metrics,
+    StatusCollector,
+)
 from proxy.telemetry.status import ShardStatus, Status
 
 BOUNDS_MS = (1, 5, 100, 1000)

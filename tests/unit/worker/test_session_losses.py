@@ -4,7 +4,7 @@ import pytest
 
 from proxy.errors import ClientUnusable, InstanceConflict
 from proxy.publishing.errors import ClientStuck, SessionLost
-from proxy.worker.session_losses import (
+from proxy.worker.worker import (
     BACKOFF_S,
     FENCED_AT_MOST,
     STEADY_AFTER_S,

@@ -1,8 +1,8 @@
-"""The shapes in which records leave."""
+"""Dead letters: the record as it was, and why it ended."""
 
 from proxy.records.body import Headers
-from proxy.records.dead_letter import DeadLetter, dead_letter_headers, dead_letter_of
 from proxy.records.delivery import Delivery
+from proxy.records.outcome import DeadLetter, dead_letter_headers, dead_letter_of
 from proxy.records.rejection import Rejection
 
 
