@@ -1,7 +1,5 @@
 """The API under /api/v1: which call is answered by what. Documented in `openapi.yaml`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import cache

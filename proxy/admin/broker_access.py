@@ -1,7 +1,5 @@
 """What the API writes to the broker, and reads back: cancels, pauses, single ingress records."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

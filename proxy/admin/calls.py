@@ -1,7 +1,5 @@
 """What each call of the API does."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

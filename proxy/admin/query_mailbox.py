@@ -1,7 +1,5 @@
 """What the admin API asks of a worker: queries in a mailbox, answered by its loop between turns."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import methodcaller
 from typing import NamedTuple, cast
 
 from confluent_kafka import Message
 
 from proxy.client.request import WireHeaders
-
-_read_headers: Callable[[Message], WireHeaders | None] = methodcaller("headers")
-"""Not a plain call: the interpreter's fast path for those lets the client library's failure go
-unseen, to surface in whatever is called next."""
+from proxy.records.header_text import read_headers
 
 
 class UnreadableHeaders(Exception):
@@ -38,6 +33,7 @@ def place_of(message: Message) -> Place:
 def headers_of(message: Message) -> WireHeaders:
     """A message's headers. Raises UnreadableHeaders."""
     try:
-        return _read_headers(message) or []
+        headers: WireHeaders | None = read_headers(message)
+        return headers or []
     except (SystemError, UnicodeDecodeError) as error:
         raise UnreadableHeaders(f"{place_of(message)}: a header's name is not UTF-8") from error

@@ -5,8 +5,6 @@ of docs/exactly-once.md. Nothing that has to wait holds up the others: it goes o
 ingress.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 Rule 10 of docs/exactly-once.md. `dispatcher` says which records hop, and why.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from proxy.records.headers import (

@@ -3,8 +3,6 @@
 `proxy.publishing.targets` asks it.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from proxy.records.body import GONE, Headers

@@ -1,7 +1,5 @@
 """What a transaction writes, as one stream of records; how they are sent is no business of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

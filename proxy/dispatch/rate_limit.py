@@ -1,7 +1,5 @@
 """Bounds on the records that end in a second: of one worker, and of each target topic."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from proxy.config.settings import ReleaseSettings

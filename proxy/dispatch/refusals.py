@@ -1,7 +1,5 @@
 """What the broker has refused of a transaction that had to be aborted, record by record."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 

@@ -4,8 +4,6 @@ The watermark of a shard cannot express exceptions: a record that has to wait, w
 written to the ingress again, with a time before which it is not looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias

@@ -3,8 +3,6 @@
 A client that cannot connect says so some fifteen times a second.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import time

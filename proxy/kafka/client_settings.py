@@ -4,8 +4,6 @@ The user's own settings (section `kafka`) come first; what the exactly-once argu
 laid over them, what is only a better default lies under them.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any, Final
 

@@ -4,13 +4,10 @@ The consumer reads committed records only, never commits by itself, and is a sta
 cooperative-sticky group: a restart within the session time-out moves no partition.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from operator import methodcaller
 from typing import Any, Final, Protocol, cast
 
 import structlog
@@ -23,6 +20,7 @@ from confluent_kafka import (
 )
 
 from proxy.records.body import Headers
+from proxy.records.header_text import read_headers
 from proxy.records.headers import UNREADABLE
 from proxy.records.message import Message
 
@@ -45,10 +43,6 @@ another process (`proxy.worker.worker`). What is to be read next and is not in t
 more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`)."""
 
 log = structlog.get_logger(__name__)
-
-_read_headers = methodcaller("headers")
-"""Not a plain call: the interpreter's fast path for those lets the client's failure go unseen, to
-surface in whatever is called next."""
 
 
 class Owner(Protocol):
@@ -97,7 +91,7 @@ class Fetched:
                 errors.append(message)
                 continue
             try:
-                _read_headers(message)
+                read_headers(message)
             except SystemError:
                 message = UnreadableMessage(message)  # noqa: PLW2901
             records[message.partition()].append(message)

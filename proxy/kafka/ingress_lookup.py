@@ -4,8 +4,6 @@ A consumer of its own, which never joins the group. Jumping to an offset costs a
 on through some hundred kilobytes (docs/operations/sizing.md), so small gaps are read through.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ What waits is rewritten once it is `roll_after` old. So nothing that is needed s
 that by much: where something is, it is shown long before retention deletes it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future

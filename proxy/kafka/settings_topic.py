@@ -7,12 +7,10 @@ keep which policy held from which offset on, for an audit: the committed metadat
 the floor passes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import structlog
 from confluent_kafka import (
@@ -53,18 +51,18 @@ class ServedPartition(NamedTuple):
     topic_id: str
     policies: tuple[PolicyFrom, ...] = ()
 
-    def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> ServedPartition:
+    def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
         """With what counts now; of another topic nothing is remembered."""
         known = self.policies if topic_id == self.topic_id else ()
         older = [one for one in known if one.first_offset < policies[0].first_offset]
-        return ServedPartition(topic_id, (*older, *policies)[-MOST_POLICIES:])
+        return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
 
     def to_json(self) -> str:
         """The record's value."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> ServedPartition:
+    def from_json(cls, text: str | bytes) -> Self:
         """Raises ValueError, KeyError, TypeError when it is no such record."""
         found = json.loads(text)
         topic_id = str(found["topic_id"])

@@ -1,7 +1,5 @@
 """The proxy's own topics, and those that it names: created where allowed, and described."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Final

@@ -6,8 +6,6 @@ of a stable group without a rebalance). What it was about to give up then belong
 long as no member comes or goes. So one member looks, and has another one join and leave.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

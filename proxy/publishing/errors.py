@@ -1,7 +1,5 @@
 """What may become of a transaction that is not committed."""
 
-from __future__ import annotations
-
 
 class SessionLost(Exception):
     """This producer cannot go on: drop all shards and recover them from the broker."""

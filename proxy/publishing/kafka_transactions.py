@@ -4,8 +4,6 @@ Commits are waited for in a thread that keeps no process alive: the executors of
 library join theirs when the process ends, and a call of the client library may never return.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future

@@ -1,7 +1,5 @@
 """Publishes batches with their offsets, each time in one transaction: all of it or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 

@@ -1,7 +1,5 @@
 """Hands records to the client library: the only place that produces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 

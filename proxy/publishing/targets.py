@@ -4,8 +4,6 @@ proxy may write to them. Asked in bulk and remembered for a while, never once a 
 Asking never creates a topic, whatever the broker's auto.create.topics.enable says.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from typing import Final

@@ -1,7 +1,5 @@
 """Sends records so that each refusal is known and touches no other record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """One transaction on its way to the broker, and the states it can be in."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future

@@ -5,8 +5,6 @@ is produced; in between the pieces of a record are one object instead of a dozen
 `bodies: kafka` storage keeps a stub instead: how many bytes the body has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias, cast
 

@@ -4,8 +4,6 @@ Most entries are delivered at their own time under their own offset. Those that 
 before their target's name, which no topic name can have, and a private header in their body.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from proxy.records.body import Content, Headers, content_of

@@ -1,13 +1,17 @@
-"""Header values as text, for reading and for showing in a sentence."""
+"""Reads headers of a fetched record, and header values as text that a sentence can show."""
 
-from __future__ import annotations
-
+from operator import methodcaller
 from typing import Final, TypeVar
 
 CACHE_ENTRIES: Final = 10_000
 CACHED_BYTES: Final = 256
 
 T = TypeVar("T")
+
+read_headers = methodcaller("headers")
+"""Asks a message for its headers; fails where a header's name is not UTF-8. Not a plain call: the
+interpreter's fast path for those lets the failure go unseen, to surface in whatever is called next.
+"""
 
 
 def text_of(raw: bytes | None) -> str:

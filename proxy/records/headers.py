@@ -39,7 +39,6 @@ ENTRY: Final = "timer-entry"
 UNREADABLE: Final = "timer-unreadable"
 """Private: stands in place of headers that the client library cannot decode."""
 
-HOP: Final = "timer-hop-"
 HOP_FROM: Final = "timer-hop-from"
 """Private, on what the proxy itself writes to the ingress: offset of the entry it goes on from."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"

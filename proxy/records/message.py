@@ -1,7 +1,5 @@
 """A record as it is fetched, the partition of the ingress that it lies in, and its origin there."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 from proxy.records.body import Headers

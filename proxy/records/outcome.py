@@ -1,7 +1,5 @@
 """How a record ends other than by delivery: outcomes, all their names, and dead letters."""
 
-from __future__ import annotations
-
 import json
 from typing import Final, NamedTuple
 

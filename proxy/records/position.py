@@ -6,12 +6,10 @@ holds the rest as compact JSON. Kafka refuses metadata over 4,096 bytes and abor
 transaction, so its parts are bounded here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 VERSION: Final = 1
 LAST_OFFSET: Final = 2**63 - 1
@@ -58,14 +56,14 @@ class Position:
         return Watermark(self.watermark_ms, self.cursor)
 
     @classmethod
-    def start(cls, offset: int, digest: str, topic_id: str) -> Position:
+    def start(cls, offset: int, digest: str, topic_id: str) -> Self:
         """Before the first record: nothing has ended, whatever its due."""
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
     def has_ended(self, due_ms: int, offset: int) -> bool:
         return offset < self.next_offset and (due_ms, offset) <= (self.watermark_ms, self.cursor)
 
-    def under(self, digest: str) -> Position:
+    def under(self, digest: str) -> Self:
         """The same position, records from `next_offset` on read by another policy."""
         if self.policies[-1].digest == digest:
             return self
@@ -95,7 +93,7 @@ class Position:
         return text
 
     @classmethod
-    def from_metadata(cls, next_offset: int, metadata: str | None) -> Position:
+    def from_metadata(cls, next_offset: int, metadata: str | None) -> Self:
         """Raises MetadataUnreadable with what was found and what to do."""
         try:
             fields = json.loads(metadata or "")

@@ -1,7 +1,5 @@
 """Why a record goes to the dead letters."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

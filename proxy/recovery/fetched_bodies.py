@@ -4,8 +4,6 @@ The entries on disk carry a stub in place of the body (`proxy.records.body`). A 
 both, after the setting `bodies` was changed: what has its body is used as it is.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -53,6 +51,14 @@ class FetchedBodies:
         self._held: dict[int, Entry] = {}
         self._held_bytes = 0
         self._pack = packer()
+        self.floor = inner.floor
+        self.next_due_ms = inner.next_due_ms
+        self.pending = inner.pending
+        self.pending_by_target = inner.pending_by_target
+        self.pending_by_time = inner.pending_by_time
+        self.maintain = inner.maintain
+        self.flush = inner.flush
+        self.close = inner.close
 
     @property
     def covered(self) -> int:
@@ -76,30 +82,6 @@ class FetchedBodies:
         self._inner.advance(watermark_ms, cursor)
         if self._held:
             self._hold(e for e in self._held.values() if e[:2] > (watermark_ms, cursor))
-
-    def next_due_ms(self, until_ms: int) -> int | None:
-        return self._inner.next_due_ms(until_ms)
-
-    def floor(self, next_offset: int) -> int:
-        return self._inner.floor(next_offset)
-
-    def pending(self) -> int:
-        return self._inner.pending()
-
-    def pending_by_target(self) -> dict[str, int]:
-        return self._inner.pending_by_target()
-
-    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        return self._inner.pending_by_time(edges_ms)
-
-    def maintain(self, next_offset: int, budget_entries: int) -> bool:
-        return self._inner.maintain(next_offset, budget_entries)
-
-    def flush(self, next_offset: int) -> None:
-        self._inner.flush(next_offset)
-
-    def close(self) -> None:
-        self._inner.close()
 
     def _hold(self, entries: Iterable[Entry]) -> None:
         self._held = {entry[1]: entry for entry in entries}

@@ -3,8 +3,6 @@
 The data folder belongs to one `run` at a time; within it a folder belongs to one worker.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

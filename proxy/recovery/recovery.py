@@ -4,8 +4,6 @@ Nothing starts over silently: where the truth is missing or contradicts what is 
 stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

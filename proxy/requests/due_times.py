@@ -1,7 +1,5 @@
 """When a record asks to be delivered (docs/guide.md#when): absolute beats relative beats level."""
 
-from __future__ import annotations
-
 from proxy.records.header_text import remember, shown, text_of
 from proxy.records.headers import DELAY, DELIVER_AT, HOP_FROM, LEVEL
 from proxy.records.rejection import Rejection

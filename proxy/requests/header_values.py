@@ -1,7 +1,5 @@
 """Reads single header values beyond targets and times: partitions, ids, failures, hops."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeAlias, TypeVar
 

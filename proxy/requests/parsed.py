@@ -5,8 +5,6 @@ parsed at once each of these is a plain tuple, told apart by its length: a tuple
 own takes five times as long to make. This module alone knows of that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
 

@@ -5,13 +5,11 @@ name made from their content, the digest; their JSON lies under it in the compac
 `timer.settings`, and each shard's committed metadata says from which offset on which digest counts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from proxy.requests.times import parse_delay_ms, parse_levels
 
@@ -65,7 +63,7 @@ class Policy:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Policy:
+    def from_json(cls, text: str | bytes) -> Self:
         """Raises ValueError when the JSON is not a policy that this version can read."""
         found = json.loads(text)
         known = {field.name for field in fields(cls)}

@@ -1,7 +1,5 @@
 """Which policy holds from which ingress offset on (docs/exactly-once.md, rule 3)."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 

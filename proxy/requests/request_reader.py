@@ -4,8 +4,6 @@ The answer is a pure function of the record and of the policy in force at its of
 a replay after any crash gives it again. Bad input is a value, `Rejection`, never an exception.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import islice

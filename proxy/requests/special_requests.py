@@ -3,8 +3,6 @@
 What the proxy itself wrote to the ingress, to go on from an earlier record, is read here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Where a record may be sent, by names alone; whether a topic exists is asked when it fires."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from proxy.records.header_text import remember, shown

@@ -4,8 +4,6 @@ Every reader takes text and gives milliseconds, or raises ValueError with a sent
 says what was found and what would be right. Nothing is guessed from magnitude.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import datetime
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What Kafka takes for the name of a topic."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What becomes of each record as it is ingested: it pends, or it ends something, or itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """One shard's part of a transaction: as it is gathered, planned, and resolved when published."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -75,18 +73,16 @@ class Plan:
     `passed`: pending entries that it passes over, since their ids were cancelled or replaced.
     """
 
-    deliveries: Sequence[Entry]
-    dead_letters: Sequence[DeadLetter]
-    outcomes: Sequence[Outcome]
-    auxiliary: Sequence[AuxiliaryRecord]
+    batch: Batch
     position: Position
     passed: int = 0
 
     @property
     def records(self) -> int:
         """How many records the transaction deals with."""
-        ended = len(self.deliveries) + len(self.dead_letters) + len(self.outcomes)
-        return ended + len(self.auxiliary) + self.passed
+        batch = self.batch
+        ended = len(batch.deliveries) + len(batch.dead_letters) + len(batch.outcomes)
+        return ended + len(batch.auxiliary) + self.passed
 
 
 @dataclass(slots=True)

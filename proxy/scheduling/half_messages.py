@@ -4,8 +4,6 @@ Half messages are kept in memory while there is room, else they are read back fr
 When one is asked about, and when it expires, follows from its own time alone.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush

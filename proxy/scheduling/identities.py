@@ -4,8 +4,6 @@ docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-
 successor has been ingested: what supersedes it meanwhile ends the successor as it arrives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

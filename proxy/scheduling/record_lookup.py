@@ -1,7 +1,5 @@
 """What has become of a record so far, as its shard knows: by id, or by its offset."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.records.delivery import target_of

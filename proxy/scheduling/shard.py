@@ -5,8 +5,6 @@ docs/exactly-once.md. Nothing counts as done until `confirm`: a plan that was no
 again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
@@ -19,7 +17,7 @@ from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord, Prepare
 from proxy.requests.policy_timeline import PolicyTimeline
 from proxy.scheduling.admission import Admission, IngestLimits
-from proxy.scheduling.batch import AuxiliaryRecord, Plan, TransactionBuffer
+from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, record_of
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
 from storage.register import Named, Register
@@ -172,14 +170,14 @@ class Shard:
             cursor=watermark.offset,
             floor=self._floor(deliveries),
         )
-        return Plan(
+        batch = Batch(
+            self.ingress,
             deliveries,
             tuple(buffer.dead_letters),
             tuple(buffer.outcomes),
             (*buffer.auxiliary, *auxiliary),
-            position,
-            passed,
         )
+        return Plan(batch, position, passed)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """The plan's transaction is known to have been committed.

@@ -1,9 +1,8 @@
 """One worker as the admin port knows it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
+from typing import Self
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.telemetry.metrics import Metrics
@@ -19,7 +18,7 @@ class AdminSide:
     mailbox: QueryMailbox
 
     @classmethod
-    def of_new_worker(cls) -> AdminSide:
+    def of_new_worker(cls) -> Self:
         """Of a worker that starts now."""
         board = StatusBoard(time.monotonic())
         return cls(board, Metrics(board.read), QueryMailbox())

@@ -1,7 +1,5 @@
 """Wires a session's parts: for the running proxy, and for tests on a Kafka of their own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -26,7 +24,6 @@ from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
 from proxy.session.pacing import Pacing, TransactionLimits
 from proxy.session.pipeline import Pipeline
-from proxy.session.shard_owner import ShardOwner
 from proxy.telemetry.metrics import Metrics
 
 
@@ -67,7 +64,6 @@ class Parts:
     publisher: Publisher
     release: ReleaseControl
     pipeline: Pipeline
-    owner: ShardOwner
 
 
 def assemble(
@@ -116,11 +112,11 @@ def assemble(
     limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     pipeline = Pipeline(
         ingress,
+        recovery,
         publisher,
         clock,
         Pacing(limits, rate),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
     )
-    owner = ShardOwner(recovery, pipeline)
-    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline, owner)
+    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline)

@@ -1,7 +1,5 @@
 """When to stop fetching: while records of a partition wait, or while the disk is full."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import structlog

@@ -1,7 +1,5 @@
 """When the next transaction may begin, and how many records it may hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

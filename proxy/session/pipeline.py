@@ -5,8 +5,6 @@ tidied; nothing is ingested or planned before it has been confirmed. So whenever
 schedule, memory holds exactly what the broker has committed, and what was ingested since.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +18,8 @@ from proxy.publishing.errors import GroupMoved
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
 from proxy.records.headers import ID
-from proxy.records.message import IngressPartition
 from proxy.records.position import PolicyFrom
+from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State
 from proxy.session.back_pressure import BackPressure
@@ -48,13 +46,15 @@ class _UnderWay:
 class Pipeline:
     """Moves records of the shards it owns from the ingress to their targets.
 
-    `shards` changes only between turns or inside `fetch`, when partitions come and go.
-    `first_commit` is called once per shard, after its first transaction, with its policies.
+    `shards` changes only between turns or inside `fetch`, when partitions come and go: `recovery`
+    makes new ones. `first_commit` is called once per shard, after its first transaction, with its
+    policies.
     """
 
     def __init__(
         self,
         ingress: Ingress,
+        recovery: Recovery,
         publisher: Publisher,
         clock: Clock,
         pacing: Pacing,
@@ -62,7 +62,12 @@ class Pipeline:
         first_commit: Callable[[int, Sequence[PolicyFrom]], None],
     ) -> None:
         self.shards: dict[int, Shard] = {}
-        self._ingress, self._publisher = ingress, publisher
+        self.is_assigned = False
+        """The group has answered, be it with no partition at all."""
+        self.is_lost = False
+        """The group has given partitions away: the session has to end. After a broker was away its
+        producer may be stuck (`proxy.publishing.errors.ClientStuck`)."""
+        self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
         self._back_pressure = BackPressure(ingress)
         self._metrics = TransactionMetrics(metrics)
@@ -108,10 +113,13 @@ class Pipeline:
                 self._first_commit(partition, self.shards[partition].position.policies)
         self._metrics.committed(done, time.monotonic() - under_way.started_s, self._clock.now_ms())
 
-    def adopt(self, shards: Mapping[int, Shard]) -> None:
-        """Shards newly taken over."""
+    def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Newly assigned: recover their shards; the offsets from which to read them on."""
+        shards = self._recovery.take_over(partitions)
         self.shards.update(shards)
         self._uncommitted_at_first.update(shards)
+        self.is_assigned = True
+        return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
         """Another worker gets these: commit how far they were read, write local state, close."""
@@ -125,6 +133,7 @@ class Pipeline:
 
     def lose(self, partitions: Iterable[int]) -> None:
         """These are gone: nothing more is committed, local state is written and closed."""
+        self.is_lost = True
         self.confirm()
         self._drop([p for p in partitions if p in self.shards])
 
@@ -178,7 +187,7 @@ class Pipeline:
         if not plans:
             return
         started_s = time.monotonic()
-        batches = [_batch(self.shards[p].ingress, plan) for p, plan in plans.items()]
+        batches = [plan.batch for plan in plans.values()]
         offsets = [
             self._ingress.offset(p, plan.position.next_offset, plan.position.to_metadata())
             for p, plan in plans.items()
@@ -235,10 +244,6 @@ class Pipeline:
             plan.position.next_offset > self.shards[partition].position.next_offset
             or partition in self._uncommitted_at_first
         )
-
-
-def _batch(ingress: IngressPartition, plan: Plan) -> Batch:
-    return Batch(ingress, plan.deliveries, plan.dead_letters, plan.outcomes, plan.auxiliary)
 
 
 def _rotated(partitions: list[int], turns: int) -> list[int]:

@@ -1,7 +1,5 @@
 """Shows from outside how a worker is: status for the admin port, gauges for Prometheus."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from typing import Final
@@ -28,7 +26,7 @@ class Reporter:
         retention: RetentionWatch,
         local: LocalState,
     ) -> None:
-        self._pipeline, self._ingress, self._owner = parts.pipeline, parts.ingress, parts.owner
+        self._pipeline, self._ingress = parts.pipeline, parts.ingress
         self._release, self._clock = parts.release, clock
         self._board, self._metrics = side.board, side.metrics
         self._retention, self._local = retention, local
@@ -45,7 +43,7 @@ class Reporter:
             Status(
                 statuses,
                 time.monotonic(),
-                self._owner.is_assigned,
+                self._pipeline.is_assigned,
                 dict(by_target),
                 self._release.paused,
             )

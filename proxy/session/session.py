@@ -5,8 +5,6 @@ as a whole, and the next one recovers its shards from the broker
 (docs/exactly-once.md#6-commits-of-unknown-outcome).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final
@@ -35,7 +33,7 @@ class Session:
         unassigned: UnassignedPartitions,
     ) -> None:
         self._settings_topic, self._release = parts.settings_topic, parts.release
-        self._ingress, self._lookup, self._owner = parts.ingress, parts.lookup, parts.owner
+        self._ingress, self._lookup = parts.ingress, parts.lookup
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
         self._next_look_s = 0.0
@@ -55,12 +53,12 @@ class Session:
         """What is paused must not be let go by the first turn."""
         self._settings_topic.look()
         self._release.pause(self._settings_topic.paused)
-        self._ingress.join(self._owner)
+        self._ingress.join(self._pipeline)
 
     def _turn(self) -> None:
         self._pipeline.turn()
         self._mailbox.answer_one(lambda: self._pipeline.shards)
-        if self._owner.is_lost:
+        if self._pipeline.is_lost:
             raise SessionLost("the group has given this member's partitions away")
         if time.monotonic() >= self._next_look_s:
             self._next_look_s = time.monotonic() + LOOK_EVERY_S

@@ -1,7 +1,5 @@
 """Opens a session on the broker that the settings name."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from confluent_kafka import Consumer, Producer

@@ -1,7 +1,5 @@
 """What transactions have ended, as metrics; dead letters are logged, too."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Runs the proxy: one worker in this process, or several in processes of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """One worker: sessions with the broker, one after the other, until a signal says stop."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import sys

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
@@ -10,6 +9,7 @@ from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
+from proxy.records.header_text import read_headers
 from proxy.records.headers import UNREADABLE
 
 UNREACHABLE = frozenset(
@@ -26,9 +26,6 @@ LOCKED_OUT = frozenset(
         KafkaError._SSL,  # noqa: SLF001
     }
 )
-
-_read_headers = methodcaller("headers")
-"""As in `proxy.kafka.ingress`: a plain call lets the library's failure surface in the next one."""
 
 
 class TopicUnknown(ProxyError):
@@ -120,7 +117,7 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     stands for them.
     """
     try:
-        headers = _read_headers(message) or []
+        headers = read_headers(message) or []
     except (SystemError, UnicodeDecodeError):
         return [(UNREADABLE, None)]
     pairs = headers.items() if isinstance(headers, dict) else headers

@@ -5,8 +5,6 @@ one of our own headers has settled already gives an empty piece, and the foreign
 even looked at: own headers beat an alias's.
 """
 
-from __future__ import annotations
-
 from typing import Final, TypeAlias
 
 from proxy.records.header_text import shown

@@ -4,8 +4,6 @@ Its own headers, key and value stay as they are, and reach the target byte for b
 pure function of the record and the enabled names: a relative time stays relative.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias

@@ -135,7 +135,7 @@ class World:
         """The running proxy; started when there is none."""
         if self._parts is None:
             self._parts = self.assemble()
-            self._parts.ingress.join(self._parts.owner)
+            self._parts.ingress.join(self._parts.pipeline)
         return self._parts.pipeline
 
     @property
