@@ -1,4 +1,4 @@
-"""One transaction on its way to the broker, and the states it can be in."""
+"""One transaction: what it writes, its way to the broker, and the states it can be in."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -14,8 +14,10 @@ import structlog
 from confluent_kafka import TopicPartition
 
 from proxy.errors import StartOverRefused
+from proxy.kafka.ingress import Ingress
+from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
-from proxy.records.message import IngressPartition, Message
+from proxy.records.message import IngressPartition
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.recovery.fetched_bodies import FetchedBodies
 from proxy.requests.parsed import Prepare
@@ -38,20 +40,6 @@ class LogRange(NamedTuple):
 
     start: int
     end: int
-
-
-class Offsets(Protocol):
-    """What recovery asks of the ingress consumer."""
-
-    def committed(self, partitions: Sequence[int]) -> list[TopicPartition]: ...
-    def log_range(self, partition: int) -> tuple[int, int]: ...
-
-
-class IngressReader(Protocol):
-    """Reads single records of the ingress again."""
-
-    def read(self, partition: int, offsets: Sequence[int], gap: int) -> Mapping[int, Message]:
-        """Those of the ascending offsets that are still there; gaps of `gap` are read through."""
 
 
 class LocalFolders(Protocol):
@@ -90,8 +78,8 @@ class Recovery:
     def __init__(
         self,
         topic: TopicFacts,
-        offsets: Offsets,
-        records: IngressReader,
+        ingress: Ingress,
+        lookup: IngressLookup,
         policies: Policies,
         folders: LocalFolders,
         digest: str,
@@ -101,7 +89,7 @@ class Recovery:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
-        self._offsets, self._records = offsets, records
+        self._ingress, self._lookup = ingress, lookup
         self._policies, self._folders = policies, folders
         self._digest, self._accept_loss_below = digest, accept_loss_below
         self._stores_stubs, self._now_s = stores_stubs, now_s
@@ -109,9 +97,9 @@ class Recovery:
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
         """One shard per partition, ready to be handed records from its `next_offset` on."""
-        committed = self._offsets.committed(partitions)
+        committed = self._ingress.committed(partitions)
         return {
-            place.partition: self._shard(place, LogRange(*self._offsets.log_range(place.partition)))
+            place.partition: self._shard(place, LogRange(*self._ingress.log_range(place.partition)))
             for place in committed
         }
 
@@ -156,7 +144,7 @@ class Recovery:
             return store
         return FetchedBodies(
             store,
-            partial(self._records.read, partition),
+            partial(self._lookup.read, partition),
             timeline.read,
             stores_stubs=self._stores_stubs,
             now_s=self._now_s,
@@ -166,7 +154,7 @@ class Recovery:
         self, partition: int, timeline: PolicyTimeline, offsets: Sequence[int]
     ) -> dict[int, Prepare]:
         """The half messages at these offsets, read again from the ingress."""
-        messages = self._records.read(partition, offsets, HALF_MESSAGE_GAP)
+        messages = self._lookup.read(partition, offsets, HALF_MESSAGE_GAP)
         parsed = ((offset, timeline.read(message)) for offset, message in messages.items())
         return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
 

@@ -95,7 +95,6 @@ class ParsedBatch:
         return len(self._records)
 
     def __getitem__(self, index: int) -> ParsedRecord:
-        """What one record asks for."""
         return full(self._records[index])
 
     def waiting(self) -> Waiting | None:

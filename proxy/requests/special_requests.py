@@ -129,7 +129,6 @@ class SpecialRequests:
         return min(read_number(asked, HOP_NOT_BEFORE), timestamp_ms + longest_ms)
 
     def _where(self, asked: Asked, timestamp_ms: int) -> tuple[str, int]:
-        """The target and the due."""
         delay_ms: int | None = 0
         if RETRY_GROUP in asked or ATTEMPT in asked:
             target, delay_ms = self._retry(asked)

@@ -172,7 +172,6 @@ class Pipeline:
         return plans
 
     def _publish_paced(self, plans: Mapping[int, Plan], now_ms: int) -> None:
-        """Publish the plans for which it is time."""
         pacing = self._pacing
         if pacing.may_begin(now_ms):
             chosen = {
@@ -199,7 +198,6 @@ class Pipeline:
         self._pacing.begin(sum(plan.records for plan in plans.values()), now_ms)
 
     def _tidy(self, now_ms: int) -> None:
-        """A bounded piece of each store's own work."""
         self._has_more_to_tidy = False
         if not self._back_pressure.may_write(now_ms):
             return

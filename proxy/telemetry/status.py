@@ -19,10 +19,10 @@ class ShardStatus:
     """One ingress partition as this worker sees it.
 
     `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
-    `behind` counts the ingress
-    records not read yet, `behind_ms` is the age of the last one read while `behind` is above 0,
-    `undecided` counts half messages. `log_start` is the first offset that the broker still has,
-    None before it was asked; `aging` counts the offsets from the floor on that it may delete soon.
+    `behind` counts the ingress records not read yet, `behind_ms` is the age of the last one read
+    while `behind` is above 0, `undecided` counts half messages. `log_start` is the first offset
+    that the broker still has, None before it was asked; `aging` counts the offsets from the floor
+    on that it may delete soon.
     """
 
     topic: str
