@@ -1,7 +1,5 @@
 """The command line that the jobs share: what an option is called, takes and means stands here."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -3,8 +3,6 @@
 `python -m spark_jobs.forecast --output DIR` prints it for the results of an audit.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Annotated, Final
 

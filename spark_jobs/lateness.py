@@ -3,8 +3,6 @@
 `python -m spark_jobs.lateness --output DIR [--by hour]` prints it for the results of an audit.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

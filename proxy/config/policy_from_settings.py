@@ -1,7 +1,5 @@
 """The policy that follows from the settings: the part that decides what becomes of records."""
 
-from __future__ import annotations
-
 from proxy.config.ingress_retention import roll_after_ms
 from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings
 from proxy.requests.policy import Policy, RetryGroup

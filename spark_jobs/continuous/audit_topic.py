@@ -3,8 +3,6 @@
 Each message holds what has been counted up to now, so that one written twice does no harm.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Final
 

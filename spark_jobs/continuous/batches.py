@@ -9,8 +9,6 @@
 Whatever stops it between two of these, the batch is done again and gives the same.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ settled. A batch that Spark chooses after that holds all of it. The horizon is k
 state, so that a batch that is done again is judged by the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -48,7 +46,7 @@ class Horizon:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Horizon:
+    def from_json(cls, stored: Mapping[str, Any]) -> "Horizon":
         """Raises KeyError or TypeError for anything else."""
         return cls(
             stored["at_ms"],

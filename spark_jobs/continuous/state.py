@@ -4,8 +4,6 @@
 when it is done again after a crash: so nothing is counted twice. Only the last two are kept.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping
@@ -53,7 +51,7 @@ class Tally:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Tally:
+    def from_json(cls, stored: Mapping[str, Any]) -> "Tally":
         """Raises KeyError, TypeError or ValueError for anything else."""
         if stored["version"] != VERSION:
             raise ValueError(f"version {stored['version']} is not {VERSION}")

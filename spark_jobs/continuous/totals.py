@@ -1,7 +1,5 @@
 """What a continuous audit has counted since it began."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final

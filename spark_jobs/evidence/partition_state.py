@@ -4,8 +4,6 @@ All that is read once is not read again; where retention was faster than the aud
 behind the gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 

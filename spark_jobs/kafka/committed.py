@@ -1,7 +1,5 @@
 """What the proxy has committed, and its policies: read before anything else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress

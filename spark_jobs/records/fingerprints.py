@@ -3,8 +3,6 @@
 xxhash64 skips nulls, so whether a value is null goes into the hash by itself.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column

@@ -3,8 +3,6 @@
 Of a header that is repeated the last counts: needs spark.sql.mapKeyDedupPolicy=LAST_WIN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_

@@ -4,8 +4,6 @@ A policy's JSON lies in the settings topic under its digest; the committed metad
 offset on which digest counts (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Numbers as people read them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Final
 

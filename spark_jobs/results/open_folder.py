@@ -3,8 +3,6 @@
 In the folder `open` of its results: requests/ and ends/ (Parquet), and positions.json.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Final

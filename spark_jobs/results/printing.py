@@ -1,7 +1,5 @@
 """Small frames on a terminal, or as JSON lines for programs."""
 
-from __future__ import annotations
-
 import json
 
 from pyspark.sql import DataFrame

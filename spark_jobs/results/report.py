@@ -1,7 +1,5 @@
 """The report: one HTML file that a person reads, without Spark and without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

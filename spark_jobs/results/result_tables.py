@@ -7,8 +7,6 @@ violations/  the violations, and the commands that show each of them
 summary.json the same figures, what was audited and what could not be
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Frames with agreed columns, and small frames of rows that the driver knows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Frames that are read more than once: computed once, and written to tables that go afterwards."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

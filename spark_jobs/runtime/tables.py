@@ -1,7 +1,5 @@
 """Tables on this machine's disk (Parquet)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,5 @@
 """One verdict for each record, by its history and the rules, and a sentence where it is needed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final

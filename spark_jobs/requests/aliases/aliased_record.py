@@ -4,8 +4,6 @@ Where one of our own headers has decided a part of the request, the other schedu
 is not looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
@@ -36,7 +34,7 @@ class Translated(NamedTuple):
     code: Column
     pieces: Column
 
-    def where(self, condition: Column) -> Translated:
+    def where(self, condition: Column) -> "Translated":
         """This, only where the condition holds."""
         return Translated(f.when(condition, self.code), _only(condition, self.pieces))
 

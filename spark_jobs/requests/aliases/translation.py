@@ -4,8 +4,6 @@ A record with such headers gets our own ones that mean the same, behind its own;
 is read like any other. Only policies that name aliases cost anything.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import or_
 

@@ -1,7 +1,5 @@
 """What the demo reads, read_committed, from all topics that matter: the evidence."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +7,8 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from proxy.cli.kafka.arrivals import read_outcome
 from proxy.cli.kafka.connection import headers_of
-from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import TopicSettings
 from proxy.records.body import Headers
