@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
+from spark_jobs.results.formatting import print_rows
 from spark_jobs.results.lateness_figures import FIGURES, by_hour, by_minute, by_target
-from spark_jobs.results.printing import print_rows
 from spark_jobs.results.result_tables import read_verdicts
 from spark_jobs.results.results_folder import whole_results
 from spark_jobs.runtime.session import spark_session

@@ -36,8 +36,8 @@ from spark_jobs.kafka.positions import Range
 from spark_jobs.kafka.sources import records
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
+from spark_jobs.runtime.frames import read_table, spark_path
 from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.runtime.tables import read_table, spark_path
 from spark_jobs.verdicts.carry_over import carried_ends, carried_requests
 from spark_jobs.verdicts.evaluation import Evaluation, evaluate
 

@@ -19,8 +19,7 @@ from spark_jobs.continuous.windows import WINDOWS
 from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS, Span
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.frames import Schema, local_rows
-from spark_jobs.runtime.tables import read_table, spark_path
+from spark_jobs.runtime.frames import Schema, local_rows, read_table, spark_path
 
 VERSION: Final = 1
 BEFORE_ALL: Final = -1

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from spark_jobs.runtime.tables import spark_path
+from spark_jobs.runtime.frames import spark_path
 
 INTERMEDIATE: Final = ".intermediate"
 
