@@ -16,8 +16,9 @@ from proxy.cli.terminal.output import plain, say, say_json, shown_bytes, shown_t
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.clock import wall_clock_ms
 from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
+from proxy.records.outcome import DEAD_LETTERED
 
-WHAT_WIDTH = len("dead-lettered")
+WHAT_WIDTH = len(DEAD_LETTERED)
 
 
 def watch(

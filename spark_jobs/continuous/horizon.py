@@ -6,7 +6,7 @@ state, so that a batch that is done again is judged by the same one.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -40,10 +40,6 @@ class Horizon:
     policies: Mapping[str, str]
     partition_counts: Mapping[str, int]
     gone_before_ms: Mapping[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Horizon":

@@ -7,7 +7,7 @@ when it is done again after a crash: so nothing is counted twice. Only the last 
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,9 +43,9 @@ class Tally:
         return {
             "version": VERSION,
             "audited": self.audited,
-            "horizon": self.horizon.to_json(),
+            "horizon": asdict(self.horizon),
             "ingress": [[number, *span] for number, span in self.ingress.items()],
-            "totals": self.totals.to_json(),
+            "totals": asdict(self.totals),
             "lost": self.lost,
         }
 
