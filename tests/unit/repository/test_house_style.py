@@ -23,7 +23,8 @@ MEDIAN_FUNCTION_LINES = 10
 TELL_NOTHING = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 NEEDS_A_UNIT = re.compile(r"(^|_)(timeout|delay|interval|duration|size|age|elapsed|period)$")
 NUMBERS = {"int", "float", "int | None", "float | None"}
-WORKPLACE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/|/shared/DESIGN")
+WORKPLACE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
+NOT_IN_THE_REPOSITORY = re.compile(r"\bDESIGN(?:\.md)?\b|\bHOUSE\.md\b")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -174,6 +175,15 @@ def test_nothing_committed_names_the_machine_it_was_written_on() -> None:
         if path != Path(__file__) and (found := WORKPLACE.search(text))
     ]
     assert not naming
+
+
+def test_nothing_committed_refers_to_a_document_outside_the_repository() -> None:
+    referring = [
+        f"{path.relative_to(REPOSITORY)}: {found.group()}"
+        for path, text in _committed_texts()
+        if path != Path(__file__) and (found := NOT_IN_THE_REPOSITORY.search(text))
+    ]
+    assert not referring
 
 
 @pytest.mark.parametrize(
