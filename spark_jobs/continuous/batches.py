@@ -116,7 +116,7 @@ class Batches:
         windows = self._windows(before, found.verdicts, totals, number, materialise)
         if totals.violations != tally.totals.violations:
             self._write_violations(found.verdicts, number)
-        spans = {one.partition: _span_after(one) for one in partitions}
+        spans = {one.partition: one.span_after for one in partitions}
         lost = tally.lost + sum(_lost(one, tally.ingress) for one in partitions)
         after = replace(
             tally, horizon=self._next_horizon(tally), ingress=spans, totals=totals, lost=lost
@@ -238,10 +238,6 @@ def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
         one.watermark_ms,
         one.cursor,
     )
-
-
-def _span_after(state: PartitionState) -> Span:
-    return Span(state.read_from, max(state.closed_to, state.next_offset))
 
 
 def _lost(state: PartitionState, read: Mapping[int, Span]) -> int:

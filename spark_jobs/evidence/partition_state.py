@@ -40,6 +40,11 @@ class PartitionState(NamedTuple):
     watermark_ms: int
     cursor: int
 
+    @property
+    def span_after(self) -> Span:
+        """What the next audit finds read and done."""
+        return Span(self.read_from, max(self.closed_to, self.next_offset))
+
 
 PARTITION_STATE: Final[Schema] = {
     **dict.fromkeys(PartitionState._fields, "bigint"),
@@ -94,7 +99,7 @@ def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -
         taken.ingress_topic,
         taken.topic_id,
         group,
-        {one.partition: Span(one.read_from, max(one.closed_to, one.next_offset)) for one in states},
+        {one.partition: one.span_after for one in states},
         {(one.topic, one.partition): one.end for one in taken.end_ranges},
     )
 
