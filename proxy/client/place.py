@@ -1,5 +1,7 @@
 """What is read of any message that a consumer got: where it lies, and its headers."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from operator import methodcaller
 from typing import NamedTuple, cast
