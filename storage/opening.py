@@ -61,7 +61,7 @@ def dump(folder: Path) -> Iterator[dict[str, Any]]:
 def _ways(kind: StoreKind | None) -> _Ways:
     if kind == "rocksdb":
         # An optional package: only those who ask for it need it.
-        from storage.sorted.opening import look_into_rocksdb, open_rocksdb
+        from storage.rocksdb.opening import look_into_rocksdb, open_rocksdb
 
         return _Ways(open_rocksdb, look_into_rocksdb)
     return _Ways(open_wheel, look_into_wheel)

@@ -124,7 +124,7 @@ def called_by(container: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> lis
     """The program that `kafka-delay-proxy audit` becomes, called as the container says."""
     called: list[str] = []
     monkeypatch.setattr(os, "execve", lambda _program, given, _environment: called.extend(given))
-    settings = str(CHART.parents[1] / "proxy" / "default.yaml")
+    settings = str(CHART.parents[1] / "proxy" / "config" / "default.yaml")
     with pytest.raises(SystemExit) as ended:
         command([argument.replace(MOUNTED, settings) for argument in container["args"]])
     assert ended.value.code == 0

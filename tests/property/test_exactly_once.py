@@ -237,7 +237,7 @@ def test_every_record_ends_once_and_never_early_with_rocksdb(
 def test_every_record_ends_once_and_never_early_with_levels(
     script: list[tuple[object, ...]], limit: int
 ) -> None:
-    """Whatever happens, each record ends exactly once and none early, with FIFOs."""
+    """Whatever happens, each record ends exactly once and none early, with `levels`."""
     run_with_local_state("levels", script, limit)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from storage.opening import open_store
 from storage.options import Options, StoreKind
+from storage.rocksdb.rocks_tier import RocksTier
 from storage.shard.disk_tier import DiskTier
 from storage.shard.files import Files
 from storage.shard.tiered_store import TieredStore
-from storage.sorted.rocks_tier import RocksTier
 from storage.store import Committed, Entry, Store
 from storage.wheel.wheel_tier import WheelTier
 

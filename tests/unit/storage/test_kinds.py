@@ -113,7 +113,7 @@ def test_what_ended_elsewhere_is_counted_out_on_opening(kind: StoreKind, tmp_pat
 def test_large_bodies_come_a_few_at_a_time(
     kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sorted.read_ahead_buffer", "wheel.loaded_rows"):
+    for module in ("rocksdb.read_ahead_buffer", "wheel.loaded_rows"):
         monkeypatch.setattr(f"storage.{module}.PEEK_BYTES", 300)
     folder = tmp_path / "shard"
     filled(kind, folder)

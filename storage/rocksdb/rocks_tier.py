@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from storage.rocksdb.read_ahead_buffer import ReadAheadBuffer
+from storage.rocksdb.rocks_database import FORMAT, RocksDatabase
+from storage.rocksdb.written_pieces import WrittenPieces
 from storage.shard.checkpoint import Checkpoint, boot_id
 from storage.shard.ledger import Ledger
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.memtable import Memtable
-from storage.sorted.read_ahead_buffer import ReadAheadBuffer
-from storage.sorted.rocks_database import FORMAT, RocksDatabase
-from storage.sorted.written_pieces import WrittenPieces
 from storage.store import Due, Entry, Key
 
 STEP_ENTRIES = 2048

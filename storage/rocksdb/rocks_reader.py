@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from storage.rocksdb.rocks_database import RocksDatabase
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.inspection import Verdict, count_findings
 from storage.shard.memory.counts import Counts
-from storage.sorted.rocks_database import RocksDatabase
 from storage.store import Entry, Key
 
 READ_AT_ONCE = 1024

@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from operator import itemgetter
 
+from storage.rocksdb.rocks_database import RocksDatabase
 from storage.shard.ledger import Ledger
-from storage.sorted.rocks_database import RocksDatabase
 from storage.store import Due, Entry, Key
 
 PEEK_BYTES = 32 * 1024 * 1024

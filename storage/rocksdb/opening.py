@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from storage.errors import StoreDamaged
+from storage.rocksdb.rocks_database import FORMAT, ROCKS, RocksDatabase
+from storage.rocksdb.rocks_reader import RocksReader
+from storage.rocksdb.rocks_tier import MOST_BYTES, MOST_ENTRIES, RocksTier
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.opening import OpenedTier, Opening
-from storage.sorted.rocks_database import FORMAT, ROCKS, RocksDatabase
-from storage.sorted.rocks_reader import RocksReader
-from storage.sorted.rocks_tier import MOST_BYTES, MOST_ENTRIES, RocksTier
 
 LOOKS = 5
 
