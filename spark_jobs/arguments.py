@@ -1,7 +1,5 @@
 """The command line that the jobs share: what an option is called, takes and means stands here."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time
@@ -65,45 +63,32 @@ def _offset_range(text: str) -> tuple[int, OffsetRange]:
     )
 
 
-AUDIT: Final = "What is audited"
-WHERE: Final = "Kafka"
-SPARK: Final = "Spark"
-FIGURES: Final = "What is told"
-
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap", help="Kafka's bootstrap servers.", rich_help_panel=WHERE)
-]
+Bootstrap = Annotated[str, typer.Option(help="Kafka's bootstrap servers.")]
 Kafka = Annotated[
     list[str] | None,
     typer.Option(
-        "--kafka",
         metavar="KEY=VALUE",
         help="A librdkafka setting, as in the proxy's own settings (TLS, SASL); java.KEY=VALUE for "
         "Spark's Java client alone. Repeatable.",
-        rich_help_panel=WHERE,
     ),
 ]
-Group = Annotated[str, typer.Option("--group", help="The proxy's group_id.", rich_help_panel=AUDIT)]
-Ingress = Annotated[str, typer.Option(help="The ingress topic.", rich_help_panel=AUDIT)]
-DeadLetters = Annotated[str, typer.Option(help="The dead-letter topic.", rich_help_panel=AUDIT)]
-Outcomes = Annotated[str, typer.Option(help="The outcome topic.", rich_help_panel=AUDIT)]
-SettingsTopic = Annotated[str, typer.Option(help="The settings topic.", rich_help_panel=AUDIT)]
+Group = Annotated[str, typer.Option(help="The proxy's group_id.")]
+Ingress = Annotated[str, typer.Option(help="The ingress topic.")]
+DeadLetters = Annotated[str, typer.Option(help="The dead-letter topic.")]
+Outcomes = Annotated[str, typer.Option(help="The outcome topic.")]
+SettingsTopic = Annotated[str, typer.Option(help="The settings topic.")]
 Targets = Annotated[
     list[str] | None,
     typer.Option(
-        "--target",
         help="A target topic, or a shell pattern; repeatable. Default: all that the ingress asks "
-        "for and that exist.",
-        rich_help_panel=AUDIT,
+        "for and that exist."
     ),
 ]
 At = Annotated[
     int | None,
     typer.Option(
-        "--at",
         metavar="EPOCH_MS",
         help="Judge as of this moment: what was due later is pending. Default: now.",
-        rich_help_panel=AUDIT,
     ),
 ]
 Since = Annotated[
@@ -112,7 +97,6 @@ Since = Annotated[
         parser=epoch_ms,
         metavar="TIME",
         help="Only ingress records written from here on: epoch ms, RFC 3339 with zone, or 2h ago.",
-        rich_help_panel=AUDIT,
     ),
 ]
 Until = Annotated[
@@ -121,60 +105,33 @@ Until = Annotated[
         parser=epoch_ms,
         metavar="TIME",
         help="Only ingress records written before: epoch ms, RFC 3339 with a zone, or 2h ago.",
-        rich_help_panel=AUDIT,
     ),
 ]
 Offsets = Annotated[
     list[str] | None,
     typer.Option(
-        "--offsets",
         metavar="PARTITION:FIRST-LAST",
         help="Only these ingress offsets: 3:100-199, 3:100- or 3:100; once for each partition.",
-        rich_help_panel=AUDIT,
     ),
 ]
 ContinueFrom = Annotated[
     Path | None,
     typer.Option(
-        "--continue-from",
-        metavar="DIR",
-        help="The results of an earlier audit: read on from where it ended.",
-        rich_help_panel=AUDIT,
+        metavar="DIR", help="The results of an earlier audit: read on from where it ended."
     ),
 ]
-Output = Annotated[Path, typer.Option("--output", metavar="DIR", help="The folder of the results.")]
+Output = Annotated[Path, typer.Option(metavar="DIR", help="The folder of the results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Master = Annotated[
-    str, typer.Option(help="Where Spark runs; spark-submit's own wins.", rich_help_panel=SPARK)
-]
-DriverMemory = Annotated[
-    str, typer.Option(help="Memory of Spark's Java process.", rich_help_panel=SPARK)
-]
-
-
-AuditTopic = Annotated[
-    str,
-    typer.Option(help="Where the figures go, compacted; '' for nowhere.", rich_help_panel=FIGURES),
-]
-Every = Annotated[
-    int, typer.Option(min=1, metavar="SECONDS", help="A batch so often.", rich_help_panel=FIGURES)
-]
+Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own wins.")]
+DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
+AuditTopic = Annotated[str, typer.Option(help="Where the figures go, compacted; '' for nowhere.")]
+Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="A batch so often.")]
 WindowLength = Annotated[
-    int,
-    typer.Option(
-        min=1, metavar="SECONDS", help="Length of a window of dues.", rich_help_panel=FIGURES
-    ),
+    int, typer.Option(min=1, metavar="SECONDS", help="Length of a window of dues.")
 ]
-KeepHours = Annotated[
-    int,
-    typer.Option(
-        min=1, metavar="HOURS", help="How long windows stay open.", rich_help_panel=FIGURES
-    ),
-]
-MetricsHost = Annotated[str, typer.Option(help="Where /metrics listens.", rich_help_panel=FIGURES)]
-MetricsPort = Annotated[
-    int, typer.Option(min=0, max=65_535, help="0 for no metrics.", rich_help_panel=FIGURES)
-]
+KeepHours = Annotated[int, typer.Option(min=1, metavar="HOURS", help="How long windows stay open.")]
+MetricsHost = Annotated[str, typer.Option(help="Where /metrics listens.")]
+MetricsPort = Annotated[int, typer.Option(min=0, max=65_535, help="0 for no metrics.")]
 
 
 @contextmanager

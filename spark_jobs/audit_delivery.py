@@ -4,8 +4,6 @@
 Exit code 0: no violation; 2: violations; 1: the audit could not be made.
 """
 
-from __future__ import annotations
-
 import json as json_text
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 this file. Runs until it is stopped. Exit code 0: no violation; 2: violations; 1: it had to end.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from contextlib import suppress

@@ -3,8 +3,6 @@
 `python -m spark_jobs.forecast --output DIR` prints it for the results of an audit.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Annotated, Final
 
@@ -13,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
+from spark_jobs.results.formatting import print_rows
 from spark_jobs.results.lateness_figures import HOUR_MS
-from spark_jobs.results.printing import print_rows
 from spark_jobs.results.result_tables import read_verdicts
 from spark_jobs.results.results_folder import whole_results
 from spark_jobs.runtime.frames import Schema, conformed

@@ -3,8 +3,6 @@
 Fetches what the user's cache lacks.
 """
 
-from __future__ import annotations
-
 from spark_jobs.runtime.connector_jars import connector_jars
 
 if __name__ == "__main__":

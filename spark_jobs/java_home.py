@@ -1,7 +1,5 @@
 """Prints the folder to name in JAVA_HOME for `spark-submit`: `python -m spark_jobs.java_home`."""
 
-from __future__ import annotations
-
 from spark_jobs.runtime.java_home import java_home
 
 if __name__ == "__main__":

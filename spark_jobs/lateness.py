@@ -3,16 +3,14 @@
 `python -m spark_jobs.lateness --output DIR [--by hour]` prints it for the results of an audit.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
+from spark_jobs.results.formatting import print_rows
 from spark_jobs.results.lateness_figures import FIGURES, by_hour, by_minute, by_target
-from spark_jobs.results.printing import print_rows
 from spark_jobs.results.result_tables import read_verdicts
 from spark_jobs.results.results_folder import whole_results
 from spark_jobs.runtime.session import spark_session

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from proxy import __version__
-from proxy.cli import audit, cancel, decide, pending, run, send, store, topics, watch
+from proxy.cli import audit, control, pending, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
 from proxy.cli.trial import broker, dev
@@ -72,9 +72,9 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("send")(send.send)
-app.command("cancel")(cancel.cancel)
-app.command("commit")(decide.commit)
-app.command("rollback")(decide.rollback)
+app.command("cancel")(control.cancel)
+app.command("commit")(control.commit)
+app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)
 app.command("pending")(pending.pending)
 app.command("audit")(audit.audit)

@@ -1,7 +1,5 @@
 """`audit`: runs the Spark audit, which shares no code with the proxy, as a program of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

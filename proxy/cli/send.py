@@ -10,6 +10,7 @@ from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
+from proxy.config.settings import Settings
 from proxy.records.body import Headers
 from proxy.records.headers import (
     ATTEMPT,
@@ -68,25 +69,16 @@ def send(
         *half_headers(ident, check_topic, is_half=prepare),
         *user_headers(header or []),
     ]
-    _send(headers, ident, key, value, bootstrap, config, as_json=as_json, is_half=prepare)
-
-
-def _send(
-    headers: Headers,
-    ident: str | None,
-    key: str | None,
-    value: str | None,
-    bootstrap: Bootstrap,
-    config: Config,
-    *,
-    as_json: bool,
-    is_half: bool,
-) -> None:
     raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
     record = IngressRecord(headers, raw_key, raw_value)
     if ident is not None:
         record = named(checked_ident(ident), headers, raw_key, raw_value)
-    settings = settings_for(config, bootstrap)
+    _send(settings_for(config, bootstrap), record, ident, as_json=as_json, is_half=prepare)
+
+
+def _send(
+    settings: Settings, record: IngressRecord, ident: str | None, *, as_json: bool, is_half: bool
+) -> None:
     report = write_to_ingress(settings, record)
     expected = expected_end(record, settings, report.timestamp()[1])
     if as_json:

@@ -1,7 +1,5 @@
 """Many records in one call: in flight at once, in bounded memory, each accounted for."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """The producer of delayed records: a drop-in beside confluent_kafka.Producer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager

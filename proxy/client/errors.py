@@ -1,7 +1,5 @@
 """Errors of the client: each says what was found, where, and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError

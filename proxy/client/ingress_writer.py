@@ -6,8 +6,6 @@ callbacks may write; what does poll (flush, commit) is refused in them, for a ne
 the process (confluent-kafka-python issue 457).
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The settings of the Kafka clients below: sound defaults, and the caller's own win."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 

@@ -1,7 +1,5 @@
 """Topics that a consumer of this package needs: looked for, and made where they are missing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """What a producer gets back for a record that is stored."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from confluent_kafka import Message

@@ -5,8 +5,6 @@ keyed by the id, and the target's key goes into `timer-key`: so all records and 
 meet in one partition of the ingress, from whatever language they come.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache

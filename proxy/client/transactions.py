@@ -1,7 +1,5 @@
 """Kafka transactions of a producer: all of it is visible at once, or nothing ever."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

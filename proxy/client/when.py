@@ -5,8 +5,6 @@ Nothing is guessed from magnitude, and a fraction of a millisecond counts as a w
 is allowed, early never.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeAlias

@@ -5,8 +5,6 @@ A record that waits longer than `roll_after` is written anew to the end of its p
 longest delay, but that time and the time for which the proxy may be down.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from proxy.config.settings import Settings

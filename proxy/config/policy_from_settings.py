@@ -1,9 +1,7 @@
 """The policy that follows from the settings: the part that decides what becomes of records."""
 
-from __future__ import annotations
-
 from proxy.config.ingress_retention import roll_after_ms
-from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings
+from proxy.config.settings import RetryGroupSettings, Settings
 from proxy.requests.policy import Policy, RetryGroup
 
 
@@ -19,7 +17,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         retry_first_level=settings.retry.first_level,
         retry_max_attempts=settings.retry.max_attempts,
         retry_groups=tuple(
-            _retry_group(name, group, settings.retry, settings.levels_ms)
+            _retry_group(name, group, settings)
             for name, group in sorted(settings.retry.groups.items())
         ),
         retry_prefix=settings.topics.retry_prefix,
@@ -31,22 +29,14 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
     )
 
 
-def _retry_group(
-    name: str, group: RetryGroupSettings, general: RetrySettings, levels_ms: tuple[int, ...]
-) -> RetryGroup:
-    most = group.max_attempts or general.max_attempts
-    return RetryGroup(name, _delays_ms(group, general, levels_ms, most), most)
-
-
-def _delays_ms(
-    group: RetryGroupSettings, general: RetrySettings, levels_ms: tuple[int, ...], most: int
-) -> tuple[int, ...]:
+def _retry_group(name: str, group: RetryGroupSettings, settings: Settings) -> RetryGroup:
     """RocketMQ's three policies: levels, doubling delays with a bound, a list of one's own."""
+    most = group.max_attempts or settings.retry.max_attempts
     if group.policy == "custom":
-        return group.delays_ms
+        return RetryGroup(name, group.delays_ms, most)
     if group.policy == "exponential":
         doubled = [group.first_delay_ms << n for n in range(min(most, 63))]
         until = next((n for n, ms in enumerate(doubled) if ms >= group.max_delay_ms), most)
-        return (*doubled[:until], group.max_delay_ms)[:most]
-    first = group.first_level or general.first_level
-    return levels_ms[first - 1 :] or levels_ms[-1:]
+        return RetryGroup(name, (*doubled[:until], group.max_delay_ms)[:most], most)
+    first, levels_ms = group.first_level or settings.retry.first_level, settings.levels_ms
+    return RetryGroup(name, levels_ms[first - 1 :] or levels_ms[-1:], most)

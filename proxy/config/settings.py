@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -30,8 +30,6 @@ from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_delay_ms, parse_levels
 from proxy.requests.topic_names import is_legal_topic
 from storage.options import StoreKind
-
-T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 LONGEST_DELAY_MS = 36_525 * 86_400_000

@@ -1,7 +1,5 @@
 """The marks topic on the broker: made, checked, and read."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final

@@ -1,7 +1,5 @@
 """The ingress records that became letters: read again where a letter came without its value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException

@@ -10,8 +10,6 @@ Why no letter is replayed twice, however often a replay is killed and whoever el
    the next one finds out by 1 and 2.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

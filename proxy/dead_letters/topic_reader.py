@@ -1,7 +1,5 @@
 """Reads ranges of offsets of a topic: committed records, in no group, with a bound on memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

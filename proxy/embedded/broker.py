@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.embedded import ports
 from proxy.embedded.data_folder import DataFolder, new_cluster_id
-from proxy.embedded.failures import CHOOSE_PORT, explain
+from proxy.embedded.errors import CHOOSE_PORT, explain
 from proxy.embedded.guarded_process import GuardedProcess
 from proxy.embedded.java.jar_cache import ensure_jars
 from proxy.embedded.java.jre import java

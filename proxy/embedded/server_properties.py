@@ -5,6 +5,30 @@ from pathlib import Path
 
 NODE_ID = 1
 COORDINATOR_PARTITIONS = 4
+ALONE = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+}
+"""Kafka's own topics with one replica, and so few partitions that they open at once."""
+PROMPT = {
+    # How long a restarted broker waits for the session of the one that was killed.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # A controlled stop leaves partitions without a leader while transactions still end, and
+    # those then never get their end marker (KAFKA-20734).
+    "controlled.shutdown.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": str(16 << 20),
+}
+"""No waiting for other members, for dead transactions, or for compaction; a small cleaner."""
 
 
 def server_properties(
@@ -14,12 +38,8 @@ def server_properties(
 
     What is not named here stays at Kafka's default, topic creation on first use included.
     """
-    return {
-        **_identity(host, port, controller_port, log_dir),
-        **_alone(),
-        **_prompt(),
-        **overrides,
-    }
+    identity = _identity(host, port, controller_port, log_dir)
+    return {**identity, **ALONE, **PROMPT, **overrides}
 
 
 def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
@@ -56,34 +76,4 @@ def _identity(host: str, port: int, controller_port: int, log_dir: Path) -> dict
         "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{host}:{port}",
         "log.dirs": str(log_dir),
-    }
-
-
-def _alone() -> dict[str, str]:
-    """Kafka's own topics with one replica, and so few partitions that they open at once."""
-    return {
-        "offsets.topic.replication.factor": "1",
-        "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
-        "share.coordinator.state.topic.num.partitions": str(COORDINATOR_PARTITIONS),
-    }
-
-
-def _prompt() -> dict[str, str]:
-    """No waiting for other members, for dead transactions, or for compaction; a small cleaner."""
-    return {
-        # How long a restarted broker waits for the session of the one that was killed.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "500",
-        # A controlled stop leaves partitions without a leader while transactions still end, and
-        # those then never get their end marker (KAFKA-20734).
-        "controlled.shutdown.enable": "false",
-        "group.initial.rebalance.delay.ms": "0",
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        "log.cleaner.backoff.ms": "1000",
-        "log.cleaner.dedupe.buffer.size": str(16 << 20),
     }

@@ -4,8 +4,6 @@ A stream without news makes no batch. But that nothing arrives may be just what 
 is a row from a clock each second, which is no record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession

@@ -3,9 +3,8 @@
 Each message holds what has been counted up to now, so that one written twice does no harm.
 """
 
-from __future__ import annotations
-
 import json
+from dataclasses import asdict
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -28,7 +27,7 @@ CONFIG: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(KEPT_MS
 
 def publish(windows: DataFrame, totals: Totals, settings: KafkaSettings, topic: str) -> None:
     """Write WINDOWS and the totals to the topic, in JSON by key."""
-    message = {"key": TOTALS, "value": json.dumps(totals.to_json())}
+    message = {"key": TOTALS, "value": json.dumps(asdict(totals))}
     row = local_rows(windows.sparkSession, [message], {"key": "string", "value": "string"})
     writer = as_messages(windows).unionByName(row).write.format("kafka").mode("append")
     for name, value in settings.java.items():

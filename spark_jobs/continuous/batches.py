@@ -9,8 +9,6 @@
 Whatever stops it between two of these, the batch is done again and gives the same.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -38,8 +36,8 @@ from spark_jobs.kafka.positions import Range
 from spark_jobs.kafka.sources import records
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
+from spark_jobs.runtime.frames import read_table, spark_path
 from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.runtime.tables import read_table, spark_path
 from spark_jobs.verdicts.carry_over import carried_ends, carried_requests
 from spark_jobs.verdicts.evaluation import Evaluation, evaluate
 
@@ -118,7 +116,7 @@ class Batches:
         windows = self._windows(before, found.verdicts, totals, number, materialise)
         if totals.violations != tally.totals.violations:
             self._write_violations(found.verdicts, number)
-        spans = {one.partition: _span_after(one) for one in partitions}
+        spans = {one.partition: one.span_after for one in partitions}
         lost = tally.lost + sum(_lost(one, tally.ingress) for one in partitions)
         after = replace(
             tally, horizon=self._next_horizon(tally), ingress=spans, totals=totals, lost=lost
@@ -240,10 +238,6 @@ def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
         one.watermark_ms,
         one.cursor,
     )
-
-
-def _span_after(state: PartitionState) -> Span:
-    return Span(state.read_from, max(state.closed_to, state.next_offset))
 
 
 def _lost(state: PartitionState, read: Mapping[int, Span]) -> int:

@@ -1,7 +1,5 @@
 """The streaming query of an audit that goes on until it is stopped."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession

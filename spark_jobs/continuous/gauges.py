@@ -1,7 +1,5 @@
 """The totals for Prometheus. Every name begins with `delay_proxy_audit_`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, start_http_server

@@ -5,10 +5,8 @@ settled. A batch that Spark chooses after that holds all of it. The horizon is k
 state, so that a batch that is done again is judged by the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -43,12 +41,8 @@ class Horizon:
     partition_counts: Mapping[str, int]
     gone_before_ms: Mapping[str, int]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
-
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Horizon:
+    def from_json(cls, stored: Mapping[str, Any]) -> "Horizon":
         """Raises KeyError or TypeError for anything else."""
         return cls(
             stored["at_ms"],

@@ -4,12 +4,10 @@
 when it is done again after a crash: so nothing is counted twice. Only the last two are kept.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +19,7 @@ from spark_jobs.continuous.windows import WINDOWS
 from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS, Span
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.frames import Schema, local_rows
-from spark_jobs.runtime.tables import read_table, spark_path
+from spark_jobs.runtime.frames import Schema, local_rows, read_table, spark_path
 
 VERSION: Final = 1
 BEFORE_ALL: Final = -1
@@ -46,14 +43,14 @@ class Tally:
         return {
             "version": VERSION,
             "audited": self.audited,
-            "horizon": self.horizon.to_json(),
+            "horizon": asdict(self.horizon),
             "ingress": [[number, *span] for number, span in self.ingress.items()],
-            "totals": self.totals.to_json(),
+            "totals": asdict(self.totals),
             "lost": self.lost,
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Tally:
+    def from_json(cls, stored: Mapping[str, Any]) -> "Tally":
         """Raises KeyError, TypeError or ValueError for anything else."""
         if stored["version"] != VERSION:
             raise ValueError(f"version {stored['version']} is not {VERSION}")

@@ -1,10 +1,8 @@
 """What a continuous audit has counted since it began."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
@@ -26,10 +24,6 @@ class Totals:
     deliveries: int = 0
     late_sum_ms: int = 0
     pending: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
-        return asdict(self)
 
 
 def with_batch(before: Totals, given: DataFrame) -> Totals:

@@ -1,7 +1,5 @@
 """Verdicts by windows of event time: of the dues, not of the moment at which they were judged."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column, DataFrame

@@ -1,7 +1,5 @@
 """What a person asks of an audit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an audit knows besides the records, as small frames to be joined to them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,7 +1,5 @@
 """The ends of ingress records in the other topics: deliveries, dead letters, outcomes."""
 
-from __future__ import annotations
-
 from functools import cache, reduce
 from typing import Final
 

@@ -1,7 +1,5 @@
 """What an audit judges by, read in the order that `kafka.snapshot` asks for."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

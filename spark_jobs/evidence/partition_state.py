@@ -4,8 +4,6 @@ All that is read once is not read again; where retention was faster than the aud
 behind the gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -41,6 +39,11 @@ class PartitionState(NamedTuple):
     next_offset: int
     watermark_ms: int
     cursor: int
+
+    @property
+    def span_after(self) -> Span:
+        """What the next audit finds read and done."""
+        return Span(self.read_from, max(self.closed_to, self.next_offset))
 
 
 PARTITION_STATE: Final[Schema] = {
@@ -96,7 +99,7 @@ def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -
         taken.ingress_topic,
         taken.topic_id,
         group,
-        {one.partition: Span(one.read_from, max(one.closed_to, one.next_offset)) for one in states},
+        {one.partition: one.span_after for one in states},
         {(one.topic, one.partition): one.end for one in taken.end_ranges},
     )
 

@@ -1,7 +1,5 @@
 """What an audit knows from the one that it continues: how far that read, and what it left open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -64,7 +62,7 @@ class ReadSoFar:
         }
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> ReadSoFar:
+    def from_json(cls, stored: Mapping[str, Any]) -> "ReadSoFar":
         """Raises KeyError, TypeError or ValueError for anything else."""
         if stored["version"] != VERSION:
             raise ValueError(f"version {stored['version']} is not {VERSION}")

@@ -1,7 +1,5 @@
 """Each ingress record beside everything that names it: one row a record."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column, DataFrame

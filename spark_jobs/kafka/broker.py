@@ -4,8 +4,6 @@ Errors of the client become `AuditError`s; its log lines are kept back, and its 
 is shown when nobody answers.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase

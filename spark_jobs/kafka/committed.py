@@ -1,12 +1,9 @@
 """What the proxy has committed, and its policies: read before anything else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from confluent_kafka import (
@@ -20,10 +17,10 @@ from confluent_kafka import (
 
 from spark_jobs.kafka.broker import ASK_TIMEOUT_S, Broker, Place
 from spark_jobs.kafka.positions import Committed, PolicyFrom
+from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
 
 STABLE_TIMEOUT_S: Final = 60.0
-DIGEST_LENGTH: Final = 16
 SERVED: Final = "served/"
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
@@ -175,7 +172,7 @@ def _to_end(
 
 def _note(message: Message, held: SettingsTopic) -> None:
     key, text = message.key() or b"", message.value() or b""
-    if key == sha256(text).hexdigest()[:DIGEST_LENGTH].encode():
+    if key == policy_digest(text).encode():
         held.policies[key.decode()] = text.decode()
     elif key.startswith(SERVED.encode()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):

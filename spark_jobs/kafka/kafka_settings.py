@@ -15,8 +15,6 @@ A key that begins with `java.` is for the Java client alone (`java.sasl.jaas.con
 other one is for librdkafka alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Where everything stood when the audit began: what to read, and what the proxy says has ended."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ class Committed:
     topic_id: str | None = None
 
     @classmethod
-    def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> Committed:
+    def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> "Committed":
         """Raises ValueError with what is wrong when a proxy of this version did not write it."""
         try:
             fields: dict[str, Any] = json.loads(metadata or "")

@@ -6,8 +6,6 @@ lies below is committed or aborted; 4. the same for the ingress. Then everything
 call ended can be seen, and so can every successor of a record that was rewritten.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Topics as DataFrames: committed records of explicit offset ranges, nothing skipped in silence."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Final

@@ -1,10 +1,10 @@
-"""Fingerprints of what must arrive unchanged, as column expressions: 64 bits of xxHash each.
+"""Fingerprints of what must arrive unchanged, as column expressions: 64 bits of xxHash each; and
+that of a policy, as its key in the settings topic.
 
 xxhash64 skips nulls, so whether a value is null goes into the hash by itself.
 """
 
-from __future__ import annotations
-
+from hashlib import sha256
 from typing import Final
 
 from pyspark.sql import Column
@@ -21,6 +21,11 @@ FINGERPRINTS: Final[Schema] = {
 }
 """Of the key at the target, of the value, of the user's headers, and of what a dead letter shows
 again: the ingress record's own key and all its headers."""
+
+
+def policy_digest(text: bytes) -> str:
+    """The key in the settings topic of a policy's JSON."""
+    return sha256(text).hexdigest()[:16]
 
 
 def bytes_hash(column: Column) -> Column:

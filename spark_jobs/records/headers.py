@@ -3,8 +3,6 @@
 Of a header that is repeated the last counts: needs spark.sql.mapKeyDedupPolicy=LAST_WIN.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
@@ -65,7 +63,7 @@ def request_headers(named: Column, is_special: Column) -> Column:
 
 
 class RequestHeaders:
-    """A struct column with a field for each header that asks for something: null without it."""
+    """A column with each header that asks for something, by its name: null without it."""
 
     def __init__(self, column: Column) -> None:
         self._column = column

@@ -6,8 +6,6 @@ that of a text's UTF-8 bytes: so keys that are UTF-8 go through it in half a mic
 are hashed by expressions of Spark, which take some ten.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column

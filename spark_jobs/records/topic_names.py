@@ -4,8 +4,6 @@
 set of characters is written out as those legal in a name that belong to it.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections.abc import Iterable

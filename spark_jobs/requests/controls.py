@@ -3,8 +3,6 @@
 Column expressions; only records that have such a header come here.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column

@@ -3,8 +3,6 @@
 Column expressions over the record's headers, its timestamp and its policy (docs/guide.md#when).
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column

@@ -3,8 +3,6 @@
 A check is a column expression: the code, or null. Of several the first that has one counts.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column

@@ -6,8 +6,6 @@ last what is wrong with it. Each step is one select, so that nothing is computed
 keep plain records from what costs most.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final, TypeAlias
 

@@ -4,20 +4,17 @@ A policy's JSON lies in the settings topic under its digest; the committed metad
 offset on which digest counts (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.runtime.errors import NotOurs
 from spark_jobs.runtime.frames import Schema, local_rows
 
-DIGEST_LENGTH: Final = 16
 LAST_OFFSET: Final = 2**63 - 1
 DEFAULTS: Final[dict[str, Any]] = {
     "roll_after_ms": None,
@@ -102,7 +99,7 @@ def _fields(digest: str, text: str | None) -> dict[str, Any]:
         )
     try:
         fields = _known_fields(json.loads(text))
-        if hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH] != digest:
+        if policy_digest(text.encode()) != digest:
             raise ValueError("its text has another digest")
         return _columns(fields)
     except (ValueError, TypeError, KeyError, IndexError) as error:

@@ -4,8 +4,6 @@ The n-th retry waits as its group's rule says; a record that has failed too ofte
 group's dead-letter topic at once.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column

@@ -1,7 +1,5 @@
 """Where a record may be sent, by the topic's name alone (docs/guide.md#where)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column

@@ -5,8 +5,6 @@ fractions of a millisecond are rounded up (docs/guide.md#when). Digits alone are
 regular expression: nearly all records have no more.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Final
 

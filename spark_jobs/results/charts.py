@@ -1,7 +1,5 @@
 """The curves of the report as SVG text, ready to stand in a page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC

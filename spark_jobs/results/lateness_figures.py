@@ -1,7 +1,5 @@
 """How late deliveries were: by target, and by minute or hour and length of the delay."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import Column, DataFrame

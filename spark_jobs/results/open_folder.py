@@ -3,8 +3,6 @@
 In the folder `open` of its results: requests/ and ends/ (Parquet), and positions.json.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Final
@@ -15,7 +13,7 @@ from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS, PreviousAudit, ReadSoFar
 from spark_jobs.results.results_folder import SUMMARY
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.tables import read_table, spark_path
+from spark_jobs.runtime.frames import read_table, spark_path
 from spark_jobs.verdicts.carry_over import carried_ends, carried_requests
 
 OPEN: Final = "open"

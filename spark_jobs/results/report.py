@@ -1,7 +1,5 @@
 """The report: one HTML file that a person reads, without Spark and without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +12,7 @@ from spark_jobs.results import formatting
 from spark_jobs.results.charts import lateness_chart, over_time_chart
 from spark_jobs.results.lateness_figures import by_target
 from spark_jobs.results.result_tables import Summary, read_verdicts
-from spark_jobs.runtime.tables import spark_path
+from spark_jobs.runtime.frames import spark_path
 from spark_jobs.verdicts.verdict_names import (
     DELIVERED,
     MEANINGS,

@@ -7,8 +7,6 @@ violations/  the violations, and the commands that show each of them
 summary.json the same figures, what was audited and what could not be
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import dataclass
@@ -22,8 +20,7 @@ from spark_jobs.evidence.inputs import Inputs
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.lateness_figures import by_minute, figures
 from spark_jobs.results.results_folder import SUMMARY
-from spark_jobs.runtime.frames import conformed
-from spark_jobs.runtime.tables import read_table, spark_path
+from spark_jobs.runtime.frames import conformed, read_table, spark_path
 from spark_jobs.verdicts.evaluation import VERDICTS
 from spark_jobs.verdicts.verdict_names import DELIVERED, MEANINGS
 

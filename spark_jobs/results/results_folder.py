@@ -1,7 +1,5 @@
 """A folder of results that appears whole or not at all."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 `python -m spark_jobs.jars` prints them as `spark-submit --jars` wants them.
 """
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 from typing import Final

@@ -3,19 +3,11 @@
 A job prints the message of an `AuditError` as it is, on stderr, and ends with its `exit_code`.
 """
 
+from proxy.errors import ProxyError
 
-class AuditError(Exception):
-    """Root of all errors that are meant to be read: the audit could not be made.
 
-    `found` says what was found and where, `remedy` what to do; both are whole sentences.
-    """
-
-    exit_code = 1
-
-    def __init__(self, found: str, remedy: str = "") -> None:
-        super().__init__(f"{found} {remedy}".strip())
-        self.found = found
-        self.remedy = remedy
+class AuditError(ProxyError):
+    """Root of all errors that are meant to be read: the audit could not be made."""
 
 
 class SparkUnusable(AuditError):

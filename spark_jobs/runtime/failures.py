@@ -1,7 +1,5 @@
 """What Spark throws while a job runs, as sentences a person can act on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final

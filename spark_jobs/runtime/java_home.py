@@ -5,8 +5,6 @@ user's cache holds a `bin/java` that leaves it out (docs/audit.md#what-it-needs)
 `python -m spark_jobs.java_home` prints the folder, for `spark-submit`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

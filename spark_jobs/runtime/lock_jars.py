@@ -3,8 +3,6 @@
 Change the version here together with pyspark's in pyproject.toml, run it, run the tests, commit.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

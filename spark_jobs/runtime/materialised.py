@@ -1,7 +1,5 @@
 """Frames that are read more than once: computed once, and written to tables that go afterwards."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame
 
-from spark_jobs.runtime.tables import spark_path
+from spark_jobs.runtime.frames import spark_path
 
 INTERMEDIATE: Final = ".intermediate"
 

@@ -1,7 +1,5 @@
 """The Spark session of a job: on this machine, unless `spark-submit` or the caller decides."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil

@@ -6,8 +6,6 @@ settings in force then; only its ends, if it has any, are kept. Of records that 
 are kept as well that say what becomes of one that is not done.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import DataFrame

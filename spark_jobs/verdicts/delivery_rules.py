@@ -1,7 +1,5 @@
 """Rules for a record that was delivered once."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from spark_jobs.records.header_names import DUE, FIRST_ORIGIN, ORIGIN

@@ -1,7 +1,5 @@
 """One verdict for each record, by its history and the rules, and a sentence where it is needed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -106,16 +104,12 @@ def evaluate(
     others = first.filter("needs_others").select("history.*").select(*histories.columns)
     second = materialise(_evaluated_together(others, state, targets))
     alone = first.filter("NOT needs_others")
-    return Evaluation(
-        alone.filter("verdict IS NOT NULL")
-        .select("verdict.*")
-        .unionByName(second.filter("verdict IS NOT NULL").select("verdict.*")),
-        reduce(DataFrame.unionByName, map(_carried, (alone, second))),
-    )
 
+    def of_both(name: str) -> DataFrame:
+        parts = (one.filter(f"{name} IS NOT NULL").select(f"{name}.*") for one in (alone, second))
+        return reduce(DataFrame.unionByName, parts)
 
-def _carried(evaluated: DataFrame) -> DataFrame:
-    return evaluated.filter("history IS NOT NULL").select("history.*")
+    return Evaluation(of_both("verdict"), of_both("history"))
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:

@@ -1,7 +1,5 @@
 """Rules for any record: whether it can be judged at all, and whether it has one end."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES

@@ -3,8 +3,6 @@
 docs/exactly-once.md#10-rolled-and-requeued-records
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import DataFrame

@@ -7,8 +7,6 @@ belongs to the generation of the record that it came from; if another opener was
 was in mid-hop, it has been *overtaken*, and ends as it arrives.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from pyspark.sql import DataFrame

@@ -6,8 +6,6 @@ while it was in mid-hop, has ended as that was ingested. Control records and wha
 they are ingested.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 

@@ -1,7 +1,5 @@
 """Rules for a record that has one outcome and was not delivered."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES

@@ -1,7 +1,5 @@
 """How rules are written down: SQL over the columns of a record's history, the first that holds."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The names of the verdicts, what each means, and which of them are violations (docs/audit.md)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 DELIVERED: Final = "delivered"

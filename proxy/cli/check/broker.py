@@ -65,24 +65,18 @@ def _cluster(cluster: DescribeClusterResult, settings: Settings) -> Iterator[Fin
 def _questions(
     admin: AdminClient, settings: Settings, cluster: DescribeClusterResult
 ) -> Iterator[Finding]:
-    described = describe_topics(admin, [*settings.topics.own, *group_topics(settings)])
-    present = [
-        name for name in settings.topics.own if isinstance(described[name], TopicDescription)
-    ]
+    own = settings.topics.own
+    described = describe_topics(admin, [*own, *group_topics(settings)])
+    there = {name: one for name, one in described.items() if isinstance(one, TopicDescription)}
+    present = [name for name in own if name in there]
     configs = read_configs(admin, present, str(cluster.nodes[0].id))
+    found = {}
     for role in NEEDED:
         name = getattr(settings.topics, role)
         yield from _topic(role, name, described[name], configs, settings)
-    yield from topic_findings(
-        settings,
-        {
-            role: TopicConfig(name, len(answer.partitions), configs.get(name, {}))
-            for role in NEEDED
-            if isinstance(
-                answer := described[name := getattr(settings.topics, role)], TopicDescription
-            )
-        },
-    )
+        if name in there:
+            found[role] = TopicConfig(name, len(there[name].partitions), configs.get(name, {}))
+    yield from topic_findings(settings, found)
     yield from group_topic_findings(settings, described)
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from _group(admin, settings)

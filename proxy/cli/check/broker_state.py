@@ -73,10 +73,6 @@ class TopicConfig:
     partitions: int
     config: Mapping[str, str]
 
-    def number(self, key: str) -> int | None:
-        """The value of a key as a number; None where it is not known."""
-        return number_in(self.config, key)
-
 
 def number_in(config: Mapping[str, str], key: str) -> int | None:
     """The value of a key as a number; None where it is not known."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 
 class Severity(StrEnum):
@@ -36,21 +37,7 @@ class Finding:
         }
 
 
-def ok(subject: str, found: str) -> Finding:
-    """All is well."""
-    return Finding(Severity.OK, subject, found)
-
-
-def advice(subject: str, found: str, remedy: str) -> Finding:
-    """Works, and could be better."""
-    return Finding(Severity.ADVICE, subject, found, remedy)
-
-
-def warn(subject: str, found: str, remedy: str) -> Finding:
-    """Works until something happens."""
-    return Finding(Severity.WARN, subject, found, remedy)
-
-
-def stop(subject: str, found: str, remedy: str) -> Finding:
-    """Does not work."""
-    return Finding(Severity.STOP, subject, found, remedy)
+ok = partial(Finding, Severity.OK)
+advice = partial(Finding, Severity.ADVICE)
+warn = partial(Finding, Severity.WARN)
+stop = partial(Finding, Severity.STOP)

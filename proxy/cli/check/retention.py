@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from proxy.cli.check.broker_state import TopicConfig
+from proxy.cli.check.broker_state import TopicConfig, number_in
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.ingress_retention import (
@@ -22,7 +22,7 @@ SEGMENTS: Final = 7
 def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Finding]:
     """Findings about how long, and how much, the ingress topic keeps."""
     subject = f"topic {ingress.name}"
-    kept_ms = ingress.number("retention.ms")
+    kept_ms = number_in(ingress.config, "retention.ms")
     if kept_ms is None:
         yield from _unknown(subject, settings)
     elif kept_ms < 0:
@@ -30,8 +30,8 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
     else:
         yield _time(subject, kept_ms, settings)
         yield from _half_messages(subject, kept_ms, settings)
-        yield from _segments(subject, kept_ms, ingress.number("segment.ms"))
-    yield from _size(subject, ingress.number("retention.bytes"))
+        yield from _segments(subject, kept_ms, number_in(ingress.config, "segment.ms"))
+    yield from _size(subject, number_in(ingress.config, "retention.bytes"))
 
 
 def _unknown(subject: str, settings: Settings) -> Iterator[Finding]:

@@ -94,7 +94,7 @@ def _spread(ingress: TopicConfig, workers: int) -> Iterator[Finding]:
 
 
 def _largest(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
-    taken = ingress.number("max.message.bytes")
+    taken = number_in(ingress.config, "max.message.bytes")
     if taken is None:
         return
     subject = f"topic {ingress.name}"
@@ -110,7 +110,8 @@ def _largest(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
 
 
 def _sizes(ingress: TopicConfig, dead_letters: TopicConfig) -> Iterator[Finding]:
-    taken, kept = (topic.number("max.message.bytes") for topic in (ingress, dead_letters))
+    taken = number_in(ingress.config, "max.message.bytes")
+    kept = number_in(dead_letters.config, "max.message.bytes")
     if taken is not None and kept is not None and kept < taken + STAMPS_BYTES:
         yield warn(
             f"topic {dead_letters.name}",

@@ -1,7 +1,5 @@
 """One call of `dead-letters replay`, as a person meets it: preview, question, progress, result."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a person, or a program, sees of dead letters and of their replay."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

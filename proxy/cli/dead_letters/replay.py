@@ -1,7 +1,5 @@
 """The steps of `dead-letters replay`: preview, ask, then send, batch by batch."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator

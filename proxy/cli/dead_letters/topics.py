@@ -1,7 +1,5 @@
 """What the commands about dead letters read: letters, replay marks, ingress records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 

@@ -1,21 +1,17 @@
 """Writes a control record (cancel, commit, rollback) and waits for its outcome."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer
 
-from proxy.cli.kafka.arrivals import arrivals, open_consumer
+from proxy.cli.kafka.arrivals import arrivals, open_consumer, read_outcome
 from proxy.cli.kafka.ingress_record import IngressRecord
 from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-from proxy.cli.kafka.outcome_records import read_outcome
 from proxy.config.settings import Settings
-
-APPLIED: Final = "applied"
+from proxy.records.outcome import APPLIED
 
 
 class ControlResult(NamedTuple):

@@ -1,7 +1,5 @@
 """A record for the ingress topic as the commands write it, and what the proxy will make of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final, NamedTuple
 

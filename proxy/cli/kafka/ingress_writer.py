@@ -1,7 +1,5 @@
 """Writes records to the ingress topic for the commands, one at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from confluent_kafka import Message, Producer

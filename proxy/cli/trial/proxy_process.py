@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -57,10 +58,7 @@ class ProxyProcess:
     def start(self) -> None:
         """Start it; it is not ready yet."""
         command = [sys.executable, "-m", "proxy", "run"]
-        if self._log is None:
-            self._process = GuardedProcess(command, environment=self.environment)
-            return
-        with self._log.open("ab") as log:
+        with self._log.open("ab") if self._log else nullcontext() as log:
             self._process = GuardedProcess(command, environment=self.environment, stderr=log)
 
     def is_ready(self) -> bool:

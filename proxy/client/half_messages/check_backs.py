@@ -1,7 +1,5 @@
 """Answers the proxy's questions what became of half messages (docs/guide.md#half-messages)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from typing import Final, Protocol

@@ -4,8 +4,6 @@ Pure (docs/guide.md#half-messages). A half message, its decision and its check-b
 which is the ingress key.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final

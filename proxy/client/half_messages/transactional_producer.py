@@ -1,7 +1,5 @@
 """Half messages in the manner of RocketMQ's TransactionMQProducer, and with delays."""
 
-from __future__ import annotations
-
 import logging
 import uuid
 import weakref

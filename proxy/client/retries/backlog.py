@@ -4,8 +4,6 @@ Pure bookkeeping. One rule: an offset is committed only when everything before i
 handled or stored as a retry request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeAlias
 

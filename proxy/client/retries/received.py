@@ -1,7 +1,5 @@
 """A record as a handler gets it, with the story of its retries (plain `retry-` headers)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A consumer whose failed records come again later, through the proxy (RocketMQ's retry levels)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -3,8 +3,6 @@
 Its headers: docs/guide.md#retries-of-consumers.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from proxy.client.request import Request, WireHeaders

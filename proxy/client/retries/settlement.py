@@ -1,7 +1,5 @@
 """Stores what has to be retried, then commits: in this order, or both in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress

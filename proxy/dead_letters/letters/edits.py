@@ -1,7 +1,5 @@
 """The headers with which a letter goes back to the ingress."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final

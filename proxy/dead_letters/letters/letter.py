@@ -3,8 +3,6 @@
 Its headers: docs/guide.md#what-does-not-arrive.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple

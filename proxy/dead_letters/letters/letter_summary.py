@@ -1,7 +1,5 @@
 """Summaries of letters, as a list shows them: bounded in size, however large the letters are."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ say that 17 and 19 were replayed and 18 was not. A mark names the letter by the 
 id and the letter's place, so a topic made anew begins without any.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

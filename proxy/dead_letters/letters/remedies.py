@@ -1,7 +1,5 @@
 """What to do about a dead letter, by its code; what the code means is in `rejection.REASONS`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from proxy.records.rejection import REASONS

@@ -1,7 +1,5 @@
 """What a replay does or would do, counted: by target, and by reason why a letter is left."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 

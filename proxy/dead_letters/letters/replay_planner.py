@@ -3,8 +3,6 @@
 The proxy's own RequestReader reads the edited headers, under the settings of whoever asks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Final, TypeAlias

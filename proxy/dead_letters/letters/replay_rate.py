@@ -1,7 +1,5 @@
 """How fast a replay may go. Time is an argument."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Which letters a person means: by reason, target, origin and time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches

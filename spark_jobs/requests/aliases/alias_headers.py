@@ -1,7 +1,5 @@
 """Headers of other schedulers, as docs/aliases.md spells them."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 CESIUM_DELAY_MS: Final = "cesium-delay-ms"

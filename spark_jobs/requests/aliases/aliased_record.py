@@ -4,17 +4,13 @@ Where one of our own headers has decided a part of the request, the other schedu
 is not looked at.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from functools import reduce
-from operator import or_
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records import header_names as names
+from spark_jobs.records.headers import RequestHeaders
 from spark_jobs.records.topic_names import is_legal
 from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.error_codes import first_of, refused
@@ -36,9 +32,10 @@ class Translated(NamedTuple):
     code: Column
     pieces: Column
 
-    def where(self, condition: Column) -> Translated:
+    def where(self, condition: Column) -> "Translated":
         """This, only where the condition holds."""
-        return Translated(f.when(condition, self.code), _only(condition, self.pieces))
+        pieces = f.when(condition, self.pieces).otherwise(nothing())
+        return Translated(f.when(condition, self.code), pieces)
 
 
 def nothing() -> Column:
@@ -69,27 +66,16 @@ def text_of(number: Column) -> Column:
     return number.cast(DECIMAL).cast("string")
 
 
-class AliasedRecord:
+class AliasedRecord(RequestHeaders):
     """headers: a map of each name to its last header. key, value: the record's."""
 
     def __init__(self, headers: Column, key: Column, value: Column) -> None:
-        self._headers, self.key, self._value = headers, key, value
-
-    def has(self, name: str) -> Column:
-        """Whether the header is there."""
-        return self._headers[name].isNotNull()
-
-    def has_any(self, several: Iterable[str]) -> Column:
-        """Whether one of these is there."""
-        return reduce(or_, map(self.has, several))
-
-    def raw(self, name: str) -> Column:
-        """The value in bytes; null without the header, too."""
-        return self._headers[name]["value"]
+        super().__init__(headers)
+        self.key, self._value = key, value
 
     def text(self, name: str) -> Column:
         """The value as text; empty where it is null."""
-        return f.coalesce(self.raw(name).cast("string"), f.lit(""))
+        return f.coalesce(super().text(name), f.lit(""))
 
     @property
     def needs_time(self) -> Column:
@@ -99,7 +85,7 @@ class AliasedRecord:
     @property
     def is_deletion(self) -> Column:
         """Whether etf1 takes it for the end of a schedule: no value, and no request of ours."""
-        ours = f.filter(f.map_keys(self._headers), lambda name: name.startswith(names.PREFIX))
+        ours = f.filter(f.map_keys(self._column), lambda name: name.startswith(names.PREFIX))
         return self._value.isNull() & ~f.exists(ours, lambda name: ~name.isin(*names.STAMPS))
 
     def whole(self, name: str, *, signed: bool = False) -> Column:
@@ -161,7 +147,3 @@ class AliasedRecord:
     def _no_key(self) -> Column:
         is_blank = self.key.isNull() | self.key.cast("string").rlike(BLANK)
         return refused(codes.HEADER_UNREADABLE, is_blank)
-
-
-def _only(condition: Column, pieces: Column) -> Column:
-    return f.when(condition, pieces).otherwise(nothing())

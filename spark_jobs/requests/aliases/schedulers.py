@@ -1,8 +1,6 @@
 """What each of the other schedulers' headers asks for, in our own: a function for each table of
 docs/aliases.md. rocketmq has two, for what the clouds added must agree with what was there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

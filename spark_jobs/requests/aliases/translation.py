@@ -4,8 +4,6 @@ A record with such headers gets our own ones that mean the same, behind its own;
 is read like any other. Only policies that name aliases cost anything.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import or_
 
@@ -17,7 +15,7 @@ from spark_jobs.records.header_names import CANCEL, HOP_FROM, PARTITION, TIMES, 
 from spark_jobs.records.headers import by_name
 from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.aliases.alias_headers import ALIAS_HEADERS
-from spark_jobs.requests.aliases.aliased_record import AliasedRecord, Translated, nothing, together
+from spark_jobs.requests.aliases.aliased_record import AliasedRecord, nothing, together
 from spark_jobs.requests.aliases.schedulers import READERS
 from spark_jobs.requests.error_codes import first_of, refused
 
@@ -85,12 +83,9 @@ def _translated(record: AliasedRecord, aliases: tuple[str, ...]) -> Column:
     """What all aliases ask for together: struct of code and pieces."""
     is_of = {alias: _is_of(record, alias) for alias in aliases}
     parts = [read(record).where(is_of[alias]) for alias in aliases for read in READERS[alias]]
-    request = together(*parts, _deletion(record, reduce(or_, is_of.values())))
+    deletes = ~reduce(or_, is_of.values()) & record.is_deletion & _counts(DELETING)
+    request = together(*parts, record.cancel().where(deletes))
     return f.struct(request.code.alias("code"), request.pieces.alias("pieces"))
-
-
-def _deletion(record: AliasedRecord, asks_more: Column) -> Translated:
-    return record.cancel().where(~asks_more & record.is_deletion & _counts(DELETING))
 
 
 def _contradiction(pieces: Column) -> Column:

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from proxy.cli.kafka.outcome_records import read_outcome
+from proxy.cli.kafka.arrivals import read_outcome
 from proxy.cli.watch import describe_arrival, watch_line
 
 NOW_MS = 5_000

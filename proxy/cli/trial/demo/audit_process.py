@@ -1,7 +1,5 @@
 """The judge of the demo: the Spark audit of what it did, as a program of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What the demo reads, read_committed, from all topics that matter: the evidence."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +7,9 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from proxy.cli.kafka.arrivals import read_outcome
 from proxy.cli.kafka.connection import headers_of
-from proxy.cli.kafka.outcome_records import read_outcome
+from proxy.cli.trial.demo.plan import DEMO_ID
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import TopicSettings
 from proxy.records.body import Headers
@@ -37,6 +36,11 @@ class Arrival:
     headers: Headers
     appended_ms: int
     seen_ms: int
+
+    @property
+    def ident(self) -> str:
+        """Of the record of the plan that this is."""
+        return (self.header(DEMO_ID) or b"?").decode()
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.cli.trial.demo.evidence import Arrival, Evidence, Sent
-from proxy.cli.trial.demo.plan import DEMO_ID, Wanted
+from proxy.cli.trial.demo.plan import Wanted
 from proxy.records.headers import CHECK, ERROR, ID, KEY, PREFIX, TRANSACTION
 
 FAULTS = ("missing", "twice", "early", "altered")
@@ -111,7 +111,7 @@ def group_results(
 def _by_ident(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
     found: defaultdict[str, list[Arrival]] = defaultdict(list)
     for arrival in arrivals:
-        found[(arrival.header(DEMO_ID) or b"?").decode()].append(arrival)
+        found[arrival.ident].append(arrival)
     return dict(found)
 
 

@@ -9,6 +9,7 @@ from enum import IntEnum
 from proxy.config.settings import Settings
 from proxy.records.body import Headers
 from proxy.records.headers import DELAY, DELIVER_AT, KEY, LEVEL, PARTITION, TOPIC
+from proxy.records.outcome import DEAD_LETTERED
 
 ORDERS = "demo-orders"
 PAYMENTS = "demo-payments"
@@ -99,7 +100,7 @@ def wanted(
     own: Headers = [(DEMO_ID, ident.encode()), ("trace", bytes([0, 255, number % 256]))]
     parts = {"key": ident.encode(), "value": f"value of {ident}".encode(), **expected}
     if parts.get("reason"):
-        parts.setdefault("ends", ("dead-lettered",))
+        parts.setdefault("ends", (DEAD_LETTERED,))
     return Wanted(ident, group, topic, headers, own_headers=own, **parts)  # type: ignore[arg-type]
 
 

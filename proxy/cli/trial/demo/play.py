@@ -17,7 +17,7 @@ from proxy.cli.terminal.output import progress, say
 from proxy.cli.trial.demo.audit_process import AuditProcess
 from proxy.cli.trial.demo.evidence import Evidence, Sent
 from proxy.cli.trial.demo.group_result import GroupResult, group_results
-from proxy.cli.trial.demo.plan import DEMO_ID, Step, Wanted, plain_plan
+from proxy.cli.trial.demo.plan import Step, Wanted, plain_plan
 from proxy.cli.trial.demo.stories import CHECKS, ENVIRONMENT, TARGETS, story_plan
 from proxy.cli.trial.dev import make_topics
 from proxy.cli.trial.proxy_process import ProxyProcess, proxy_environment
@@ -128,7 +128,7 @@ class Play:
         """Until these have arrived, or have had their time."""
         self._read_until(
             time.monotonic() + PATIENCE_S,
-            lambda: set(idents) <= {_ident_of(one.headers) for one in self._evidence.arrivals},
+            lambda: set(idents) <= {one.ident for one in self._evidence.arrivals},
         )
 
     def _kill_and_restart(self, proxy: ProxyProcess) -> None:
@@ -179,10 +179,6 @@ class Play:
 def _marks(plan: Sequence[Wanted]) -> int:
     """How many records are to be seen, in targets, dead letters, outcomes and check-backs."""
     return sum(one.arrives + len(one.ends) + len(one.checks_ms) for one in plan)
-
-
-def _ident_of(headers: Sequence[tuple[str, bytes | None]]) -> str:
-    return (dict(headers).get(DEMO_ID) or b"?").decode()
 
 
 def _receipt(wanted: Wanted, sent: dict[str, Sent], settings: Settings) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from proxy.cli.trial.demo.plan import ORDERS, PAYMENTS, Step, Wanted, wanted
 from proxy.config.sources import variable_name
+from proxy.records import outcome
 from proxy.records.body import Headers
 from proxy.records.headers import (
     ATTEMPT,
@@ -85,22 +86,22 @@ def _cancel(group: str, step: Step, end: str, after: str | None = None) -> Wante
 
 def _decision(group: str, step: Step, what: str) -> Wanted:
     headers: Headers = [(TRANSACTION, what.encode()), (ID, group.encode())]
-    return _control(group, step, "applied", headers)
+    return _control(group, step, outcome.APPLIED, headers)
 
 
 def _cancelled(group: str, step: Step) -> Iterator[Wanted]:
-    yield replace(_named(group, 0, 14_000), arrives=False, ends=("cancelled",))
-    yield _cancel(group, step, "applied")
+    yield replace(_named(group, 0, 14_000), arrives=False, ends=(outcome.CANCELLED,))
+    yield _cancel(group, step, outcome.APPLIED)
 
 
 def _too_late() -> Iterator[Wanted]:
     delivered = _named("cancelled too late", 0, 1_000)
     yield delivered
-    yield _cancel("cancelled too late", Step.ARRIVED, "missed", delivered.ident)
+    yield _cancel("cancelled too late", Step.ARRIVED, outcome.MISSED, delivered.ident)
 
 
 def _replaced() -> Iterator[Wanted]:
-    yield replace(_named("replaced", 0, 12_000), arrives=False, ends=("replaced",))
+    yield replace(_named("replaced", 0, 12_000), arrives=False, ends=(outcome.REPLACED,))
     yield replace(_named("replaced", 1, 13_000), step=Step.SOON)
 
 
@@ -126,24 +127,24 @@ def _committed(group: str, step: Step) -> Iterator[Wanted]:
 
 def _rolled_back() -> Iterator[Wanted]:
     half = _prepared("half, rolled back", (CHECK_IMMUNITY, "1m"))
-    yield replace(half, arrives=False, ends=("rolled-back",))
+    yield replace(half, arrives=False, ends=(outcome.ROLLED_BACK,))
     yield _decision(half.group, Step.SOON, "rollback")
 
 
 def _undecided() -> Wanted:
     """Asked about, then ended by a record that the proxy writes to itself."""
     half = _prepared("half, undecided", (CHECK_TOPIC, CHECKS))
-    ends = ("expired", "applied")
+    ends = (outcome.EXPIRED, outcome.APPLIED)
     return replace(half, reason="transaction-expired", ends=ends, checks_ms=CHECKS_MS)
 
 
 def _nowhere() -> Wanted:
     one = wanted("no such topic", 0, NOWHERE, (DELAY, "2s"), delay_ms=2_000)
-    ends = ("requeued", "requeued", "dead-lettered")
+    ends = (outcome.REQUEUED, outcome.REQUEUED, outcome.DEAD_LETTERED)
     return replace(one, reason="target-unknown", ends=ends)
 
 
 def _rewritten() -> Wanted:
     """Older than `roll_after` before it is due: it is written anew, and arrives all the same."""
     one = _named("rewritten", 0, ROLL_AFTER_S * 1_000 + 4_000)
-    return replace(one, ends=("rolled",))
+    return replace(one, ends=(outcome.ROLLED,))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded.errors import BrokerFailed
-from proxy.embedded.failures import explain
+from proxy.embedded.errors import BrokerFailed, explain
 from proxy.errors import DataDirInUse, PortTaken, ProxyError
 
 FOLDER = Path("some-folder")

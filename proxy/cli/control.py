@@ -1,0 +1,129 @@
+"""`cancel`, `commit` and `rollback`: a control record by an id, and what comes of it."""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+import typer
+
+from proxy.cli.kafka.control_result import ControlResult, write_and_wait
+from proxy.cli.kafka.ingress_record import IngressRecord, cancel_of, decision_on
+from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
+from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
+from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
+from proxy.config.settings import Settings
+from proxy.records.outcome import MISSED
+from proxy.requests.times import parse_delay_ms
+
+Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
+Partition = Annotated[
+    int | None,
+    typer.Option(min=0, help="Its ingress partition, where it was not keyed by its id."),
+]
+Wait = Annotated[str, typer.Option(help="How long to wait for the answer; 0: not at all.")]
+DEFAULT_WAIT: Final = "5s"
+SILENCE: Final = (
+    "The proxy may not be running, or be behind: see `pending` and its /readyz. The request stands "
+    "in the ingress and counts as soon as it is read."
+)
+
+
+def cancel(
+    ident: Ident,
+    partition: Partition = None,
+    wait: Wait = DEFAULT_WAIT,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
+
+    def applied(result: ControlResult) -> str:
+        if result.ended is None:
+            return f"applied: what waited with the id {ident} will not be delivered"
+        due_ms = result.ended.get("due")
+        due = "" if due_ms is None else f", due {shown_time(due_ms)},"
+        return f"applied: {result.ended['origin']}{due} will not be delivered"
+
+    settings, record = settings_for(config, bootstrap), cancel_of(ident, partition)
+    raise typer.Exit(_carry_out(settings, record, ident, wait, applied, as_json=as_json))
+
+
+def commit(
+    ident: Ident,
+    partition: Partition = None,
+    wait: Wait = DEFAULT_WAIT,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a half message be delivered. Exit code 1 where none was undecided, or no answer came."""
+    settings, record = settings_for(config, bootstrap), decision_on(ident, "commit", partition)
+    applied = (
+        f"applied: the half message {ident} is delivered at its due, or now if that has passed"
+    )
+    raise typer.Exit(_carry_out(settings, record, ident, wait, lambda _: applied, as_json=as_json))
+
+
+def rollback(
+    ident: Ident,
+    partition: Partition = None,
+    wait: Wait = DEFAULT_WAIT,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drop a half message. Exit code 1 where none was undecided, or no answer came."""
+    settings, record = settings_for(config, bootstrap), decision_on(ident, "rollback", partition)
+    applied = f"applied: the half message {ident} will not be delivered"
+    raise typer.Exit(_carry_out(settings, record, ident, wait, lambda _: applied, as_json=as_json))
+
+
+def _carry_out(
+    settings: Settings,
+    record: IngressRecord,
+    ident: str,
+    wait: str,
+    applied: Callable[[ControlResult], str],
+    *,
+    as_json: bool,
+) -> int:
+    """Write the record, wait for the answer, print it (by `applied` if all is done); exit code."""
+    checked_ident(ident)
+    limit_s = _wait_s(wait)
+    if not limit_s:
+        result = ControlResult(origin_of(write_to_ingress(settings, record)))
+    else:
+        result = write_and_wait(settings, record, ident, limit_s)
+    if as_json:
+        say_json({"id": ident, **result._asdict()})
+    elif result.exit_code == 0:
+        say(applied(result))
+    else:
+        say(_not_applied(result, ident, record, limit_s))
+    return result.exit_code if limit_s else 0
+
+
+def _not_applied(result: ControlResult, ident: str, record: IngressRecord, limit_s: float) -> str:
+    if result.outcome == MISSED:
+        why = result.detail or "nothing pends with this id"
+        return f"missed: {why}: {ident} (asked as {result.origin}).{_where_else(record)}"
+    if result.outcome is not None:
+        return f"{result.outcome}: {result.detail} (asked as {result.origin})"
+    if not limit_s:
+        return f"written as {result.origin}; not waited for"
+    waited = shown_duration(round(limit_s * 1000))
+    return f"no answer to {result.origin} within {waited}. {SILENCE}"
+
+
+def _where_else(record: IngressRecord) -> str:
+    """An id counts within its ingress partition: the record may lie in another one."""
+    if record.partition >= 0:
+        return ""
+    return " If the record was not keyed by its id, name its ingress partition: --partition."
+
+
+def _wait_s(text: str) -> float:
+    try:
+        return parse_delay_ms(text) / 1000
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
