@@ -10,7 +10,7 @@ from storage.shard.checkpoint import CHECKPOINT
 from storage.shard.damage_guard import DAMAGED
 from storage.shard.files import Files
 from storage.shard.folder import kind_of
-from storage.shard.inspection import Look, Verdict
+from storage.shard.inspection import FolderReport, Look
 from storage.shard.opening import Opening, OpenTier, open_folder
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed
@@ -42,12 +42,12 @@ def open_store(
     return open_folder(_ways(kind).open_tier, opening, rebuild=rebuild)
 
 
-def verify(folder: Path) -> Verdict:
+def verify(folder: Path) -> FolderReport:
     """Check what can be checked of the folder, whatever its kind; an empty one is sound."""
     kind = kind_of(folder)
     is_written = any((folder / name).exists() for name in (CHECKPOINT, DAMAGED))
     if kind != "rocksdb" and not is_written:
-        return Verdict(folder)
+        return FolderReport(folder)
     return inspection.verify_folder(folder, _ways(kind).look)
 
 

@@ -12,7 +12,7 @@ from proxy.records.delivery import Delivery, LeftInKafka, delivery_of, target_of
 from storage.errors import StorageError
 from storage.opening import dump, verify
 from storage.shard.folder import kind_of
-from storage.shard.inspection import Verdict
+from storage.shard.inspection import FolderReport
 from storage.store import Entry
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
@@ -39,7 +39,7 @@ class LocalShard:
     name: str
     folder: Path
 
-    def verify(self) -> Verdict:
+    def verify(self) -> FolderReport:
         """Check every file of it; a shard that has not been written yet is sound and empty.
 
         Raises ExtraMissing."""

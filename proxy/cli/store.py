@@ -11,7 +11,7 @@ from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table, shown_bytes, shown_time, text_of
 from proxy.records.delivery import Delivery, LeftInKafka
-from storage.shard.inspection import Verdict
+from storage.shard.inspection import FolderReport
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 
@@ -23,19 +23,19 @@ DataDir = Annotated[
 @app.command("verify")
 def verify_store(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
     """Check every file of every shard; exit code 1 when one is damaged."""
-    verdicts = [(shard.name, shard.verify()) for shard in _shards(data_dir, config)]
-    damaged = sum(bool(verdict.findings) for _, verdict in verdicts)
+    reports = [(shard.name, shard.verify()) for shard in _shards(data_dir, config)]
+    damaged = sum(bool(report.findings) for _, report in reports)
     if as_json:
-        say_json({"shards": [_as_json(*one) for one in verdicts], "damaged": damaged})
+        say_json({"shards": [_as_json(*one) for one in reports], "damaged": damaged})
     else:
         say_table(
             ["shard", "pending", "runs", "segments", "covered", "watermark"],
-            [_row(*one) for one in verdicts],
+            [_row(*one) for one in reports],
         )
-        for name, verdict in verdicts:
-            for finding in verdict.findings:
+        for name, report in reports:
+            for finding in report.findings:
                 say(f"{name}: {finding}")
-        say(f"{damaged} of {len(verdicts)} shards are damaged." if damaged else "All is well.")
+        say(f"{damaged} of {len(reports)} shards are damaged." if damaged else "All is well.")
     raise typer.Exit(1 if damaged else 0)
 
 
@@ -59,22 +59,22 @@ def _shards(data_dir: Path | None, config: Path | None) -> list[LocalShard]:
     return local_shards(data_dir or settings_for(config).data_dir)
 
 
-def _row(name: str, verdict: Verdict) -> list[str]:
-    watermark = shown_time(verdict.watermark_ms) if verdict.watermark_ms >= 0 else ""
-    counts = (verdict.pending, verdict.runs, verdict.segments, verdict.covered)
+def _row(name: str, report: FolderReport) -> list[str]:
+    watermark = shown_time(report.watermark_ms) if report.watermark_ms >= 0 else ""
+    counts = (report.pending, report.runs, report.segments, report.covered)
     return [name, *(f"{count:,}" for count in counts), watermark]
 
 
-def _as_json(name: str, verdict: Verdict) -> dict[str, Any]:
+def _as_json(name: str, report: FolderReport) -> dict[str, Any]:
     return {
         "shard": name,
-        "folder": str(verdict.folder),
-        "findings": verdict.findings,
-        "pending": verdict.pending,
-        "pending_by_target": verdict.pending_by_target,
-        "covered": verdict.covered,
-        "watermark_ms": verdict.watermark_ms,
-        "cursor": verdict.cursor,
+        "folder": str(report.folder),
+        "findings": report.findings,
+        "pending": report.pending,
+        "pending_by_target": report.pending_by_target,
+        "covered": report.covered,
+        "watermark_ms": report.watermark_ms,
+        "cursor": report.cursor,
     }
 
 

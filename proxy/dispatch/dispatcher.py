@@ -62,7 +62,11 @@ class Dispatcher:
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
 
     def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
-        """Whether a record is more than a delivery by key to a topic known to take it."""
+        """Whether a record is more than a delivery by key to a topic known to take it.
+
+        No topic has the name of a marked target (`records.delivery.marked`): so a marked entry
+        is always looked at.
+        """
         if not all(map(self._targets.takes, topics)):
             return True
         return self._release.concerns(topics, batches, self._now_ms) or any(

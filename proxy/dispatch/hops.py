@@ -1,6 +1,7 @@
 """A hop: a record that the proxy writes to the ingress again, to go on from there.
 
-Rule 10 of docs/exactly-once.md. `dispatcher` says which records hop, and why.
+Rule 10 of docs/exactly-once.md. `dispatcher` says which records hop, and why; the class `Hop` is
+in `scheduling.batch`.
 """
 
 from typing import Final
@@ -22,7 +23,7 @@ from proxy.records.message import IngressPartition
 from proxy.records.outcome import Outcome, as_ingested
 from proxy.scheduling.batch import AuxiliaryRecord, Hop
 
-REPLACED: Final = frozenset(
+NOT_CARRIED_ON: Final = frozenset(
     {
         DELIVER_AT,
         DELAY,
@@ -44,7 +45,7 @@ def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
     """The record that goes on; to its own partition, with the key it had there."""
     delivery = hop.delivery
     key, headers = as_ingested(delivery)
-    kept = [header for header in headers if header[0] not in REPLACED]
+    kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
     numbers = {
         DELIVER_AT: delivery.due_ms,

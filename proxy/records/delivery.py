@@ -31,7 +31,7 @@ class Purpose(NamedTuple):
 
 
 def marked(target: str) -> str:
-    """The target of an entry that has a purpose of its own."""
+    """The target of an entry that has a purpose of its own: dispatch looks at each such entry."""
     return MARK + target
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from storage.rocksdb.rocks_database import RocksDatabase
 from storage.shard.checkpoint import Checkpoint
-from storage.shard.inspection import Verdict, count_findings
+from storage.shard.inspection import FolderReport, count_findings
 from storage.shard.memory.counts import Counts
 from storage.store import Entry, Key
 
@@ -25,7 +25,7 @@ class RocksReader:
         """The last one that was written out."""
         return self._database.checkpoint
 
-    def check(self, verdict: Verdict) -> None:
+    def check(self, report: FolderReport) -> None:
         """Read every row; compare what pends with what the checkpoint counts."""
         assert self.checkpoint is not None
         seen = Counts()
@@ -33,12 +33,12 @@ class RocksReader:
         for entries in self._batches():
             keys = [last, *(entry[:2] for entry in entries)]
             if any(key >= following for key, following in pairwise(keys)):
-                verdict.findings.append(f"{verdict.folder}: rows are out of order at {keys[1]}")
+                report.findings.append(f"{report.folder}: rows are out of order at {keys[1]}")
             last = keys[-1]
             seen.add(entries)
-        verdict.findings += count_findings(seen, self.checkpoint)
-        verdict.pending = verdict.records = seen.total
-        verdict.segments = self._database.files
+        report.findings += count_findings(seen, self.checkpoint)
+        report.pending = report.records = seen.total
+        report.segments = self._database.files
 
     def entries(self) -> Iterator[Entry]:
         """The entries that pend, in order."""

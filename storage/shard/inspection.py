@@ -16,7 +16,7 @@ from storage.store import Entry
 
 
 @dataclass(slots=True)
-class Verdict:
+class FolderReport:
     """What `verify` saw; all is well when `findings` is empty."""
 
     folder: Path
@@ -39,7 +39,7 @@ class FolderReader(Protocol):
         """The last one; None where nothing was written yet."""
         ...
 
-    def check(self, verdict: Verdict) -> None:
+    def check(self, report: FolderReport) -> None:
         """Read everything; add what is wrong and how much there is."""
         ...
 
@@ -51,25 +51,25 @@ class FolderReader(Protocol):
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]
 
 
-def verify_folder(folder: Path, look: Look) -> Verdict:
+def verify_folder(folder: Path, look: Look) -> FolderReport:
     """Check everything in the folder that can be checked."""
-    verdict = Verdict(folder)
+    report = FolderReport(folder)
     damage = damage_noted(folder)
     if damage is not None:
-        verdict.findings.append(damage)
+        report.findings.append(damage)
     try:
         with look(folder) as reader:
             checkpoint = reader.checkpoint
             if checkpoint is not None:
-                verdict.covered = checkpoint.covered
-                verdict.watermark_ms, verdict.cursor = checkpoint.watermark_ms, checkpoint.cursor
-                verdict.pending_by_target = dict(checkpoint.counts.targets)
-                reader.check(verdict)
+                report.covered = checkpoint.covered
+                report.watermark_ms, report.cursor = checkpoint.watermark_ms, checkpoint.cursor
+                report.pending_by_target = dict(checkpoint.counts.targets)
+                reader.check(report)
     except FileNotFoundError as missing:
-        verdict.findings.append(f"{missing.filename} is missing: nothing was ever checkpointed")
+        report.findings.append(f"{missing.filename} is missing: nothing was ever checkpointed")
     except (StoreDamaged, OSError, ValueError) as damage_met:
-        verdict.findings.append(str(damage_met))
-    return verdict
+        report.findings.append(str(damage_met))
+    return report
 
 
 def dump_folder(folder: Path, look: Look) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from storage.shard.files import Files
 from storage.shard.folder import kind_of
-from storage.shard.inspection import Verdict
+from storage.shard.inspection import FolderReport
 from storage.store import Entry
 from storage.wheel.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
@@ -31,18 +31,18 @@ class WheelReader:
     bodies: BodyFiles
     consistency: ConsistencyCheck
 
-    def check(self, verdict: Verdict) -> None:
+    def check(self, report: FolderReport) -> None:
         """Check every run, chain, slot, body and count."""
-        verdict.findings += self.consistency.findings()
+        report.findings += self.consistency.findings()
         for rows in self._batches():
             try:
                 self.bodies.read(rows)
             except StoreDamaged as damage:
-                if str(damage) not in verdict.findings:
-                    verdict.findings.append(str(damage))
-        verdict.pending = len(self.consistency.pending)
-        verdict.runs, verdict.records = self.consistency.runs, self.consistency.records
-        verdict.segments = len(self.log.segments)
+                if str(damage) not in report.findings:
+                    report.findings.append(str(damage))
+        report.pending = len(self.consistency.pending)
+        report.runs, report.records = self.consistency.runs, self.consistency.records
+        report.segments = len(self.log.segments)
 
     def entries(self) -> Iterator[Entry]:
         """The entries that pend, in order."""

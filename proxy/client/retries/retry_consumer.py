@@ -54,8 +54,9 @@ class RetryConsumer:
     itself always runs at least once.
 
     One thread: `run` polls, handles and commits; to go faster run more consumers of the group.
-    Where the proxy's settings differ, `retry_topic` and `max_attempts` must be what they say; the
-    topic of dead letters is then yours to make.
+    It is the proxy that gives up, by its settings. Where these differ, `retry_topic` and
+    `max_attempts` must be what they say; the topic of dead letters is then yours to make. How often
+    a record has failed arrives in `retry-attempt`; `timer-attempt` is taken off on the way.
     """
 
     def __init__(
