@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from proxy.requests.aliases.translation import KNOWN_ALIASES
 from proxy.requests.policy import Policy, RetryGroup
 from proxy.requests.request_reader import request_reader
 from spark_jobs.kafka.sources import RECORDS
@@ -37,10 +38,13 @@ POLICIES: Final = [
     ),
     Policy(retry_first_level=40, retry_max_attempts=1, deny=("retry.own", "dlq.*"), allow=()),
 ]
-ALIASES: Final = ("cesium", "etf1", "karafka", "rocketmq", "rabbitmq", "nats", "spring")
 WITH_ALIASES: Final = [
-    *(Policy(aliases=(alias,)) for alias in ALIASES),
-    *(Policy(aliases=ALIASES), Policy(aliases=ALIASES[::-1], roll_after_ms=4_001), Policy()),
+    *(Policy(aliases=(alias,)) for alias in KNOWN_ALIASES),
+    *(
+        Policy(aliases=KNOWN_ALIASES),
+        Policy(aliases=KNOWN_ALIASES[::-1], roll_after_ms=4_001),
+        Policy(),
+    ),
 ]
 
 
