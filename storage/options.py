@@ -29,6 +29,8 @@ class Options:
     load_ahead_slots: int = 2
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
+    body_format: int = 0
+    """The caller's version of what bodies mean; fixed when the folder is made."""
 
     def __post_init__(self) -> None:
         if self.precision_ms < 1 or self.slots < 2:
@@ -47,4 +49,5 @@ class Options:
             "precision_ms": self.precision_ms,
             "slots": self.slots,
             "segment_bytes": self.segment_bytes,
+            "body_format": self.body_format,
         }

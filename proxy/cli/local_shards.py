@@ -8,7 +8,7 @@ from pathlib import Path
 from proxy.errors import ProxyError
 from proxy.extras import require_store
 from proxy.records.body import body_bytes, is_stub
-from proxy.records.delivery import Delivery, LeftInKafka, delivery_of, target_of
+from proxy.records.delivery import Delivery, LeftInKafka, delivery_of
 from storage.errors import StorageError
 from storage.opening import dump, verify
 from storage.shard.folder import kind_of
@@ -69,7 +69,7 @@ class LocalShard:
 def _opened(entry: Entry) -> Delivery | LeftInKafka:
     due_ms, offset, target, body = entry
     if is_stub(body):
-        return LeftInKafka(due_ms, offset, target_of(target), body_bytes(body))
+        return LeftInKafka(due_ms, offset, target, body_bytes(body))
     return delivery_of(entry)
 
 

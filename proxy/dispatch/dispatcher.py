@@ -15,8 +15,8 @@ from proxy.dispatch.known_targets import KnownTargets
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
-from proxy.records.body import asks_for_partition
-from proxy.records.delivery import Delivery, delivery_of, target_of
+from proxy.records.body import needs_dispatch
+from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.headers import HOP_ATTEMPT
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import REQUEUED, ROLLED, DeadLetter, Outcome, dead_letter_of
@@ -38,7 +38,7 @@ def asked_about(topics: Iterable[str], batches: Iterable[Batch]) -> set[str]:
     with_auxiliary = [batch for batch in batches if batch.auxiliary]
     own = {batch.ingress.topic for batch in with_auxiliary}
     auxiliary = {record.topic for batch in with_auxiliary for record in batch.auxiliary}
-    return set(map(target_of, topics)) | (auxiliary - own)
+    return set(topics) | (auxiliary - own)
 
 
 class Dispatcher:
@@ -64,13 +64,12 @@ class Dispatcher:
     def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
         """Whether a record is more than a delivery by key to a topic known to take it.
 
-        No topic has the name of a marked target (`records.delivery.marked`): so a marked entry
-        is always looked at.
+        So is each entry that was given a purpose when its record was read.
         """
         if not all(map(self._targets.takes, topics)):
             return True
         return self._release.concerns(topics, batches, self._now_ms) or any(
-            bool(batch.auxiliary) or any(asks_for_partition(entry[3]) for entry in batch.deliveries)
+            bool(batch.auxiliary) or any(needs_dispatch(entry[3]) for entry in batch.deliveries)
             for batch in batches
         )
 

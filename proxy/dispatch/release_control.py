@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from proxy.config.settings import ReleaseSettings
 from proxy.dispatch.rate_limit import TargetRateLimit
 from proxy.records.body import GONE
-from proxy.records.delivery import Delivery, target_of
+from proxy.records.delivery import Delivery
 from proxy.records.headers import ID
 from proxy.records.outcome import EXPIRED, REQUEUED, Outcome
 from proxy.records.rejection import Rejection
@@ -94,7 +94,7 @@ class ReleaseControl:
             return False
         ends_after_ms: list[int] = []
         for topic in topics:
-            rules = self._rules_of(target_of(topic))
+            rules = self._rules_of(topic)
             if rules.is_paused or rules.per_second is not None:
                 return True
             if rules.ends_after_ms is not None:

@@ -18,7 +18,6 @@ from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
 from proxy.publishing.tracked_sender import TrackedSender
-from proxy.records.delivery import target_of
 from proxy.scheduling.batch import Batch, ResolvedBatch
 
 FRUITLESS_ABORTS: Final = 8
@@ -70,7 +69,7 @@ class TransactionContents:
     def learn(self) -> int:
         """After an abort: how many records have taught something for the next time."""
         learnt = self._refusals.learn()
-        self._targets.forget(set(map(target_of, self._topics)))
+        self._targets.forget(self._topics)
         return learnt
 
     def _write_as_planned(self) -> Sequence[Batch]:

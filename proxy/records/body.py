@@ -1,12 +1,13 @@
 """What storage keeps of an ingress record, as bytes: partition, key, value and headers.
 
-A body is packed where the record is parsed, while it is hot in the caches, and unpacked where it
-is produced; in between the pieces of a record are one object instead of a dozen. With
-`bodies: kafka` storage keeps a stub instead: how many bytes the body has.
+An entry that is more than a delivery at its own due has its purpose before these. A body is packed
+where the record is parsed, while it is hot in the caches, and unpacked where it is produced; in
+between the pieces of a record are one object instead of a dozen. With `bodies: kafka` storage keeps
+a stub instead: how many bytes the body has.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import msgpack
 
@@ -16,29 +17,58 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 Content: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 """(partition or -1, key, value, headers)."""
 
+BODY_FORMAT: Final = 2
+"""Version of bodies on disk: a folder with bodies of another one is rebuilt."""
 NO_PARTITION: Final = 0xFF
-FULL: Final = 0x94
-"""First byte of a body: an array of four. A stub begins otherwise."""
+CONTENT_ALONE: Final = 0x94
+WITH_PURPOSE: Final = 0x95
+"""First bytes of a body: an array of four or, with a purpose before them, of five. A stub begins
+otherwise."""
 GONE: Final = 2**31
 """Partition of an entry whose record is no longer in the ingress. No request can name it."""
 LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
 
-def packer() -> Callable[[Content], bytes]:
-    """A function that packs contents; not to be shared by threads."""
-    return cast(Callable[[Content], bytes], msgpack.Packer(autoreset=True).pack)
+class Purpose(NamedTuple):
+    """What an entry is for, where that is more than to be delivered at its time.
+
+    due_ms: what the record asked for. origin: offset of the ingress record to be delivered.
+    wanted_ms: when it may be delivered at the soonest: at or after due_ms. An entry that fires
+    before that is rewritten instead.
+    """
+
+    due_ms: int
+    origin: int
+    wanted_ms: int
+
+
+Pack: TypeAlias = Callable[[tuple[object, ...]], bytes]
+"""Packs a content, or (purpose, *content)."""
+
+
+def packer() -> Pack:
+    """A function that packs; not to be shared by threads."""
+    return cast(Pack, msgpack.Packer(autoreset=True).pack)
 
 
 def unpacked(entries: Iterable[Entry]) -> Iterator[Content]:
-    """The contents of entries' bodies, one after the other."""
+    """The contents of entries' bodies, one after the other; none may have a purpose."""
     unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=LARGEST_BATCH_BYTES)
     unpacker.feed(b"".join([entry[3] for entry in entries]))
     return cast(Iterator[Content], unpacker)
 
 
-def asks_for_partition(body: bytes) -> bool:
-    """Whether the record names a partition: -1 packs to one byte, behind the array's own."""
+def needs_dispatch(body: bytes) -> bool:
+    """Whether this is more than a delivery by key: it names a partition, or has a purpose.
+
+    Without either -1 comes first, which packs to one byte, behind the array's own.
+    """
     return body[1] != NO_PARTITION
+
+
+def has_purpose(body: bytes) -> bool:
+    """Whether the entry is more than a delivery at its own time; never so of a stub."""
+    return body[0] == WITH_PURPOSE
 
 
 def stub(body: bytes) -> bytes:
@@ -48,7 +78,7 @@ def stub(body: bytes) -> bytes:
 
 def is_stub(body: bytes) -> bool:
     """Whether this stands for a body that has to be read back."""
-    return body[0] != FULL
+    return body[0] not in {CONTENT_ALONE, WITH_PURPOSE}
 
 
 def body_bytes(body: bytes) -> int:
@@ -57,6 +87,11 @@ def body_bytes(body: bytes) -> int:
 
 
 def content_of(body: bytes) -> Content:
-    """What one body holds."""
-    partition, key, value, headers = msgpack.unpackb(body, use_list=False)
-    return partition, key, value, list(headers)
+    """What one body holds, but for its purpose."""
+    return parts_of(body)[1]
+
+
+def parts_of(body: bytes) -> tuple[Purpose | None, Content]:
+    """What one body holds; None where the entry is a delivery at its own time."""
+    *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)
+    return Purpose(*purpose[0]) if purpose else None, (partition, key, value, list(headers))

@@ -34,8 +34,6 @@ ERROR_DETAIL: Final = "timer-error-detail"
 
 INGRESS_KEY: Final = "timer-ingress-key"
 """Private: keeps the ingress record's own key when `timer-key` gave another for the target."""
-ENTRY: Final = "timer-entry"
-"""Private, in stored bodies alone: what an entry is for (`proxy.records.delivery`)."""
 UNREADABLE: Final = "timer-unreadable"
 """Private: stands in place of headers that the client library cannot decode."""
 

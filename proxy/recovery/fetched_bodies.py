@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from proxy.records.body import GONE, body_bytes, is_stub, packer, stub
-from proxy.records.delivery import MARK, Purpose, delivery_of
+from proxy.records.body import GONE, body_bytes, has_purpose, is_stub, packer, stub
+from proxy.records.delivery import delivery_of
 from proxy.records.message import Message
 from proxy.requests.parsed import ParsedRecord, Scheduled
 from storage.store import Due, Entry, Store
@@ -116,10 +116,7 @@ class FetchedBodies:
 
     def _without_record(self, entry: Entry) -> Entry:
         """What it asked for is gone with it: of the times there is only when it fires."""
-        fires_ms, offset, target, _stub = entry
-        purpose = Purpose(fires_ms, offset, fires_ms) if target[0] == MARK else None
-        headers = [purpose.header()] if purpose else []
-        return fires_ms, offset, target, self._pack((GONE, None, None, list(headers)))
+        return (*entry[:3], self._pack((GONE, None, None, [])))
 
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
         """The entries up to the first whose body is still missing."""
@@ -134,7 +131,7 @@ class FetchedBodies:
 
 def _stubbed(entry: Entry) -> Entry:
     """The entry without its body, unless that is another record's than the one at its offset."""
-    if entry[2][0] == MARK and delivery_of(entry).offset != entry[1]:
+    if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
 

@@ -8,7 +8,8 @@ own takes five times as long to make. This module alone knows of that.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from proxy.records.delivery import delivery_of, is_marked
+from proxy.records.body import has_purpose
+from proxy.records.delivery import delivery_of
 from proxy.records.rejection import Rejection
 from storage.store import Entry
 
@@ -147,6 +148,6 @@ def full(record: Compact) -> ParsedRecord:
         entry, ident = record
         return Scheduled(entry, ident, None, entry[0], rolls=False)
     entry = cast(Entry, record)
-    rolls = is_marked(entry[2])
+    rolls = has_purpose(entry[3])
     due_ms = delivery_of(entry).due_ms if rolls else entry[0]
     return Scheduled(entry, None, None, due_ms, rolls=rolls)

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-from proxy.records.body import Headers, packer
-from proxy.records.delivery import Purpose, marked, with_purpose
+from proxy.records.body import Headers, Purpose, packer
 from proxy.records.headers import (
     CANCEL,
     ID,
@@ -110,13 +109,12 @@ class RequestReader:
         if KEY in asked:
             headers = [*headers, (INGRESS_KEY, key)]
             key = asked[KEY]
-        content = partition, key, value, headers
         if due_ms - timestamp_ms > self._roll_after_ms and timestamp_ms >= 0:
-            content = with_purpose(content, Purpose(due_ms, offset, due_ms))
-            fires_ms = timestamp_ms + self._roll_after_ms
-            entry = fires_ms, offset, marked(target), self._pack(content)
+            purpose = Purpose(due_ms, offset, due_ms)
+            body = self._pack((purpose, partition, key, value, headers))
+            entry = timestamp_ms + self._roll_after_ms, offset, target, body
             return entry if ident is NO_ID else Scheduled(entry, ident, None, due_ms, rolls=True)
-        entry = due_ms, offset, target, self._pack(content)
+        entry = due_ms, offset, target, self._pack((partition, key, value, headers))
         return entry if ident is NO_ID else (entry, ident)
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:

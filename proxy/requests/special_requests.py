@@ -3,11 +3,9 @@
 What the proxy itself wrote to the ingress, to go on from an earlier record, is read here too.
 """
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from proxy.records.body import Content, Headers
-from proxy.records.delivery import Purpose, marked, with_purpose
+from proxy.records.body import Headers, Pack, Purpose
 from proxy.records.header_text import shown
 from proxy.records.headers import (
     ATTEMPT,
@@ -73,7 +71,7 @@ class SpecialRequests:
         policy: Policy,
         names: TargetNames,
         times: DueTimes,
-        pack: Callable[[Content], bytes],
+        pack: Pack,
     ) -> None:
         self._policy, self._names, self._times, self._pack = policy, names, times, pack
 
@@ -114,11 +112,11 @@ class SpecialRequests:
         if KEY in asked:
             headers = [*headers, (INGRESS_KEY, key)]
             key = asked[KEY]
-        content: Content = (partition, key, value, headers)
-        if fires_ms != due_ms or FIRST_ORIGIN in asked or TRANSACTION in asked:
-            content = with_purpose(content, Purpose(due_ms, offset, wanted_ms))
-            target = marked(target)
-        entry = fires_ms, offset, target, self._pack(content)
+        content = (partition, key, value, headers)
+        has_purpose = fires_ms != due_ms or FIRST_ORIGIN in asked or TRANSACTION in asked
+        purpose = Purpose(due_ms, offset, wanted_ms)
+        body = self._pack((purpose, *content) if has_purpose else content)
+        entry = fires_ms, offset, target, body
         return Scheduled(entry, ident, hop_from, due_ms, fires_ms < wanted_ms)
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from proxy.records.body import GONE, packer
-from proxy.records.delivery import Purpose, delivery_of, marked, target_of, with_purpose
+from proxy.records.body import GONE, Purpose, packer
+from proxy.records.delivery import delivery_of
 from proxy.records.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.records.message import IngressPartition
 from proxy.records.position import Watermark
@@ -228,5 +228,4 @@ def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> Auxili
 def entry_of_lost(offset: int, half: Named) -> Entry:
     """The entry of a half message that the ingress has deleted: it ends as a dead letter."""
     purpose = Purpose(half.due_ms, half.origin, half.due_ms)
-    content = with_purpose((GONE, None, None, []), purpose)
-    return half.due_ms, offset, marked(target_of(half.target)), packer()(content)
+    return half.due_ms, offset, half.target, packer()((purpose, GONE, None, None, []))

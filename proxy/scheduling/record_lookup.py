@@ -2,7 +2,6 @@
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from proxy.records.delivery import target_of
 from proxy.records.message import Message
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import ParsedRecord, Prepare, RejectedHop, Scheduled
@@ -34,8 +33,8 @@ def find_id(shard: Shard, ident: bytes) -> Found | None:
     if row is None or state is None:
         return None
     fires_ms = None if state == "half-message" else row.fires_ms
-    origin, target = shard.ingress.origin(row.origin), target_of(row.target)
-    return Found(origin, ident, state, target, row.due_ms, fires_ms)
+    origin = shard.ingress.origin(row.origin)
+    return Found(origin, ident, state, row.target, row.due_ms, fires_ms)
 
 
 def find_record(shard: Shard, message: Message) -> Found:
@@ -51,8 +50,7 @@ def find_record(shard: Shard, message: Message) -> Found:
     state = _of_entry(shard, entry) if ident is None else _of_named(shard, offset, row)
     fires_ms = entry[0] if row is None or state != "pending" else row.fires_ms
     is_waiting = state == "pending"
-    target = target_of(entry[2])
-    return Found(origin, ident, state, target, parsed.due_ms, fires_ms if is_waiting else None)
+    return Found(origin, ident, state, entry[2], parsed.due_ms, fires_ms if is_waiting else None)
 
 
 def _state_of(shard: Shard, row: Named) -> RecordState | None:

@@ -11,7 +11,6 @@ from enum import Enum
 from operator import itemgetter
 from typing import Final
 
-from proxy.records.delivery import target_of
 from proxy.records.message import IngressPartition, Message
 from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord, Prepare
@@ -100,11 +99,9 @@ class Shard:
 
     def pending_by_target(self) -> dict[str, int]:
         """How many of them for each target."""
-        counts: dict[str, int] = {}
         taken_back = self._register.tombstones_by_target()
-        for target, count in self.store.pending_by_target().items():
-            name = target_of(target)
-            counts[name] = counts.get(name, 0) + count - taken_back[target]
+        stored = self.store.pending_by_target().items()
+        counts = {target: count - taken_back[target] for target, count in stored}
         return {target: count for target, count in counts.items() if count}
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:

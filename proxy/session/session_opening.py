@@ -23,6 +23,7 @@ from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.publishing.kafka_transactions import CommitThread
+from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble
@@ -78,7 +79,11 @@ def _local_state(settings: Settings, topic_id: str) -> LocalState:
         settings.data_dir,
         settings.topics.ingress,
         topic_id,
-        Options(precision_ms=settings.wheel.precision_ms, slots=settings.wheel.slots),
+        Options(
+            precision_ms=settings.wheel.precision_ms,
+            slots=settings.wheel.slots,
+            body_format=BODY_FORMAT,
+        ),
         settings.store,
         stores_stubs=settings.bodies == "kafka",
     )

@@ -25,8 +25,9 @@ def open_rocksdb(opening: Opening) -> OpenedTier:
     database = RocksDatabase(opening.folder, options.replayed_offsets)
     try:
         found = database.checkpoint
-        ledger = opening.ledger(found or Checkpoint(FORMAT), FORMAT)
-        return OpenedTier(RocksTier(database, ledger), ledger, options, is_new=found is None)
+        bound = {**FORMAT, "body_format": options.body_format}
+        ledger = opening.ledger(found or Checkpoint(bound), bound)
+        return OpenedTier(RocksTier(database, ledger, bound), ledger, options, is_new=found is None)
     except BaseException:
         database.close()
         raise

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from storage.rocksdb.read_ahead_buffer import ReadAheadBuffer
-from storage.rocksdb.rocks_database import FORMAT, RocksDatabase
+from storage.rocksdb.rocks_database import RocksDatabase
 from storage.rocksdb.written_pieces import WrittenPieces
 from storage.shard.checkpoint import Checkpoint, boot_id
 from storage.shard.ledger import Ledger
@@ -22,10 +22,10 @@ MOST_BYTES = 8 * 1024 * 1024
 class RocksTier:
     """What RocksDB compacts it compacts by itself; the checkpoint tells it what has ended."""
 
-    def __init__(self, database: RocksDatabase, ledger: Ledger) -> None:
+    def __init__(self, database: RocksDatabase, ledger: Ledger, bound: dict[str, int]) -> None:
         """Raises StoreDamaged."""
         self.database = database
-        self._ledger = ledger
+        self._ledger, self._bound = ledger, bound
         self._pieces = WrittenPieces(database.pieces())
         self._buffer = ReadAheadBuffer(database, ledger)
         self._ended_entries = 0
@@ -90,7 +90,7 @@ class RocksTier:
 
     def _checkpoint(self, covered: int) -> Checkpoint:
         return Checkpoint(
-            options=FORMAT,
+            options=self._bound,
             covered=covered,
             watermark_ms=self._ledger.watermark_ms,
             cursor=self._ledger.cursor,

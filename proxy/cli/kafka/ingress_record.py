@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.records.body import Headers
-from proxy.records.delivery import target_of
 from proxy.records.headers import CANCEL, ID, KEY, TRANSACTION
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import Prepare, Scheduled
@@ -61,4 +60,4 @@ def expected_end(record: IngressRecord, settings: Settings, timestamp_ms: int) -
     if isinstance(parsed, Rejection):
         return ExpectedEnd(None, None, parsed)
     assert isinstance(parsed, Scheduled | Prepare), parsed
-    return ExpectedEnd(target_of(parsed.entry[2]), parsed.due_ms, None)
+    return ExpectedEnd(parsed.entry[2], parsed.due_ms, None)

@@ -8,8 +8,7 @@ from proxy.dispatch.dispatcher import Dispatcher
 from proxy.dispatch.known_targets import KnownTargets, TopicRules
 from proxy.dispatch.refusals import Refusals, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.records.body import Content, packer
-from proxy.records.delivery import Purpose, marked, with_purpose
+from proxy.records.body import Content, Purpose, packer
 from proxy.records.message import IngressPartition
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import RetryGroup
@@ -37,8 +36,8 @@ def an_entry(
         headers.append(("timer-hop-attempt", b"%d" % attempt))
     content: Content = (partition, key, value, headers)
     if wanted_ms is not None:
-        content = with_purpose(content, Purpose(wanted_ms, offset, wanted_ms))
-        target = marked(target)
+        purpose = Purpose(wanted_ms, offset, wanted_ms)
+        return NOW_MS, offset, target, packer()((purpose, *content))
     return NOW_MS, offset, target, packer()(content)
 
 

@@ -6,11 +6,14 @@ from hypothesis import strategies as st
 from proxy.records.body import (
     GONE,
     Content,
-    asks_for_partition,
+    Purpose,
     body_bytes,
     content_of,
+    has_purpose,
     is_stub,
+    needs_dispatch,
     packer,
+    parts_of,
     stub,
     unpacked,
 )
@@ -33,7 +36,22 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
 @given(contents)
 def test_a_partition_asked_for_is_seen_without_unpacking(content: Content) -> None:
     """Only -1 asks for none."""
-    assert asks_for_partition(packer()(content)) == (content[0] != -1)
+    assert needs_dispatch(packer()(content)) == (content[0] != -1)
+
+
+@given(contents, st.tuples(*[st.integers(0, 2**62)] * 3))
+def test_a_purpose_comes_back_and_is_seen_without_unpacking(
+    content: Content, times: tuple[int, int, int]
+) -> None:
+    """A body with a purpose is neither a stub nor a plain delivery, and gives both parts back."""
+    purpose = Purpose(*times)
+    body = packer()((purpose, *content))
+    assert needs_dispatch(body)
+    assert has_purpose(body)
+    assert not is_stub(body)
+    assert parts_of(body) == (purpose, content)
+    assert not has_purpose(packer()(content))
+    assert not has_purpose(stub(body))
 
 
 @given(contents)
@@ -54,4 +72,4 @@ def test_a_stub_of_any_size_begins_as_no_body_does(size_bytes: int) -> None:
 
 
 def test_a_record_that_is_gone_asks_for_a_partition() -> None:
-    assert asks_for_partition(packer()((GONE, None, None, [])))
+    assert needs_dispatch(packer()((GONE, None, None, [])))
