@@ -18,13 +18,11 @@ RECORD = np.dtype(
         ("due_ms", "<i8"),
         ("offset", "<i8"),
         ("position", "<i8"),
-        ("id_hash", "<u8"),
         ("length", "<u4"),
         ("crc", "<u4"),
         ("target", "<u4"),
-        ("kind", "<u1"),
         ("span", "<u1"),
-        ("spare", "<u2"),
+        ("unused", "V11"),
     ]
 )
 HEADER = np.dtype(
@@ -40,7 +38,7 @@ HEADER = np.dtype(
     ]
 )
 _OPAQUE = np.dtype((np.void, RECORD_BYTES))
-RUN_MAGIC = int.from_bytes(b"TLR1", "little")
+RUN_MAGIC = int.from_bytes(b"TLR2", "little")
 CRC_FROM = 8
 assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
 
