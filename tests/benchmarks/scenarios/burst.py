@@ -36,13 +36,13 @@ class Bursts:
 
 def measure(world: World) -> Bursts:
     """Some bursts, each through a fresh, warm proxy."""
-    rounds = [_run(world, number) for number in range(world.scale.rounds)]
+    rounds = [run_once(world, f"burst-{number}") for number in range(world.scale.rounds)]
     by_rate = sorted(rounds, key=lambda burst: burst.records_per_s)
     return Bursts(by_rate[len(by_rate) // 2], rounds)
 
 
-def _run(world: World, number: int) -> Burst:
-    name = f"burst-{number}"
+def run_once(world: World, name: str) -> Burst:
+    """One burst, through a fresh, warm proxy."""
     world.say(f"{name}: {world.scale.burst_records} records due at one instant")
     with trial(world, name) as made:
         return _measure(made)

@@ -38,9 +38,14 @@ class Pending:
 
 
 def measure(world: World) -> Pending:
+    """All of it, once."""
+    return run_once(world, "pending")
+
+
+def run_once(world: World, name: str) -> Pending:
     """Loads the schedule, then stops it cleanly, kills it, and takes its disk away."""
-    world.say(f"pending: {world.scale.pending_records} records due far away")
-    with trial(world, "pending") as made:
+    world.say(f"{name}: {world.scale.pending_records} records due far away")
+    with trial(world, name) as made:
         return _measure(made)
 
 
