@@ -22,13 +22,24 @@ class StoreMismatch(StorageError):
 
     def __init__(self, folder: Path, name: str, found: object, asked: object) -> None:
         super().__init__(
-            f"{folder} was made with {name} = {found}, but {asked} is asked for: set {name} back, "
-            "or let the folder be put aside and rebuilt from the broker"
+            f"{folder} was made with {name} = {found}, but {asked} is asked for: go back to the "
+            f"settings or the version with {found}, or let the folder be put aside and rebuilt "
+            "from the broker"
         )
 
 
 class StoreDamaged(StorageError):
     """The files contradict themselves: open the folder again, it is then put aside."""
+
+
+class StorageUnreadable(StorageError):
+    """A read was refused (too many open files, I/O error): open the folder again."""
+
+    def __init__(self, folder: Path, cause: OSError) -> None:
+        super().__init__(
+            f"cannot read in {folder}: {cause.strerror or cause}. The folder is opened again; if "
+            "this goes on, see to the disk and to the limit of open files"
+        )
 
 
 class StorageFull(StorageError):

@@ -18,7 +18,7 @@ from storage.wheel.opening import open_wheel
 from storage.wheel.wheel_reader import look_into_wheel
 
 
-class _Ways(NamedTuple):
+class _Kind(NamedTuple):
     open_tier: OpenTier
     look: Look
 
@@ -39,7 +39,7 @@ def open_store(
     store given instead; so is one of another kind, or made with other options, when `rebuild` is
     set. Raises StoreLocked, StoreMismatch, StorageFull."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
-    return open_folder(_ways(kind).open_tier, opening, rebuild=rebuild)
+    return open_folder(_kind(kind).open_tier, opening, rebuild=rebuild)
 
 
 def verify(folder: Path) -> FolderReport:
@@ -48,20 +48,20 @@ def verify(folder: Path) -> FolderReport:
     is_written = any((folder / name).exists() for name in (CHECKPOINT, DAMAGED))
     if kind != "rocksdb" and not is_written:
         return FolderReport(folder)
-    return inspection.verify_folder(folder, _ways(kind).look)
+    return inspection.verify_folder(folder, _kind(kind).look)
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
     """The entries on disk in (due, offset) order: due_ms, offset, target, body (as encoded).
 
     Raises StoreDamaged, and FileNotFoundError when there is no checkpoint."""
-    return inspection.dump_folder(folder, _ways(kind_of(folder)).look)
+    return inspection.dump_folder(folder, _kind(kind_of(folder)).look)
 
 
-def _ways(kind: StoreKind | None) -> _Ways:
+def _kind(kind: StoreKind | None) -> _Kind:
     if kind == "rocksdb":
         # An optional package: only those who ask for it need it.
         from storage.rocksdb.opening import look_into_rocksdb, open_rocksdb
 
-        return _Ways(open_rocksdb, look_into_rocksdb)
-    return _Ways(open_wheel, look_into_wheel)
+        return _Kind(open_rocksdb, look_into_rocksdb)
+    return _Kind(open_wheel, look_into_wheel)

@@ -49,7 +49,9 @@ class OpenReport:
 
 
 class Store(Protocol):
-    """The pending entries of one ingress partition, ordered by (due, offset)."""
+    """The pending entries of one ingress partition, ordered by (due, offset).
+
+    Any call may raise StoreDamaged or StorageUnreadable: open the folder anew."""
 
     @property
     def covered(self) -> int:
@@ -62,10 +64,10 @@ class Store(Protocol):
         Raises ValueError when the order or the watermark is not kept."""
         ...
 
-    def due(self, now_ms: int, limit: int) -> Due:
-        """Peek at the first `limit` entries with due <= now_ms, in (due, offset) order.
+    def due(self, now_ms: int, max_entries: int) -> Due:
+        """Peek at the first `max_entries` entries with due <= now_ms, in (due, offset) order.
 
-        Fewer than `limit` when their bodies would take too much memory."""
+        Fewer than `max_entries` when their bodies would take too much memory."""
         ...
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
@@ -98,7 +100,7 @@ class Store(Protocol):
 
         All offsets below `next_offset` are COMMITTED and what pends of them was put here (not yet
         while the shard is read again after an opening): `covered` never exceeds it.
-        Raises StorageFull (work is kept and tried again) or StoreDamaged (open the folder anew)."""
+        Raises StorageFull, too: work is kept and tried again."""
         ...
 
     def flush(self, next_offset: int) -> None:

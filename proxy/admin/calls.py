@@ -16,11 +16,11 @@ from proxy.clock import wall_clock_ms
 from proxy.kafka.settings_topic import PATTERN
 from proxy.logs import Level
 from proxy.records.message import Message
+from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
 from proxy.scheduling.record_lookup import Found
 from proxy.telemetry.status import Status
 
-LONGEST_ID_BYTES: Final = 256
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 NOTICED_WITHIN_S: Final = 5.0
 LOOK_EVERY_S: Final = 0.05

@@ -56,7 +56,8 @@ class FindRecord(NamedTuple):
     def timestamp(self) -> tuple[int, int]:
         return self.stamp
 
-    def error(self) -> None: ...
+    def error(self) -> None:
+        return None
 
 
 Query: TypeAlias = PendingByTime | FindId | FindRecord

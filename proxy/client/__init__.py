@@ -1,4 +1,7 @@
-"""The client of the proxy for Python; needs confluent_kafka and nothing else (docs/client.md).
+"""The client of the proxy for Python; needs confluent_kafka and nothing else.
+
+A plain producer that sets two headers will do (docs/guide.md); this saves the details: ids and
+partitions, times that mean what they say, retries of consumers, half messages (docs/client.md).
 
 May use leaves of records and requests: names of headers and topics, times. Begin with
 `delay_producer`; `retries` has the consumer, `half_messages` the transactional producer.

@@ -64,7 +64,7 @@ class Dispatcher:
     def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
         """Whether a record is more than a delivery by key to a topic known to take it.
 
-        So is each entry that was given a purpose when its record was read.
+        True for each entry that has a purpose or names a partition, too.
         """
         if not all(map(self._targets.takes, topics)):
             return True

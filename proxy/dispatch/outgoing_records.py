@@ -54,10 +54,11 @@ class OutgoingRecords:
     def beside_deliveries(self, batch: Batch | ResolvedBatch) -> Iterator[OutgoingRecord]:
         """Everything else: auxiliary records, successors of hops, dead letters, outcomes."""
         ingress = batch.ingress
+        prefix = ingress.prefix
         for record in batch.auxiliary:
             yield _auxiliary(record, auxiliary_ref(ingress, record))
         for hop in batch.hops:
-            yield _auxiliary(successor(ingress, hop), (ingress.prefix, hop.delivery.offset))
+            yield _auxiliary(successor(ingress, hop), (prefix, hop.delivery.offset))
         for letter in batch.dead_letters:
             yield self._dead_letter(ingress, letter)
             yield self._outcome(ingress, _outcome_of_letter(letter))
@@ -67,10 +68,12 @@ class OutgoingRecords:
             yield self._outcome(ingress, outcome_of(hop))
 
     def _dead_letter(self, ingress: IngressPartition, letter: DeadLetter) -> OutgoingRecord:
-        """Without the value when the topic cannot take it."""
+        """Without the value when the topic has refused this very transaction for its size."""
         topic, ref = self._dead_letter_topic, (ingress.prefix, letter.offset)
         headers = dead_letter_headers(letter, ingress.origin(letter.offset))
-        exceeds = self._targets.exceeding_bytes(topic, letter.key, letter.value, headers)
+        exceeds = topic in self._refusals.limited and self._targets.exceeding_bytes(
+            topic, letter.key, letter.value, headers
+        )
         value = None if exceeds or ref in self._refusals.without_value else letter.value
         return OutgoingRecord(topic, value, letter.key, -1, headers, ref, is_dead_letter=True)
 

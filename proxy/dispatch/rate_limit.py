@@ -24,7 +24,7 @@ class RateLimit:
         self._refilled_ms: int | None = None
         self._is_used_up = False
 
-    def available(self, now_ms: int) -> int:
+    def records_available(self, now_ms: int) -> int:
         """How many records may go now; below 0 when more have gone than that."""
         if self._refilled_ms is not None:
             earned = max(0, now_ms - self._refilled_ms) * self._per_second
@@ -34,7 +34,7 @@ class RateLimit:
 
     def take(self, records: int, now_ms: int) -> None:
         """So many go now."""
-        self.available(now_ms)
+        self.records_available(now_ms)
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
@@ -43,7 +43,7 @@ class RateLimit:
         Once used up, a rate has to earn REFILL_MS' share first.
         """
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
-        available = self.available(now_ms)
+        available = self.records_available(now_ms)
         self._is_used_up = available < (worth if self._is_used_up else 1)
         if not self._is_used_up:
             return 0
@@ -53,7 +53,7 @@ class RateLimit:
 class Unlimited:
     """No limit at all, where `RateLimit` is expected."""
 
-    def available(self, now_ms: int) -> int:  # noqa: ARG002
+    def records_available(self, now_ms: int) -> int:  # noqa: ARG002
         """More than anybody asks for."""
         return 2**31
 
@@ -85,7 +85,7 @@ class TargetRateLimit:
 
     def reserve(self, now_ms: int, *, has_reserved: bool) -> int | None:
         """None: the record may go now. Else the epoch ms that is reserved for it."""
-        available = self._rate.available(now_ms)
+        available = self._rate.records_available(now_ms)
         may_go = (
             available > -self._rate.burst
             if has_reserved
@@ -99,7 +99,7 @@ class TargetRateLimit:
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether forgetting it changes nothing."""
-        available = self._rate.available(now_ms)
+        available = self._rate.records_available(now_ms)
         return available == self._rate.burst and self._is_nobody_waiting(now_ms, available)
 
     def _is_nobody_waiting(self, now_ms: int, available: int) -> bool:

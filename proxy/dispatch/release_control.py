@@ -19,7 +19,8 @@ from proxy.scheduling.batch import Batch, Hop
 
 SOONEST_AGAIN_MS: Final = 5_000
 LATEST_AGAIN_MS: Final = 60_000
-"""When a record of a paused target is looked at again: after half the time that it is overdue."""
+"""A record of a paused target is looked at again after half the time that it is overdue, but not
+sooner than the first and not later than the second."""
 REMEMBERED: Final = 10_000
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None

@@ -45,7 +45,7 @@ TUNED_PRODUCER: Final = {
 }
 """linger.ms 5: a transaction goes out in few requests, and its commit waits for none of it.
 retry.backoff.ms 2 instead of 100: else each transaction soon after a commit waits 104 ms.
-message.max.bytes: the broker, not the client, judges what is too large."""
+message.max.bytes: the broker, not the client, says what is too large."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:

@@ -115,15 +115,22 @@ class SettingsTopic:
         return frozenset(self._paused)
 
     def load(self) -> None:
-        """Read all there is: no older record is judged, nothing paused let go without it.
+        """Read all there is: by it older records are read, and paused targets held back.
 
         Raises KafkaException.
         """
         try:
-            self._load()
+            metadata = self._consumer.list_topics(self._topic, READ_TIMEOUT_S).topics[self._topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            self._read_to_end([TopicPartition(self._topic, p) for p in metadata.partitions])
         except BaseException:
             self.close()
             raise
+
+    def catch_up(self) -> None:
+        """Read on to the end, as it is now. Raises KafkaException."""
+        self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
         """Take what has arrived, without waiting; whether other targets are paused now."""
@@ -141,7 +148,7 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Raises StartOverRefused: without it older records cannot be judged as they were."""
+        """Raises StartOverRefused: without it older records cannot be read as they were."""
         if digest not in self._policies:
             raise StartOverRefused(
                 f"The committed offsets name the settings {digest}, which the topic {self._topic} "
@@ -174,12 +181,13 @@ class SettingsTopic:
             self._write(key, served.to_json())
             self._served[key] = served
 
-    def _load(self) -> None:
-        metadata = self._consumer.list_topics(self._topic, READ_TIMEOUT_S).topics[self._topic]
-        if metadata.error is not None:
-            raise KafkaException(metadata.error)
-        unread = set(metadata.partitions)
-        self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in unread])
+    def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
+        """From these offsets, or the beginning where there is none."""
+        for place in places:
+            if place.offset < 0:
+                place.offset = OFFSET_BEGINNING
+        unread = {place.partition for place in places}
+        self._consumer.assign(list(places))
         while unread:
             self._heartbeat()
             message = self._consumer.poll(READ_TIMEOUT_S)
@@ -232,7 +240,7 @@ class SettingsTopic:
         if failed:
             raise BrokerRefused(
                 f"The topic {self._topic} does not take a record: {failed[0].str()}.",
-                "The proxy must be able to write there before it can judge any record.",
+                "The proxy must be able to write there before it reads any record.",
             )
 
 

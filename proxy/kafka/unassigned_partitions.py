@@ -105,7 +105,10 @@ def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
     }
-    threading.Thread(target=_join_and_leave, args=(settings, topic), daemon=True).start()
+    join = threading.Thread(
+        target=_join_and_leave, args=(settings, topic), name="rebalance", daemon=True
+    )
+    join.start()
 
 
 def _join_and_leave(settings: Mapping[str, Any], topic: str) -> None:

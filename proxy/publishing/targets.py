@@ -87,6 +87,7 @@ class Targets:
         """The broker contradicted what is remembered of these: ask again next time."""
         for topic in topics:
             self._known_until_ms.pop(topic, None)
+            self.known.rules.pop(topic, None)
 
     def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
         """Those that may be created; the broker may not know them for a moment."""

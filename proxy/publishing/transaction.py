@@ -1,7 +1,7 @@
 """One transaction: what it writes, its way to the broker, and the states it can be in."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from enum import Enum
@@ -11,7 +11,7 @@ import structlog
 from confluent_kafka import KafkaException, TopicPartition
 
 from proxy.dispatch.dispatcher import Dispatcher, asked_about
-from proxy.dispatch.outgoing_records import OutgoingRecords
+from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.errors import GroupMoved, NotFlushed, SessionLost, TransactionAborted
 from proxy.publishing.kafka_transactions import KafkaTransactions
@@ -32,9 +32,9 @@ log = structlog.get_logger(__name__)
 class TransactionContents:
     """Writes the batches of one transaction, as often as it is made.
 
-    First without delivery reports, which cost more than the records; made again, with them, so
-    that each record that the broker refuses is known and can end as a dead letter, and the others
-    are not held up.
+    First without delivery reports, which cost more than the records: so the first abort teaches
+    nothing of its records. Made again, with them, each record that the broker refuses is known and
+    can end as a dead letter, and the others are not held up.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TransactionContents:
     def learn(self) -> int:
         """After an abort: how many records have taught something for the next time."""
         learnt = self._refusals.learn()
-        self._targets.forget(self._topics)
+        self._targets.forget(self._topics | self._refusals.limited)
         return learnt
 
     def _write_as_planned(self) -> Sequence[Batch]:
@@ -81,8 +81,9 @@ class TransactionContents:
 
     def _write_resolved(self, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
         writer, rules = self._writer, self._targets.known.rules
-        tracked = TrackedSender(writer.produce, writer.flush, rules, self._refusals)
-        send = tracked.send if is_tracked else writer.produce
+        send: Callable[[OutgoingRecord], None] = writer.produce
+        if is_tracked:
+            send = TrackedSender(writer.produce, writer.flush, rules, self._refusals).send
         resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
         for batch in resolved:
             for record in self._records.deliveries(batch):
@@ -93,7 +94,7 @@ class TransactionContents:
 
 
 class State(Enum):
-    """PLANNED -> COMMITTING -> COMMITTED; aborted, it is PLANNED again, or ABORTED for good."""
+    """PLANNED -> COMMITTING -> COMMITTED; aborted, it is PLANNED again while that is of use."""
 
     PLANNED = "planned"
     """Nothing of it is at the broker, or what was has been aborted: it may be made (again)."""
@@ -101,8 +102,8 @@ class State(Enum):
     """Everything is produced, and the broker has been asked to commit."""
     COMMITTED = "committed"
     """The broker has all of it: memory may follow."""
-    ABORTED = "aborted"
-    """The group has moved on: the broker has nothing of it, and it must be planned anew."""
+    GROUP_MOVED = "group-moved"
+    """Aborted, and the group has moved on: the shards still owned must be planned anew."""
     UNKNOWN = "unknown"
     """Only the broker knows what became of it: the session ends."""
 
@@ -111,7 +112,7 @@ class Transaction:
     """Makes one transaction, again and again while the broker aborts it.
 
     `send` first, then `wait`: the caller may do other work between the two. Both raise GroupMoved
-    (it is ABORTED) or SessionLost (it is UNKNOWN).
+    (its state too) or SessionLost (it is UNKNOWN).
     """
 
     def __init__(
@@ -142,6 +143,7 @@ class Transaction:
 
     def wait(self) -> Sequence[Batch | ResolvedBatch]:
         """Return once it is committed: the batches as they were written."""
+        assert self.state not in {State.GROUP_MOVED, State.UNKNOWN}, self.state
         while self.state is not State.COMMITTED:
             self.send()
             with self._followed():
@@ -164,7 +166,7 @@ class Transaction:
         except TransactionAborted as aborted:
             self._note_abort(aborted)
         except GroupMoved:
-            self.state = State.ABORTED
+            self.state = State.GROUP_MOVED
             raise
         except SessionLost:
             self.state = State.UNKNOWN
@@ -184,4 +186,6 @@ class Transaction:
         lasted_s = time.monotonic() - self._started_s
         if self._fruitless >= FRUITLESS_ABORTS or lasted_s >= GIVE_UP_AFTER_S:
             self.state = State.UNKNOWN
-            raise SessionLost(f"a transaction failed {self._aborts} times")
+            raise SessionLost(
+                f"a transaction failed {self._aborts} times, at last: {aborted}"
+            ) from aborted

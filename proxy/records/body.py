@@ -86,11 +86,6 @@ def body_bytes(body: bytes) -> int:
     return cast(int, msgpack.unpackb(body)) if is_stub(body) else len(body)
 
 
-def content_of(body: bytes) -> Content:
-    """What one body holds, but for its purpose."""
-    return parts_of(body)[1]
-
-
 def parts_of(body: bytes) -> tuple[Purpose | None, Content]:
     """What one body holds; None where the entry is a delivery at its own time."""
     *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)

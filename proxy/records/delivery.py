@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from proxy.records.body import Headers, Purpose, parts_of
+from proxy.records.body import Headers, parts_of
 from storage.store import Entry
 
 
@@ -42,7 +42,7 @@ def delivery_of(entry: Entry) -> Delivery:
     """What is to be delivered, of an entry with or without a purpose of its own."""
     fires_ms, offset, target, body = entry
     purpose, (partition, key, value, headers) = parts_of(body)
-    due_ms, origin, wanted_ms = purpose or Purpose(fires_ms, offset, fires_ms)
+    due_ms, origin, wanted_ms = purpose or (fires_ms, offset, fires_ms)
     return Delivery(
         due_ms, origin, target, partition, key, value, headers, offset, fires_ms, wanted_ms
     )

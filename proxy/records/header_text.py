@@ -5,6 +5,8 @@ from typing import Final, TypeVar
 
 CACHE_ENTRIES: Final = 10_000
 CACHED_BYTES: Final = 256
+MOST_SHOWN_BYTES: Final = 244
+"""More than 60 characters, however many bytes each has."""
 
 T = TypeVar("T")
 
@@ -21,7 +23,7 @@ def text_of(raw: bytes | None) -> str:
 
 def shown(raw: bytes | None) -> str:
     """What was written, in quotes, cut where it is long."""
-    text = text_of(raw)
+    text = text_of(None if raw is None else raw[:MOST_SHOWN_BYTES])
     return "null" if raw is None else repr(text if len(text) <= 60 else text[:57] + "...")
 
 

@@ -33,9 +33,10 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
 INGRESS_KEY: Final = "timer-ingress-key"
-"""Private: keeps the ingress record's own key when `timer-key` gave another for the target."""
+"""The proxy's own, on what it stores and on dead letters: the ingress record's key, where
+`timer-key` gave another for the target."""
 UNREADABLE: Final = "timer-unreadable"
-"""Private: stands in place of headers that the client library cannot decode."""
+"""The proxy's own, in memory: stands in place of headers that the client library cannot decode."""
 
 HOP_FROM: Final = "timer-hop-from"
 """Private, on what the proxy itself writes to the ingress: offset of the entry it goes on from."""

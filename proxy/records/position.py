@@ -60,9 +60,6 @@ class Position:
         """Before the first record: nothing has ended, whatever its due."""
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
-    def has_ended(self, due_ms: int, offset: int) -> bool:
-        return offset < self.next_offset and (due_ms, offset) <= (self.watermark_ms, self.cursor)
-
     def under(self, digest: str) -> Self:
         """The same position, records from `next_offset` on read by another policy."""
         if self.policies[-1].digest == digest:
@@ -70,9 +67,9 @@ class Position:
         kept = [p for p in self.policies if p.first_offset < self.next_offset]
         if len(kept) >= MAX_POLICIES:
             raise TooManyPolicies(
-                f"the settings that decide fates changed {len(kept)} times while records from "
-                f"offset {self.floor} on still wait; go back to the settings with digest "
-                f"{kept[-1].digest} until they have been delivered"
+                f"the settings that records are read by changed {len(kept)} times while "
+                f"records from offset {self.floor} on still wait; go back to the settings with "
+                f"digest {kept[-1].digest} until they have been delivered"
             )
         return replace(self, policies=(*kept, PolicyFrom(self.next_offset, digest)))
 

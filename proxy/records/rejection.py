@@ -38,4 +38,4 @@ REASONS: Final = {
     "overdue": "the setting release.overdue has records this late set aside",
 }
 """Every code that `timer-error` can carry. The last seven, and a partition beyond the target's, are
-judged when the record fires, the others when it is ingested."""
+found when the record fires, the others when it is ingested."""

@@ -33,7 +33,7 @@ ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
 class FetchedBodies:
     """The `inner` store with its stubs made whole; it is used as any `storage.store.Store`.
 
-    `judge` gives the fate of a record read back, as it was when it was ingested. With
+    `read` says what a record read back asks for, as when it was ingested. With
     `stores_stubs` new entries lose their bodies; without, only older stubs are made whole.
     """
 
@@ -41,12 +41,12 @@ class FetchedBodies:
         self,
         inner: Store,
         read_back: ReadBack,
-        judge: Callable[[Message], ParsedRecord],
+        read: Callable[[Message], ParsedRecord],
         *,
         stores_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inner, self._read_back, self._judge = inner, read_back, judge
+        self._inner, self._read_back, self._read = inner, read_back, read
         self._stores_stubs, self._now_s = stores_stubs, now_s
         self._held: dict[int, Entry] = {}
         self._held_bytes = 0
@@ -69,9 +69,9 @@ class FetchedBodies:
             entries = [_stubbed(entry) for entry in entries]
         self._inner.put(entries)
 
-    def due(self, now_ms: int, limit: int) -> Due:
+    def due(self, now_ms: int, max_entries: int) -> Due:
         """As many of the first due entries as memory and time allow, one at least."""
-        found = self._inner.due(now_ms, limit)
+        found = self._inner.due(now_ms, max_entries)
         fitting = _fitting(found.entries)
         self._keep_only(fitting)
         self._fetch(fitting)
@@ -109,7 +109,7 @@ class FetchedBodies:
     def _made_whole(self, entry: Entry, record: Message | None) -> Entry:
         if record is None:
             return self._without_record(entry)
-        parsed = self._judge(record)
+        parsed = self._read(record)
         assert isinstance(parsed, Scheduled), entry
         assert parsed.entry[:3] == entry[:3], (entry, parsed.entry[:3])
         return parsed.entry

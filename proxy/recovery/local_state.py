@@ -86,7 +86,7 @@ class LocalState:
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
         """One that covers more than the store is started anew: what the store has lost, RocksDB its
-        memory, could not be judged again by ids that are ahead of it."""
+        memory, could not be read again by ids that are ahead of it."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:

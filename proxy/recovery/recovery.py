@@ -22,7 +22,7 @@ from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, Too
 from proxy.recovery.fetched_bodies import FetchedBodies
 from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
-from proxy.requests.policy_timeline import PolicyTimeline
+from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader, request_reader
 from proxy.scheduling.shard import Shard
 from storage.register import Register
@@ -125,37 +125,38 @@ class Recovery:
             end=log_range.end,
             local_pending=store.pending(),
         )
-        readers = [(first, self._reader(digest)) for first, digest in position.policies]
-        timeline = PolicyTimeline(readers)
+        readers = ReadersByOffset(
+            [(first, self._reader(digest)) for first, digest in position.policies]
+        )
         return Shard(
             IngressPartition(self._topic, partition),
             position,
-            self._with_bodies(partition, store, timeline),
-            timeline,
+            self._with_bodies(partition, store, readers),
+            readers,
             read_from,
             log_range.end,
             register,
-            partial(self._half_messages, partition, timeline),
+            partial(self._half_messages, partition, readers),
         )
 
-    def _with_bodies(self, partition: int, store: Store, timeline: PolicyTimeline) -> Store:
+    def _with_bodies(self, partition: int, store: Store, readers: ReadersByOffset) -> Store:
         """The store, with what it keeps as stubs made whole."""
         if not self._folders.has_stubs(partition):
             return store
         return FetchedBodies(
             store,
             partial(self._lookup.read, partition),
-            timeline.read,
+            readers.read,
             stores_stubs=self._stores_stubs,
             now_s=self._now_s,
         )
 
     def _half_messages(
-        self, partition: int, timeline: PolicyTimeline, offsets: Sequence[int]
+        self, partition: int, readers: ReadersByOffset, offsets: Sequence[int]
     ) -> dict[int, Prepare]:
         """The half messages at these offsets, read again from the ingress."""
         messages = self._lookup.read(partition, offsets, HALF_MESSAGE_GAP)
-        parsed = ((offset, timeline.read(message)) for offset, message in messages.items())
+        parsed = ((offset, readers.read(message)) for offset, message in messages.items())
         return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:

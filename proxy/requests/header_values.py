@@ -49,7 +49,7 @@ def read_partition(raw: bytes | None) -> int | Rejection:
     )
 
 
-def accepted(answer: T | Rejection) -> T:
+def or_raise(answer: T | Rejection) -> T:
     """The answer; raises Rejected where it is a rejection."""
     if isinstance(answer, Rejection):
         raise Rejected(answer)
@@ -79,7 +79,7 @@ def read_ident(name: str, raw: bytes | None) -> bytes:
     raise Rejected(Rejection("id-bad", why))
 
 
-def needed(ident: bytes | None, what: bytes | None) -> bytes:
+def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
     """The id of a record that must have one; raises Rejected."""
     if ident is None:
         why = f"{TRANSACTION} is {shown(what)}, but there is no {ID} header"
@@ -93,7 +93,7 @@ def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) 
     if raw is None or raw not in DECISIONS or not is_own:
         why = f"{TRANSACTION} is {shown(raw)}: prepare, commit or rollback"
         raise Rejected(Rejection("transaction-bad", why))
-    return Decision(needed(ident, raw), raw.decode(), hop_from)
+    return Decision(required_ident(ident, raw), raw.decode(), hop_from)
 
 
 def read_hop_from(asked: Asked, offset: int) -> int | None:

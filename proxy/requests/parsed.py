@@ -113,7 +113,7 @@ class ParsedBatch:
         return Waiting(entries, named, idents)
 
     def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
-        """Each record's entry, id and due, where it is a usual one or one that rolls with an id.
+        """Each record's entry, id and due, where it is a producer's own that is to be delivered.
 
         The entry is None for the others. Without an id the due does not count.
         """

@@ -30,14 +30,14 @@ from proxy.requests.header_values import (
     BY_KEY,
     Asked,
     Rejected,
-    accepted,
-    needed,
+    or_raise,
     read_decision,
     read_failures,
     read_hop_from,
     read_ident,
     read_number,
     read_partition,
+    required_ident,
 )
 from proxy.requests.parsed import (
     Cancel,
@@ -99,14 +99,14 @@ class SpecialRequests:
             return self._scheduled(record, ident, hop_from)
         if asked[TRANSACTION] != PREPARE:
             return read_decision(asked[TRANSACTION], ident, hop_from)
-        return self._prepared(record, needed(ident, PREPARE))
+        return self._prepared(record, required_ident(ident, PREPARE))
 
     def _scheduled(
         self, record: UnparsedRecord, ident: bytes | None, hop_from: int | None
     ) -> Scheduled:
         asked, headers, key, value, timestamp_ms, offset = record
         target, due_ms = self._where(asked, timestamp_ms)
-        partition = accepted(read_partition(asked[PARTITION])) if PARTITION in asked else BY_KEY
+        partition = or_raise(read_partition(asked[PARTITION])) if PARTITION in asked else BY_KEY
         wanted_ms = max(due_ms, self._not_before_ms(asked, timestamp_ms))
         fires_ms = fires_at_ms(self._policy, wanted_ms, timestamp_ms)
         if KEY in asked:
@@ -131,10 +131,10 @@ class SpecialRequests:
         if RETRY_GROUP in asked or ATTEMPT in asked:
             target, delay_ms = self._retry(asked)
         else:
-            target = accepted(self._names.target(asked))
+            target = or_raise(self._names.target(asked))
         if delay_ms is None and HOP_FROM not in asked:
             asked = {}
-        return target, accepted(self._times.due_ms(asked, timestamp_ms, delay_ms or 0))
+        return target, or_raise(self._times.due_ms(asked, timestamp_ms, delay_ms or 0))
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
         """Where a failed consumer's record goes, and after which delay (RocketMQ: 3 + times).
@@ -149,18 +149,18 @@ class SpecialRequests:
         group = raw.decode("utf-8", "replace")
         retry = self._policy.retry_of(group)
         if failures >= retry.max_attempts:
-            return accepted(self._names.derived(self._policy.dlq_prefix + group, raw)), None
+            return or_raise(self._names.derived(self._policy.dlq_prefix + group, raw)), None
         delay_ms = retry.delays_ms[min(failures, len(retry.delays_ms) - 1)]
         if asked.get(TOPIC) is not None:
-            return accepted(self._names.target(asked)), delay_ms
-        return accepted(self._names.derived(self._policy.retry_prefix + group, raw)), delay_ms
+            return or_raise(self._names.target(asked)), delay_ms
+        return or_raise(self._names.derived(self._policy.retry_prefix + group, raw)), delay_ms
 
     def _prepared(self, record: UnparsedRecord, ident: bytes) -> Prepare:
         asked, policy = record.asked, self._policy
         scheduled = self._scheduled(record, ident, None)
         immunity_ms = policy.immunity_ms
         if CHECK_IMMUNITY in asked:
-            immunity_ms = accepted(read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY]))
+            immunity_ms = or_raise(read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY]))
         return Prepare(
             ident,
             scheduled.entry,
@@ -175,7 +175,7 @@ class SpecialRequests:
     def _check_topic(self, asked: Asked) -> str | None:
         if CHECK_TOPIC not in asked:
             return None
-        return accepted(self._names.named_in(CHECK_TOPIC, asked[CHECK_TOPIC]))
+        return or_raise(self._names.named_in(CHECK_TOPIC, asked[CHECK_TOPIC]))
 
 
 def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:

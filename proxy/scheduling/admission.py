@@ -26,7 +26,7 @@ from proxy.requests.parsed import (
     RejectedHop,
     Scheduled,
 )
-from proxy.requests.policy_timeline import PolicyTimeline
+from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.batch import TransactionBuffer
 from proxy.scheduling.half_messages import HalfMessages, entry_of_lost, record_of
 from proxy.scheduling.identities import Identities
@@ -43,13 +43,13 @@ _fires_ms = itemgetter(0)
 
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together. quota: how many may end with the next transaction.
+    """Bounds for records ingested together; `max_records` may end with the next transaction.
 
     What lies below `committed` is read again: it has ended what it ends before.
     """
 
     now_ms: int
-    quota: int
+    max_records: int
     watermark: Watermark
     committed: int
 
@@ -71,19 +71,19 @@ class Admission:
     def __init__(
         self,
         ingress: IngressPartition,
-        timeline: PolicyTimeline,
+        readers: ReadersByOffset,
         identities: Identities,
         half_messages: HalfMessages,
     ) -> None:
         self.buffer = TransactionBuffer()
         self._ingress = ingress
-        self._timeline, self._identities = timeline, identities
+        self._readers, self._identities = readers, identities
         self._half_messages = half_messages
         self._entries: list[Entry] = []
         self._waits_for_clock = False
 
     def admit(self, messages: Sequence[Message], limits: IngestLimits) -> Admitted:
-        """Take the first of `messages`, as long as one policy holds and the quota lasts."""
+        """Take the first of `messages`, as long as one policy holds and there is room."""
         batch, is_replay = self._parse(messages, limits.committed)
         if (waiting := self._all_wait(batch, limits)) is not None:
             return Admitted(len(batch), waiting, waits_for_clock=False)
@@ -100,7 +100,7 @@ class Admission:
                 self._entries.append(entry)
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)
-            elif len(self.buffer) >= limits.quota or not self._take(
+            elif len(self.buffer) >= limits.max_records or not self._take(
                 messages[number], batch[number], self.buffer, limits
             ):
                 taken = number
@@ -110,7 +110,7 @@ class Admission:
     def _parse(self, messages: Sequence[Message], committed: int) -> tuple[ParsedBatch, bool]:
         """The first messages that one policy reads, and whether they are read again."""
         first = messages[0].offset()
-        reader, until = self._timeline.at(first)
+        reader, until = self._readers.at(first)
         is_replay = first < committed
         if is_replay:
             until = min(until, committed)

@@ -70,19 +70,19 @@ class ResolvedBatch(NamedTuple):
 class Plan:
     """What a transaction holds of a shard, and the position that it makes true.
 
-    `passed`: pending entries that it passes over, since their ids were cancelled or replaced.
+    `taken_back`: pending entries passed over, since their ids were cancelled or replaced.
     """
 
     batch: Batch
     position: Position
-    passed: int = 0
+    taken_back: int = 0
 
     @property
     def records(self) -> int:
         """How many records the transaction deals with."""
         batch = self.batch
         ended = len(batch.deliveries) + len(batch.dead_letters) + len(batch.outcomes)
-        return ended + len(batch.auxiliary) + self.passed
+        return ended + len(batch.auxiliary) + self.taken_back
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from storage.store import Entry
 HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 256
 LOST: Final = 0
-"""In place of a check's number: the record is no longer in the ingress."""
+"""In place of a check-back's number: the record is no longer in the ingress."""
 
 AgendaItem = tuple[int, int, int]
 """(fires_ms, offset, check): the next event of a half message."""
@@ -31,7 +31,7 @@ ReadHalfMessages = Callable[[Sequence[int]], dict[int, Prepare]]
 
 
 class HalfMessageEvent(NamedTuple):
-    """The `check`-th check-back of a half message is due; with `is_last` its expiry request is."""
+    """The `check`-th check-back of a half message is due; with `is_last` its expiry instead."""
 
     fires_ms: int
     offset: int
@@ -47,6 +47,8 @@ class HalfMessageEvent(NamedTuple):
 class HalfMessages:
     """The half messages of a shard that are undecided, in offset order.
 
+    Check-backs are numbered 1 to `max_checks` (where nobody is to be asked there are none); the
+    number after the last is the expiry. The agenda holds the next of these of each half message.
     What was to happen up to the shard's `watermark` has happened.
     """
 
@@ -75,7 +77,7 @@ class HalfMessages:
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
         """Events of a half message that has just been read whose time the watermark has passed."""
-        item: AgendaItem | None = _item(prepare, offset, _first_check(prepare))
+        item: AgendaItem | None = _item(prepare, offset, _first_number(prepare))
         events: list[HalfMessageEvent] = []
         while item is not None and item[:2] <= self._watermark:
             fires_ms, _offset, check = item
@@ -100,11 +102,11 @@ class HalfMessages:
         """The half message itself; None when the ingress does not have it any more."""
         return self._whole([offset]).get(offset)
 
-    def due(self, upto: Watermark, limit: int) -> list[HalfMessageEvent]:
-        """The first `limit` events at or below `upto`, in the order in which they happen."""
+    def due(self, upto: Watermark, max_events: int) -> list[HalfMessageEvent]:
+        """The first `max_events` events at or below `upto`, in the order in which they happen."""
         self._read_unread()
-        agenda, items = self._taken(upto, limit), list[AgendaItem]()
-        while agenda and len(items) < limit:
+        agenda, items = self._taken(upto, max_events), list[AgendaItem]()
+        while agenda and len(items) < max_events:
             items.append(item := heappop(agenda))
             _fires_ms, offset, check = item
             after = None if check == LOST else _after(self._prepares[offset], item)
@@ -129,10 +131,10 @@ class HalfMessages:
             if prepare is not None:
                 self._schedule(offset, prepare)
 
-    def _taken(self, upto: Watermark, limit: int) -> list[AgendaItem]:
+    def _taken(self, upto: Watermark, max_events: int) -> list[AgendaItem]:
         """The first items of the agenda, which stay on it; what has been decided leaves it."""
         items: list[AgendaItem] = []
-        while self._agenda and len(items) < limit and self._agenda[0][:2] <= upto:
+        while self._agenda and len(items) < max_events and self._agenda[0][:2] <= upto:
             item = heappop(self._agenda)
             if item[1] in self._idents:
                 items.append(item)
@@ -168,16 +170,16 @@ class HalfMessages:
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
         """Put the first event beyond the watermark on the agenda; there may be none any more."""
-        passed = (self._watermark.due_ms - prepare.first_check_ms) // prepare.interval_ms
-        item: AgendaItem | None = _item(prepare, offset, max(_first_check(prepare), passed + 1))
+        asked = (self._watermark.due_ms - prepare.first_check_ms) // prepare.interval_ms
+        item: AgendaItem | None = _item(prepare, offset, max(_first_number(prepare), asked + 1))
         while item is not None and item[:2] <= self._watermark:
             item = _after(prepare, item)
         if item is not None and item[2] <= prepare.max_checks + 1:
             heappush(self._agenda, item)
 
 
-def _first_check(prepare: Prepare) -> int:
-    """Where nobody is to be asked, all there is to come is that it expires."""
+def _first_number(prepare: Prepare) -> int:
+    """Where nobody is to be asked, all there is to come is the expiry."""
     return 1 if prepare.check_topic else prepare.max_checks + 1
 
 
@@ -186,7 +188,7 @@ def _item(prepare: Prepare, offset: int, check: int) -> AgendaItem:
 
 
 def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
-    """What follows a check; None after it has expired."""
+    """What follows a check-back; None after the expiry."""
     _fires_ms, offset, check = item
     return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None
 

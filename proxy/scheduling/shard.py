@@ -14,7 +14,7 @@ from typing import Final
 from proxy.records.message import IngressPartition, Message
 from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord, Prepare
-from proxy.requests.policy_timeline import PolicyTimeline
+from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, record_of
@@ -49,7 +49,7 @@ class Shard:
         ingress: IngressPartition,
         position: Position,
         store: Store,
-        timeline: PolicyTimeline,
+        readers: ReadersByOffset,
         read_from: int,
         barrier: int,
         register: Register,
@@ -64,13 +64,13 @@ class Shard:
         self.waiting: list[Message] = []
         self.waits_for_clock = False
         self.read_ms = 0
-        self._register, self._timeline = register, timeline
+        self._register, self._readers = register, readers
         self._stored_below = store.covered
         self._half_messages = HalfMessages(read_half_messages, position.watermark)
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
         self._identities = Identities(register, self._half_messages, position.watermark)
-        self._admission = Admission(ingress, timeline, self._identities, self._half_messages)
+        self._admission = Admission(ingress, readers, self._identities, self._half_messages)
 
     @property
     def state(self) -> State:
@@ -115,7 +115,7 @@ class Shard:
 
     def parsed(self, message: Message) -> ParsedRecord:
         """What a record of this partition asks for, the same as when it was ingested."""
-        return self._timeline.read(message)
+        return self._readers.read(message)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""
@@ -125,10 +125,10 @@ class Shard:
             return due_ms
         return event_ms if due_ms is None else min(event_ms, due_ms)
 
-    def ingest(self, messages: Sequence[Message], now_ms: int, quota: int) -> None:
+    def ingest(self, messages: Sequence[Message], now_ms: int, max_records: int) -> None:
         """Take records in offset order; keep in `waiting` what the next transaction cannot hold.
 
-        `quota` bounds the records that end as they are ingested. A record due by a watermark that
+        `max_records` may end as they are ingested. A record due by a watermark that
         this machine's clock has not reached waits too (docs/exactly-once.md, rule 7).
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
@@ -136,7 +136,7 @@ class Shard:
         self.waits_for_clock = False
         start = 0
         while start < len(messages):
-            taken = self._ingest_run(messages, start, now_ms, quota)
+            taken = self._ingest_run(messages, start, now_ms, max_records)
             if taken == start:
                 self.waiting = list(messages[start:])
                 return
@@ -147,16 +147,16 @@ class Shard:
         if not self.waiting:
             self.next_offset = max(self.next_offset, end_offset)
 
-    def plan(self, now_ms: int, limit: int) -> Plan:
+    def plan(self, now_ms: int, max_records: int) -> Plan:
         """The next transaction: newcomers first, then pending in (due, offset) order."""
         buffer = self._admission.buffer
-        quota = limit - len(buffer)
+        max_pending = max_records - len(buffer)
         watermark = self.position.watermark
         pending: list[Entry] = []
         auxiliary: list[AuxiliaryRecord] = []
-        passed = 0
-        if self.state is State.READY and quota > 0 and now_ms >= watermark.due_ms:
-            pending, events, passed, upto = self._due(now_ms, quota)
+        taken_back = 0
+        if self.state is State.READY and max_pending > 0 and now_ms >= watermark.due_ms:
+            pending, events, taken_back, upto = self._due(now_ms, max_pending)
             watermark = max(watermark, upto)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
@@ -174,7 +174,7 @@ class Shard:
             tuple(buffer.outcomes),
             (*buffer.auxiliary, *auxiliary),
         )
-        return Plan(batch, position, passed)
+        return Plan(batch, position, taken_back)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """The plan's transaction is known to have been committed.
@@ -226,13 +226,13 @@ class Shard:
         return max(self.position.floor, floor)
 
     def _due(
-        self, now_ms: int, quota: int
+        self, now_ms: int, max_records: int
     ) -> tuple[list[Entry], list[HalfMessageEvent], int, Watermark]:
         """What is due, how many entries were taken back, and up to where that is all."""
-        found, is_all = self.store.due(now_ms, quota)
+        found, is_all = self.store.due(now_ms, max_records)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
-        events = self._half_messages.due(upto, quota)
-        if len(events) == quota:
+        events = self._half_messages.due(upto, max_records)
+        if len(events) == max_records:
             upto = Watermark(events[-1].fires_ms, events[-1].offset)
             found = [entry for entry in found if entry[:2] <= upto]
         taken_back = self._register.tombstones(self.position.watermark, upto)
@@ -241,11 +241,13 @@ class Shard:
         kept = [entry for entry in found if entry[:2] not in taken_back]
         return kept, events, len(found) - len(kept), upto
 
-    def _ingest_run(self, messages: Sequence[Message], start: int, now_ms: int, quota: int) -> int:
-        """Ingest from `start` while one policy holds and the quota lasts; the index reached."""
+    def _ingest_run(
+        self, messages: Sequence[Message], start: int, now_ms: int, max_records: int
+    ) -> int:
+        """Ingest from `start` while one policy holds and there is room; the index reached."""
         run = messages[start : start + PARSED_AT_ONCE]
         position = self.position
-        limits = IngestLimits(now_ms, quota, position.watermark, position.next_offset)
+        limits = IngestLimits(now_ms, max_records, position.watermark, position.next_offset)
         admitted = self._admission.admit(run, limits)
         self.waits_for_clock = admitted.waits_for_clock
         entries = admitted.entries

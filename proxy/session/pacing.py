@@ -56,9 +56,9 @@ class Pacing:
         """How many records the next transaction may hold."""
         return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
 
-    def available(self, ending: int, now_ms: int) -> int:
+    def records_available(self, ending: int, now_ms: int) -> int:
         """How many more records the rate lets end than `ending`, which are to end in any case."""
-        return 0 if self._rate.wait_ms(now_ms) else self._rate.available(now_ms) - ending
+        return 0 if self._rate.wait_ms(now_ms) else self._rate.records_available(now_ms) - ending
 
     def may_begin(self, now_ms: int) -> bool:
         """Whether the last transaction began long enough ago."""

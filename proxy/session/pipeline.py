@@ -140,18 +140,18 @@ class Pipeline:
     def abandon(self) -> None:
         """Lose all shards, and the transaction under way: the broker knows what became of it."""
         self._under_way = None
-        self.lose(list(self.shards))
+        self._drop(list(self.shards))
 
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
-        available = self._pacing.available(self._ending(), now_ms)
+        records_available = self._pacing.records_available(self._ending(), now_ms)
         for partition, shard in self.shards.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
                 ending = shard.ending
-                quota = min(self._pacing.largest_records, ending + max(0, available))
-                shard.ingest(records, now_ms, quota)
-                available -= shard.ending - ending
+                max_records = min(self._pacing.largest_records, ending + max(0, records_available))
+                shard.ingest(records, now_ms, max_records)
+                records_available -= shard.ending - ending
                 self._back_pressure.apply(partition, shard)
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
@@ -159,15 +159,15 @@ class Pipeline:
     def _due(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, no shard always the first to be served."""
         records_left = self._pacing.next_records
-        available = self._pacing.available(self._ending(), now_ms)
+        records_available = self._pacing.records_available(self._ending(), now_ms)
         plans: dict[int, Plan] = {}
         for partition in _rotated(list(self.shards), self._turns):
             if not self._is_replaying(partition):
                 shard = self.shards[partition]
-                quota = min(records_left, shard.ending + max(0, available))
-                plans[partition] = plan = shard.plan(now_ms, quota)
+                max_records = min(records_left, shard.ending + max(0, records_available))
+                plans[partition] = plan = shard.plan(now_ms, max_records)
                 records_left = max(0, records_left - plan.records)
-                available -= plan.records - shard.ending
+                records_available -= plan.records - shard.ending
         self._turns += 1
         return plans
 

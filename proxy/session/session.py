@@ -51,7 +51,7 @@ class Session:
 
     def _join(self) -> None:
         """What is paused must not be let go by the first turn."""
-        self._settings_topic.look()
+        self._settings_topic.catch_up()
         self._release.pause(self._settings_topic.paused)
         self._ingress.join(self._pipeline)
 

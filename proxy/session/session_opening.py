@@ -22,7 +22,7 @@ from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import describe_topic, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
-from proxy.publishing.kafka_transactions import CommitThread
+from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
 from proxy.session.admin_side import AdminSide

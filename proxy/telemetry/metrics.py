@@ -111,7 +111,7 @@ class Metrics:
         self.transaction_seconds.observe(seconds)
 
     def count_dead_letters(self, by_reason: Mapping[str, int]) -> None:
-        """Count dead letters; a reason beyond the bound counts as `other`."""
+        """Count dead letters; a reason beyond the bound counts as `(other)`."""
         for reason, count in by_reason.items():
             if len(self._reasons) < REASONS_SHOWN:
                 self._reasons.add(reason)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -99,10 +100,13 @@ class Batches:
         """
         self.go_on()
         before = self._states.read(number - 1)
-        records_arrived = arrived.filter(f.col("topic").isNotNull())
-        with materialising(self._job.output) as materialise:
-            after = self._state_after(before, materialise(records_arrived), number, materialise)
-            self._states.write(number, after)
+        records_arrived = arrived.filter(f.col("topic").isNotNull()).persist(StorageLevel.DISK_ONLY)
+        try:
+            with materialising(self._job.output) as materialise:
+                after = self._state_after(before, records_arrived, number, materialise)
+                self._states.write(number, after)
+        finally:
+            records_arrived.unpersist()
         self._say(number, after.tally)
 
     def _state_after(

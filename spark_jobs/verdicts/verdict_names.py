@@ -20,7 +20,7 @@ SOUND: Final = {
     "rolled": "rewritten before retention could delete it; its successor goes on",
     "requeued": "tried again later, since its target did not take it; its successor goes on",
     "rolled_back": "a half message whose producer rolled back",
-    "expired": "a half message that nobody decided",
+    "expired": "a half message that nobody decided, or dropped by release.overdue",
     "applied": "a control record that found what it names",
     "missed": "a control record that found nothing",
     PENDING: "not yet due, or not yet read by the proxy",
@@ -30,7 +30,7 @@ VIOLATIONS: Final = {
     MISSING: "should have ended by what the proxy has committed, and has no end",
     DUPLICATED: "has more than one end",
     EARLY: "was delivered before its due",
-    ALTERED: "arrived otherwise than it was written: key, value, headers, target or stamps",
+    ALTERED: "arrived with another topic, partition, key, value, header or stamp than it was to",
     ORPHANED: "names an ingress record that never was, or that is not there",
     CONTRADICTED: "ended otherwise than the log of the ingress says",
 }

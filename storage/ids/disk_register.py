@@ -57,7 +57,7 @@ class DiskRegister:
         for memtable in reversed(memtables):
             memtable.find(asked, hashes, found)
         if runs:
-            with self._guard:
+            with self._guard.reading:
                 self._find_on_disk(asked, hashes, found)
         return found
 
@@ -118,7 +118,7 @@ class DiskRegister:
     def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
         """Ids with this bit of `kind`, from all memtables and runs. Raises StoreDamaged."""
         seen: set[bytes] = set()
-        with self._guard:
+        with self._guard.reading:
             for ids in self._may_be_of_kind(bit):
                 unseen = [ident for ident in ids if ident not in seen]
                 for ident, named in self.find(unseen).items():
@@ -136,13 +136,13 @@ class DiskRegister:
     def maintain(self, settled_offset: int, floor: int) -> bool:
         """Do a step of writing and a step of merging."""
         self._state.settle(settled_offset, floor)
-        with self._guard:
+        with self._guard.writing:
             return self._compaction.step()
 
     def flush(self, settled_offset: int, floor: int) -> None:
         """Write every memtable that is settled."""
         self._state.settle(settled_offset, floor)
-        with self._guard:
+        with self._guard.writing:
             self._compaction.write_all()
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class DiskRegister:
         bits = bits_of(in_order)
         if any(memtable.has_any(ids, in_order, bits) for memtable in self._state.memtables):
             return True
-        with self._guard:
+        with self._guard.reading:
             return any(run.has_any(in_order, bits) for run in self._state.runs)
 
     def _find_on_disk(

@@ -27,15 +27,15 @@ class ReadAheadBuffer:
         self._below_floor: list[Entry] = []
         self._pass_over(ledger.ended)
 
-    def peek(self, until_ms: int, limit: int) -> Due:
-        """The first `limit` entries due by `until_ms`, fewer where their bodies take too much."""
-        while self._may_read(until_ms) and len(self._entries) < limit:
+    def peek(self, until_ms: int, max_entries: int) -> Due:
+        """The first `max_entries` entries due by `until_ms`, fewer if they are large."""
+        while self._may_read(until_ms) and len(self._entries) < max_entries:
             left_bytes = PEEK_BYTES - sum(map(len, map(_body_of, self._entries)))
             if left_bytes <= 0:
                 break
-            self._keep(self._read(until_ms, limit - len(self._entries), left_bytes))
-        found = self._entries[: bisect_right(self._entries, until_ms, key=_due_of)][:limit]
-        return Due(found, is_all=not self._may_read(until_ms) and len(found) < limit)
+            self._keep(self._read(until_ms, max_entries - len(self._entries), left_bytes))
+        found = self._entries[: bisect_right(self._entries, until_ms, key=_due_of)][:max_entries]
+        return Due(found, is_all=not self._may_read(until_ms) and len(found) < max_entries)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due on disk at or before `until_ms`."""

@@ -30,9 +30,9 @@ class RocksTier:
         self._buffer = ReadAheadBuffer(database, ledger)
         self._ended_entries = 0
 
-    def peek(self, until_ms: int, limit: int) -> Due:
+    def peek(self, until_ms: int, max_entries: int) -> Due:
         """The first entries due."""
-        return self._buffer.peek(until_ms, limit)
+        return self._buffer.peek(until_ms, max_entries)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due."""

@@ -11,10 +11,10 @@ from storage.store import Due, Key
 class DiskTier(Protocol):
     """The entries on disk that pend, and their counts in the shard's `Ledger`.
 
-    What reads may raise StoreDamaged, what writes may raise OSError."""
+    What reads may raise StoreDamaged, and all may raise OSError."""
 
-    def peek(self, until_ms: int, limit: int) -> Due:
-        """The first `limit` entries due by `until_ms`, fewer where their bodies take too much."""
+    def peek(self, until_ms: int, max_entries: int) -> Due:
+        """The first `max_entries` entries due by `until_ms`, fewer if they are large."""
         ...
 
     def next_due_ms(self, until_ms: int) -> int | None:
@@ -49,7 +49,8 @@ class DiskTier(Protocol):
 
         Yields about how many entries each step was worth. When the last step has been done the
         entries are read from disk and counted in the ledger, until then they are read from the
-        memtable. When a step raises OSError, it is as if none had been done."""
+        memtable. When a step raises OSError, it is as if none had been done; once the checkpoint
+        counts, whatever goes wrong is StoreDamaged."""
         ...
 
     def persist(self) -> None:

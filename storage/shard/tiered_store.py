@@ -64,19 +64,19 @@ class TieredStore:
         self._last_offset = batch[-1][1]
         self._active.put(batch, dues_ms)
 
-    def due(self, now_ms: int, limit: int) -> Due:
+    def due(self, now_ms: int, max_entries: int) -> Due:
         """Merge what is due in the disk tier and in the memtables."""
-        with self._guard:
-            found = self._tier.peek(now_ms, limit)
-        parts = [memtable.peek(now_ms, limit) for memtable in self._memtables()]
+        with self._guard.reading:
+            found = self._tier.peek(now_ms, max_entries)
+        parts = [memtable.peek(now_ms, max_entries) for memtable in self._memtables()]
         if not any(parts):
             return found
         merged = [entry for part in (found.entries, *parts) for entry in part]
         merged.sort(key=_key_of)
         if not found.is_all and found.entries:
             del merged[bisect_right(merged, found.entries[-1][:2], key=_key_of) :]
-        del merged[limit:]
-        return Due(merged, is_all=found.is_all and len(merged) < limit)
+        del merged[max_entries:]
+        return Due(merged, is_all=found.is_all and len(merged) < max_entries)
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         """Forget what has ended, in memory and on disk."""
@@ -86,12 +86,12 @@ class TieredStore:
         self._ledger.watermark_ms, self._ledger.cursor = ended
         for memtable in self._memtables():
             memtable.forget(ended)
-        with self._guard:
+        with self._guard.reading:
             self._tier.forget(ended)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due at or before `until_ms`, wherever the entry is."""
-        with self._guard:
+        with self._guard.reading:
             found = [self._tier.next_due_ms(until_ms)]
         found += [memtable.next_due_ms(until_ms) for memtable in self._memtables()]
         return min((due for due in found if due is not None and due <= until_ms), default=None)
@@ -125,8 +125,9 @@ class TieredStore:
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """Read ahead, and go on flushing or begin to; in steps that fall between transactions."""
         self._ledger.next_offset = max(self._ledger.next_offset, next_offset)
-        with self._guard:
+        with self._guard.reading:
             spent = self._tier.load(budget_entries)
+        with self._guard.writing:
             if self._immutable is None and self._is_full(self._active):
                 self._close_active()
             if self._flushing is None and self._wants_flush():
@@ -135,9 +136,13 @@ class TieredStore:
         return self._flushing is not None or self._tier.is_loading
 
     def flush(self, next_offset: int) -> None:
-        """Write what is committed and a checkpoint, whatever is in the way first."""
+        """Write what is committed and a checkpoint, whatever is in the way first.
+
+        Raises what reading has failed with: the counts may lag behind the watermark."""
+        if self._guard.failed:
+            raise self._guard.failed
         self._ledger.next_offset = max(self._ledger.next_offset, next_offset)
-        with self._guard:
+        with self._guard.writing:
             self._continue_flush(2**63)
             for _ in self._memtables():
                 if self._immutable is None and len(self._active):

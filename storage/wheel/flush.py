@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id
 from storage.shard.ledger import Ledger
 from storage.shard.memory.memtable import Memtable
@@ -61,8 +62,11 @@ class Flush:
                 self._undo()
             raise
         yield SLICE_ENTRIES
-        yield from self._point_at_new_chains()
-        self._finish()
+        try:
+            yield from self._point_at_new_chains()
+            self._finish()
+        except OSError as error:
+            raise StoreDamaged(f"after its checkpoint, {self._files.folder}: {error}") from error
 
     def _write(self, closed: int) -> Iterator[int]:
         yield from close_slots(self._files, self._chains, closed - 1, self._elsewhere)

@@ -87,20 +87,20 @@ class LoadedRows:
         if self._entries and any(batch.head < key_at(self._rows, -1) for batch in fresh):
             self._undo_peeks()
 
-    def peek(self, until_ms: int, limit: int) -> Due:
-        """The first `limit` entries due at or before `until_ms`, fewer if they are large."""
+    def peek(self, until_ms: int, max_entries: int) -> Due:
+        """The first `max_entries` entries due at or before `until_ms`, fewer if they are large."""
         is_cut = False
-        while len(self._entries) < limit and not is_cut:
-            rows = self._take(until_ms, limit - len(self._entries))
+        while len(self._entries) < max_entries and not is_cut:
+            rows = self._take(until_ms, max_entries - len(self._entries))
             if rows is None:
                 break
             rows, is_cut = self._fitting(rows)
             self._entries += self._decode(rows)
             self._rows = joined((self._rows, rows))
-        found = self._entries[:limit]
+        found = self._entries[:max_entries]
         if found and found[-1][0] > until_ms:
             del found[bisect_right(found, until_ms, key=itemgetter(0)) :]
-        return Due(found, is_all=not is_cut and len(found) < limit)
+        return Due(found, is_all=not is_cut and len(found) < max_entries)
 
     def next_due_ms(self) -> int | None:
         """The earliest due."""

@@ -9,7 +9,7 @@ from storage.shard.opening import OpenedTier, Opening
 from storage.wheel.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.timer_log import TimerLog
-from storage.wheel.repair import attach_log, cut_log, mend_wheel
+from storage.wheel.repair import cut_log, mend_wheel
 from storage.wheel.timer_wheel import SLOT, TimerWheel, map_wheel
 from storage.wheel.wheel_files import BODIES, LOG, WheelFiles
 from storage.wheel.wheel_tier import WheelTier
@@ -24,6 +24,8 @@ def open_wheel(opening: Opening) -> OpenedTier:
         found = read_checkpoint(folder / CHECKPOINT)
     except FileNotFoundError:
         found = None
+        if (folder / opening.kind).is_dir():
+            raise StoreDamaged(f"{folder} was made by an earlier version") from None
         (folder / opening.kind).unlink(missing_ok=True)
     passed = opening.committed.watermark_ms // options.precision_ms
     checkpoint = found or Checkpoint(options.bound(), closed=passed, boot_id=boot_id())
@@ -44,7 +46,6 @@ def _opened_files(opening: Opening, log: TimerLog, checkpoint: Checkpoint) -> Wh
     path = folder / opening.kind
     _check_wheel_size(path, options.slots * SLOT.itemsize, checkpoint)
     wheel = map_wheel(path, options.slots, opening.files)
-    attach_log(log, checkpoint)
     mend_wheel(wheel, log, checkpoint)
     if checkpoint.boot_id != boot_id() or not checkpoint.boot_id:
         _survived_restart(folder, wheel, log, checkpoint)

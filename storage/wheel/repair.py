@@ -1,6 +1,7 @@
-"""Making sense of a folder: finish what the last checkpoint confirmed, cut what it does not know.
+"""Bringing wheel and log to the checkpoint: what it confirmed is finished, the rest is cut.
 
-Everything that cannot be explained by a crash raises StoreDamaged."""
+A run that is not whole below the log's end is damage; beyond it nothing is read, but cut, whatever
+a crash or a power cut has left there (storage/FORMAT.md#order-of-writing)."""
 
 import numpy as np
 
@@ -10,25 +11,13 @@ from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel, checks
 
 
-def attach_log(log: TimerLog, checkpoint: Checkpoint) -> None:
-    """Open the segments the checkpoint counts records in. Raises StoreDamaged."""
+def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
+    """Open the log's segments; empty the closed chains, and point at the newest runs.
+
+    Raises StoreDamaged when slots and log then disagree, or where a run does not pass its CRC."""
     for number in sorted(checkpoint.live):
         log.attach(number)
     log.end = checkpoint.log_end
-
-
-def cut_log(log: TimerLog) -> None:
-    """Remove what a crash left beyond the end of the log, and segments nobody needs."""
-    for path in log.folder.glob("*.log"):
-        if not path.stem.isdigit() or int(path.stem) not in log.segments:
-            path.unlink()
-    log.cut(log.end)
-
-
-def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
-    """Bring the wheel to the checkpoint: empty closed chains, point at the newest runs.
-
-    Raises StoreDamaged when slots and log then disagree."""
     broken = np.flatnonzero(checks(wheel.cells) != wheel.cells["check"])
     if broken.size:
         raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
@@ -37,6 +26,14 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
     places = np.fromiter(heads, np.int64, len(heads))
     wheel.store(places, np.array(list(heads.values()), np.int64).reshape(-1, 4))
     _compare(wheel, log, checkpoint)
+
+
+def cut_log(log: TimerLog) -> None:
+    """Remove what a crash left beyond the end of the log, and segments nobody needs."""
+    for path in log.folder.glob("*.log"):
+        if not path.stem.isdigit() or int(path.stem) not in log.segments:
+            path.unlink()
+    log.cut(log.end)
 
 
 def _compare(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:

@@ -15,7 +15,7 @@ from storage.wheel.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.records import Rows
 from storage.wheel.log.timer_log import TimerLog
-from storage.wheel.repair import attach_log, mend_wheel
+from storage.wheel.repair import mend_wheel
 from storage.wheel.timer_wheel import copy_wheel
 from storage.wheel.wheel_files import BODIES, LOG
 
@@ -66,7 +66,6 @@ def look_into_wheel(folder: Path) -> Iterator[WheelReader]:
     log = TimerLog(folder / LOG, checkpoint.options["segment_bytes"], files, writable=False)
     bodies = BodyFiles(folder / BODIES, files)
     try:
-        attach_log(log, checkpoint)
         wheel = copy_wheel(folder / (kind_of(folder) or "wheel"))
         if wheel.slots != checkpoint.options["slots"]:
             raise StoreDamaged(f"{folder} has a wheel of {wheel.slots} slots")

@@ -31,11 +31,11 @@ class WheelTier:
         self._ahead_slot = self.loaded_from + files.options.load_ahead_slots
         self._load_until(ledger.watermark_ms, WHATEVER_IT_TAKES)
 
-    def peek(self, until_ms: int, limit: int) -> Due:
+    def peek(self, until_ms: int, max_entries: int) -> Due:
         """The first entries due; loads slots up to `until_ms` until there are enough."""
-        slot = self._load_until(until_ms, limit)
+        slot = self._load_until(until_ms, max_entries)
         self._ahead_slot = max(self._ahead_slot, slot + self.files.options.load_ahead_slots)
-        return self._rows.peek(until_ms, limit)
+        return self._rows.peek(until_ms, max_entries)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due; loads slots up to `until_ms` until there is an entry."""

@@ -55,7 +55,7 @@ class Place:
         ]
         commit(self.bootstrap, self.group, places)
 
-    def stands(self) -> CommittedState:
+    def committed_state(self) -> CommittedState:
         return committed_state(self.broker, self.own, self.group)
 
 
@@ -77,15 +77,15 @@ def test_snapshot_tells_what_is_committed_and_what_the_topics_hold(place: Place)
     place.commits(3, t=1000, c=2)
     write(place.bootstrap, place.target, [Outgoing(), Outgoing()])
 
-    stands = place.stands()
-    taken = take_snapshot(place.broker, stands, [place.target])
+    state = place.committed_state()
+    taken = take_snapshot(place.broker, state, [place.target])
 
     first, second = taken.ingress
     assert (first.next_offset, first.committed.watermark_ms, first.committed.cursor) == (3, 1000, 2)
     assert (first.start, first.end, first.audited_from, first.audited_to) == (0, 5, 0, 5)
     assert first.committed.policies == (PolicyFrom(0, DIGEST),)
     assert (second.next_offset, second.committed.next_offset) == (0, None)
-    assert stands.ranges == [Range(place.own.ingress, 0, 0, 3), Range(place.own.ingress, 1, 0, 0)]
+    assert state.ranges == [Range(place.own.ingress, 0, 0, 3), Range(place.own.ingress, 1, 0, 0)]
     assert taken.policies == {DIGEST: POLICY.decode()}
     assert Range(place.target, 0, 0, 2) in taken.end_ranges
     assert {one.range.topic for one in taken.ends} == {
@@ -109,12 +109,15 @@ def test_policies_that_the_metadata_has_forgotten_are_known_from_the_settings_to
     marks = [Outgoing(mark, json.dumps(said).encode()), Outgoing(mark + b"0", b"{")]
     write(place.bootstrap, place.own.settings, [Outgoing(digest.encode(), earlier), *marks])
     place.commits(3, s=[(2, DIGEST)])
-    assert place.stands().committed[0].policies == (PolicyFrom(0, digest), PolicyFrom(2, DIGEST))
+    assert place.committed_state().committed[0].policies == (
+        PolicyFrom(0, digest),
+        PolicyFrom(2, DIGEST),
+    )
 
 
 def test_cursor_that_is_null_means_that_nothing_at_the_watermark_is_left(place: Place) -> None:
     place.commits(1, t=5, c=None)
-    assert place.stands().committed[0].cursor == LAST_OFFSET
+    assert place.committed_state().committed[0].cursor == LAST_OFFSET
 
 
 @pytest.mark.parametrize("is_target", [True, False], ids=["target", "ingress"])
@@ -124,12 +127,12 @@ def test_open_transaction_is_waited_for(place: Place, is_target: bool) -> None:
     producer = open_transaction(place.bootstrap)
     producer.produce(topic, b"late", partition=0)
     producer.flush()
-    stands = place.stands()
+    state = place.committed_state()
     committing = threading.Timer(0.7, producer.commit_transaction)
     committing.start()
     started = time.monotonic()
 
-    taken = take_snapshot(place.broker, stands, [place.target])
+    taken = take_snapshot(place.broker, state, [place.target])
 
     committing.join()
     assert time.monotonic() - started > 0.5
@@ -146,7 +149,7 @@ def test_transaction_that_stays_open_is_named(place: Place) -> None:
     producer.flush()
 
     with pytest.raises(StillOpen, match=f"{place.target}, partition 0, from offset 0"):
-        take_snapshot(place.broker, place.stands(), [place.target], wait_s=0.3)
+        take_snapshot(place.broker, place.committed_state(), [place.target], wait_s=0.3)
     producer.abort_transaction()
 
 
@@ -158,7 +161,7 @@ def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place)
     for wait in admin.delete_records(cut).values():
         wait.result(30)
 
-    taken = take_snapshot(place.broker, place.stands(), [place.target])
+    taken = take_snapshot(place.broker, place.committed_state(), [place.target])
 
     (target,) = [one for one in taken.ends if one.range.topic == place.target]
     assert target.range == Range(place.target, 0, 1, 2)
@@ -174,28 +177,28 @@ def test_times_become_offsets_and_a_range_that_cannot_hold_a_record_is_refused(
     time.sleep(0.01)
     between_ms = time.time_ns() // 1_000_000
     write(place.bootstrap, place.own.ingress, [Outgoing(partition=0)])
-    stands = place.stands()
+    state = place.committed_state()
 
-    late = take_snapshot(place.broker, stands, [], since_ms=between_ms).ingress[0]
-    early = take_snapshot(place.broker, stands, [], until_ms=between_ms).ingress[0]
+    late = take_snapshot(place.broker, state, [], since_ms=between_ms).ingress[0]
+    early = take_snapshot(place.broker, state, [], until_ms=between_ms).ingress[0]
 
     assert (late.audited_from, late.audited_to) == (5, 6)
     assert (early.audited_from, early.audited_to) == (0, 5)
     with pytest.raises(RangeRefused, match="--since and --until"):
-        take_snapshot(place.broker, stands, [], until_ms=1000)
+        take_snapshot(place.broker, state, [], until_ms=1000)
     with pytest.raises(RangeRefused, match="--since and --until"):
-        take_snapshot(place.broker, stands, [], since_ms=between_ms + 3_600_000)
+        take_snapshot(place.broker, state, [], since_ms=between_ms + 3_600_000)
 
 
 def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
     place: Place,
 ) -> None:
     place.commits(5)
-    stands = place.stands()
+    state = place.committed_state()
 
     def audited(first: int, beyond: int, partition: int = 0) -> tuple[int, int]:
         span = {partition: (first, beyond)}
-        one = take_snapshot(place.broker, stands, [], offsets=span).ingress[0]
+        one = take_snapshot(place.broker, state, [], offsets=span).ingress[0]
         return one.audited_from, one.audited_to
 
     assert audited(2, 4) == (2, 4)
@@ -210,7 +213,7 @@ def test_nothing_written_since_a_moment_in_the_past_is_an_empty_range(place: Pla
     place.commits(5)
     time.sleep(0.01)
     quiet = take_snapshot(
-        place.broker, place.stands(), [], since_ms=time.time_ns() // 1_000_000
+        place.broker, place.committed_state(), [], since_ms=time.time_ns() // 1_000_000
     ).ingress[0]
     assert (quiet.audited_from, quiet.audited_to) == (5, 5)
 
@@ -237,7 +240,7 @@ def test_what_the_proxy_writes_is_read_as_it_was_meant(written: Position) -> Non
 
 def test_group_that_never_committed_is_refused(place: Place) -> None:
     with pytest.raises(NothingCommitted, match=place.group):
-        place.stands()
+        place.committed_state()
 
 
 def test_metadata_that_does_not_fit_is_refused(place: Place) -> None:
@@ -250,13 +253,13 @@ def test_metadata_that_does_not_fit_is_refused(place: Place) -> None:
     ):
         place.commits(1, **more)
         with pytest.raises(NotOurs, match=says):
-            place.stands()
+            place.committed_state()
 
 
 def test_committed_offset_beyond_the_log_is_refused(place: Place) -> None:
     place.commits(6)
     with pytest.raises(NotOurs, match="beyond the end 5"):
-        place.stands()
+        place.committed_state()
 
 
 def test_topic_that_does_not_exist_is_named(place: Place) -> None:

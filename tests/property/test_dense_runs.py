@@ -9,7 +9,7 @@ import random
 import pytest
 
 from storage.options import StoreKind
-from tests.property.test_exactly_once import COMMITS, run, run_with_local_state
+from tests.property.test_exactly_once import COMMITS, run
 from tests.support.simulation.manual_clock import START_MS
 
 RUNS = {None: 600, "wheel": 100, "rocksdb": 25, "levels": 100}
@@ -57,6 +57,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
         ("pass", chance.choice([0, 1, 2, 3, 5, 8, 13, 30])),
         ("crash",),
         ("stop",),
+        (chance.choice(["move", "move after a crash"]),),
         ("fault", chance.choice(["before", "after"]), chance.choice("FRA")),
         ("rebalance", chance.choice(["on_revoke", "on_lost"]), chance.randrange(2)),
         ("behind", chance.randrange(1, 9)),
@@ -64,7 +65,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
         ("policy", {"roll_after_ms": chance.choice([None, 12, 25])}),
         ("bodies", chance.choice(["local", "kafka"])),
     ]
-    return chance.choices(steps, [sends, 25, 18, crashes, 3, 2, 2, 3, 1, 1, 1])[0]
+    return chance.choices(steps, [sends, 25, 18, crashes, 3, 3, 2, 2, 3, 1, 1, 1])[0]
 
 
 def _play(kind: StoreKind | None, seeds: range) -> None:
@@ -75,10 +76,7 @@ def _play(kind: StoreKind | None, seeds: range) -> None:
         script.insert(0, ("batches", chance.choice([1, 3, 1_000])))
         limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
         try:
-            if kind is None:
-                run(None, script, limit, commits)
-            else:
-                run_with_local_state(kind, script, limit, commits)
+            run(kind, script, limit, commits)
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise

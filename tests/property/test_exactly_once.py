@@ -1,7 +1,6 @@
 """Whole runs of the proxy on the stand-in Kafka: crashes, limits, clocks, in any order."""
 
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -27,8 +26,6 @@ from tests.support.simulation.world import World
 PARTITIONS = 2
 TARGETS = ("orders", "bills")
 QUICK_KINDS: tuple[StoreKind, ...] = ("wheel", "levels")
-StoreOpener = Callable[[int, Position], Store]
-RegisterOpener = Callable[[int, Position, int], Register]
 POLICY = Policy(
     levels_ms=(5, 10, 40),
     max_delay_ms=60,
@@ -92,6 +89,7 @@ sends = st.tuples(
 faults = st.one_of(
     st.tuples(st.just("crash")),
     st.tuples(st.just("stop")),
+    st.tuples(st.sampled_from(["move", "move after a crash"])),
     st.tuples(st.just("fault"), st.sampled_from(["before", "after"]), st.sampled_from("FRA")),
     st.tuples(
         st.just("rebalance"),
@@ -145,6 +143,9 @@ def perform(world: World, step: tuple[object, ...]) -> None:
             world.time.step_ms(-slow_ms)
         case ("crash" | "stop" as how,):
             world.crash() if how == "crash" else world.stop()
+        case ("move" | "move after a crash" as how,):
+            world.stop() if how == "move" else world.crash()
+            world.machine = 1 - world.machine
         case ("rebalance", str() as callback, int() as partition):
             world.kafka.rebalances.append((callback, partition))
         case ("fault", str() as when, str() as kind) if not (when == "after" and kind in "AR"):
@@ -175,25 +176,40 @@ def check_conservation(world: World) -> None:
 
 
 def run(
-    open_store: StoreOpener | None,
+    kind: StoreKind | None,
     script: list[tuple[object, ...]],
     limit: int,
     commits: Executor | None = None,
-    open_register: RegisterOpener | None = None,
 ) -> None:
-    """Play the script, then let time pass until everything must have ended."""
-    world = World(PARTITIONS, open_store, limit, (*TARGETS, "checks"), commits, open_register)
+    """Play the script, then let time pass until everything must have ended.
+
+    With a real engine on two machines, each with a disk of its own; without a kind on none.
+    """
+    world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy = POLICY
-    try:
-        for step in script:
-            perform(world, step)
-        world.kafka.commit_faults.clear()
-        for _ in range(6):
-            world.time.pass_ms(120)
-            world.settle()
-    finally:
-        world.crash()  # an open RocksDB still writes while its folder is removed
+    with tempfile.TemporaryDirectory() as folder:
+        if kind is not None:
+            _give_disks(world, kind, Path(folder))
+        try:
+            for step in script:
+                perform(world, step)
+            world.kafka.commit_faults.clear()
+            for _ in range(6):
+                world.time.pass_ms(120)
+                world.settle()
+        finally:
+            world.crash()  # an open RocksDB still writes while its folder is removed
     check_conservation(world)
+
+
+def _give_disks(world: World, kind: StoreKind, folder: Path) -> None:
+    def open_store(partition: int, at: Position) -> Store:
+        return store_in(kind, folder / str(world.machine))(partition, at)
+
+    def open_register(partition: int, at: Position, covered: int) -> Register:
+        return register_in(folder / str(world.machine))(partition, at, covered)
+
+    world.open_store, world.open_register = open_store, open_register
 
 
 @settings(max_examples=300, deadline=None)
@@ -205,22 +221,13 @@ def test_every_record_ends_once_and_never_early_without_local_state(
     run(None, script, limit, commits)
 
 
-def run_with_local_state(
-    kind: StoreKind, script: list[tuple[object, ...]], limit: int, commits: Executor | None = None
-) -> None:
-    """Play the script with a real engine in a folder of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        data_dir = Path(folder)
-        run(store_in(kind, data_dir), script, limit, commits, register_in(data_dir))
-
-
 @settings(max_examples=150, deadline=None)
 @given(steps, st.integers(1, 6), st.sampled_from(COMMITS))
 def test_every_record_ends_once_and_never_early_with_local_state(
     script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, with the wheel."""
-    run_with_local_state("wheel", script, limit, commits)
+    run("wheel", script, limit, commits)
 
 
 @settings(max_examples=75, deadline=None)
@@ -229,7 +236,7 @@ def test_every_record_ends_once_and_never_early_with_rocksdb(
     script: list[tuple[object, ...]], limit: int
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, with RocksDB."""
-    run_with_local_state("rocksdb", script, limit)
+    run("rocksdb", script, limit)
 
 
 @settings(max_examples=150, deadline=None)
@@ -238,7 +245,7 @@ def test_every_record_ends_once_and_never_early_with_levels(
     script: list[tuple[object, ...]], limit: int
 ) -> None:
     """Whatever happens, each record ends exactly once and none early, with `levels`."""
-    run_with_local_state("levels", script, limit)
+    run("levels", script, limit)
 
 
 @settings(max_examples=200, deadline=None)
@@ -250,4 +257,4 @@ def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
 
     With RocksDB too, in the dense runs: opening one takes as long as a whole run with the others.
     """
-    run_with_local_state(kind, [("bodies", "kafka"), *script], limit)
+    run(kind, [("bodies", "kafka"), *script], limit)

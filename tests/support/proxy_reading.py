@@ -1,4 +1,4 @@
-"""What the proxy itself takes a record for, in the words of the audit's frame ASKED."""
+"""What the proxy itself takes a record for, in the words of the audit's frame PARSED."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 def told(parsed: ParsedRecord) -> dict[str, Any]:
-    """Columns of ASKED by name."""
+    """Columns of PARSED by name."""
     return {**NOTHING, **_told(parsed)}
 
 

@@ -70,7 +70,7 @@ env:
   {{- end }}
   - name: SPARK_CONF_DIR
     value: /etc/spark
-  {{- include "proxy.kafkaVariables" (list . (.Values.audit.saslSecret | default .Values.credentials.sasl.existingSecret)) | nindent 2 }}
+  {{- include "proxy.variables" (list . (.Values.audit.saslSecret | default .Values.credentials.sasl.existingSecret)) | nindent 2 }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 resources:

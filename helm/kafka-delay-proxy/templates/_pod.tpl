@@ -43,8 +43,8 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* How to reach Kafka. A list: the root, and the Secret with user and password. */}}
-{{- define "proxy.kafkaVariables" -}}
+{{/* How to reach Kafka, then extraEnv. A list: the root, and the Secret with user and password. */}}
+{{- define "proxy.variables" -}}
 {{- $root := index . 0 -}}{{- $sasl := index . 1 -}}
 {{- with $root.Values.credentials -}}
 - name: DELAY_PROXY_CONFIG

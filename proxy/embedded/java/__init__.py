@@ -1,4 +1,4 @@
-"""The Java runtime and Kafka's jars: found, fetched, checked, and run as a child process.
+"""The Java runtime and Kafka's jars: found, fetched and checked.
 
 May use errors and extras alone. Begin with `jar_cache`.
 """

@@ -36,14 +36,14 @@ class DueIndex:
             if due_ms <= scanned_ms:
                 insort(self._ready, due_ms)
 
-    def peek(self, until_ms: int, limit: int) -> list[Entry]:
-        """The first `limit` entries due at or before `until_ms`."""
+    def peek(self, until_ms: int, max_entries: int) -> list[Entry]:
+        """The first `max_entries` entries due at or before `until_ms`."""
         self._scan(until_ms)
         found: list[Entry] = []
         for due_ms in self._ready:
-            if due_ms > until_ms or len(found) >= limit:
+            if due_ms > until_ms or len(found) >= max_entries:
                 break
-            found += self._by_due[due_ms][: limit - len(found)]
+            found += self._by_due[due_ms][: max_entries - len(found)]
         return found
 
     def next_due_ms(self, until_ms: int) -> int | None:

@@ -61,11 +61,11 @@ class Memtable:
         else:
             self._near.add(entries)
 
-    def peek(self, until_ms: int, limit: int) -> list[Entry]:
-        """The first `limit` entries due at or before `until_ms`."""
+    def peek(self, until_ms: int, max_entries: int) -> list[Entry]:
+        """The first `max_entries` entries due at or before `until_ms`."""
         if until_ms >= self._horizon_ms:
             self._move_horizon(until_ms)
-        return self._near.peek(until_ms, limit)
+        return self._near.peek(until_ms, max_entries)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due at or before `until_ms`."""

@@ -3,6 +3,7 @@
 import mmap
 import os
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,11 @@ class BodyFiles:
             return 0
 
     def will_need(self, rows: Rows) -> None:
-        """Have the system read ahead the bodies of one run, which lie side by side."""
+        """Have the system read ahead the bodies of one run, which lie side by side; if it can."""
+        with suppress(OSError):
+            self._will_need(rows)
+
+    def _will_need(self, rows: Rows) -> None:
         keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
         for start, count in stretches(keys):
             part = rows[start : start + count]

@@ -75,7 +75,8 @@ class StandInKafka:
     """Topics, committed offsets, and the faults that a test has planted.
 
     `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
-    wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values.
+    wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values;
+    with `tells_rules` it is told as the topic's max.message.bytes.
     `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
     happens while the next transaction commits, just before it does.
     """
@@ -87,6 +88,7 @@ class StandInKafka:
     topics: dict[str, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
+    tells_rules: bool = False
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
     rebalances: list[tuple[str, int]] = field(default_factory=list)
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
@@ -337,10 +339,18 @@ class StandInAdmin:
         return {name: self._describe(name) for name in asked.topic_names}
 
     def describe_configs(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
-        """Not allowed: a topic's size limit has to be found by trying."""
+        """Where it is not allowed, a topic's size limit has to be found by trying."""
+        return {resource: self._rules(resource.name) for resource in asked}
+
+    def _rules(self, name: str) -> Future[Any]:
         answer: Future[Any] = Future()
-        answer.set_exception(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-        return dict.fromkeys(asked, answer)
+        if not self._kafka.tells_rules:
+            answer.set_exception(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+            return answer
+        largest = str(self._kafka.max_bytes.get(name, 1 << 30))
+        found = {"max.message.bytes": largest, "cleanup.policy": "delete"}
+        answer.set_result({key: SimpleNamespace(value=value) for key, value in found.items()})
+        return answer
 
     def _describe(self, name: str) -> Future[Any]:
         answer: Future[Any] = Future()

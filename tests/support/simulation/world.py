@@ -62,6 +62,9 @@ class SettingsTopic:
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         return self._served.get((topic, partition))
 
+    def catch_up(self) -> None:
+        """`paused` is always up to date."""
+
     def look(self) -> bool:
         return False
 
@@ -118,6 +121,7 @@ class World:
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
         self.has_local_state = False
+        self.machine = 0
         self.batch_records = 1_000
         self.bodies = "local"
         self._folders = Folders(self)

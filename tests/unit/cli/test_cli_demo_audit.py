@@ -65,7 +65,7 @@ def test_the_verdicts_are_read_from_the_last_line_whatever_the_exit_code(
         assert _say_audit(audit, EXPECTED) == BAD
     told = capsys.readouterr().out
     assert "missing               2        2\n" in told
-    assert "0 records are dead_lettered, the plan expects 1.\n" in told
+    assert "0 records are dead lettered, the plan expects 1.\n" in told
 
 
 def test_an_audit_that_cannot_be_made_is_told_with_its_last_words(

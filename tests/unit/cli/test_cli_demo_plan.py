@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from proxy.cli.trial.demo.audit_process import Audited
 from proxy.cli.trial.demo.command import COLUMNS, row, summary
 from proxy.cli.trial.demo.group_result import GroupResult
 from proxy.cli.trial.demo.plan import Step, expected_verdicts, plain_plan
@@ -75,3 +76,9 @@ def test_a_row_says_what_was_found_and_what_was_wrong() -> None:
 def test_the_summary_keeps_its_keys() -> None:
     keys = {"held", "sent", "arrived", "missing", "twice", "early", "altered", "audit"}
     assert keys <= summary({}, GroupResult(), None).keys()
+
+
+def test_without_an_audit_nothing_is_said_of_contents_that_were_not_compared() -> None:
+    assert summary({}, GroupResult(), None)["altered"] is None
+    assert summary({}, GroupResult(), Audited({}, {}, {}))["altered"] == 0
+    assert summary({}, GroupResult(altered=1), None)["altered"] == 1

@@ -103,7 +103,7 @@ def test_a_half_message_needs_an_id_and_may_name_where_to_ask() -> None:
         ([("timer-retry-group", b"g"), ("timer-attempt", b"16")], "dlq.g", NOW_MS),
     ],
 )
-def test_the_expected_end_a_record_is_what_the_proxy_will_do(
+def test_the_expected_end_of_a_record_is_what_the_proxy_will_do(
     headers: list[tuple[str, bytes | None]], target: str, due_ms: int
 ) -> None:
     record = IngressRecord(headers, b"k", b"v")

@@ -11,37 +11,37 @@ NOW_MS = 1_800_000_000_000
 def test_without_a_limit_records_are_always_available() -> None:
     rate = Unlimited()
     rate.take(10**9, NOW_MS)
-    assert rate.available(NOW_MS) > 10**9
+    assert rate.records_available(NOW_MS) > 10**9
     assert rate.wait_ms(NOW_MS) == 0
 
 
 def test_a_rate_begins_with_what_it_would_have_saved() -> None:
-    assert RateLimit(1000).available(NOW_MS) == 1000 * BURST_MS // 1000
+    assert RateLimit(1000).records_available(NOW_MS) == 1000 * BURST_MS // 1000
 
 
 def test_a_rate_that_is_used_up_earns_a_share_before_it_opens_again() -> None:
     rate = RateLimit(1000)
-    rate.take(rate.available(NOW_MS), NOW_MS)
+    rate.take(rate.records_available(NOW_MS), NOW_MS)
     assert rate.wait_ms(NOW_MS) == REFILL_MS
     assert rate.wait_ms(NOW_MS + REFILL_MS - 1) == 1
     assert rate.wait_ms(NOW_MS + REFILL_MS) == 0
-    assert rate.available(NOW_MS + REFILL_MS) == 1000 * REFILL_MS // 1000
+    assert rate.records_available(NOW_MS + REFILL_MS) == 1000 * REFILL_MS // 1000
 
 
-def test_what_was_taken_beyond_the_available_is_waited_off() -> None:
+def test_what_was_taken_beyond_what_is_available_is_waited_off() -> None:
     rate = RateLimit(100)
-    rate.take(rate.available(NOW_MS) + 100, NOW_MS)
-    assert rate.available(NOW_MS) == -100
+    rate.take(rate.records_available(NOW_MS) + 100, NOW_MS)
+    assert rate.records_available(NOW_MS) == -100
     assert rate.wait_ms(NOW_MS) == 1000 + REFILL_MS
-    assert rate.available(NOW_MS + 1000) == 0
+    assert rate.records_available(NOW_MS + 1000) == 0
 
 
 def test_one_record_a_minute_would_be_below_the_lowest_rate_of_one_a_second() -> None:
     rate = RateLimit(1)
     rate.take(1, NOW_MS)
     assert rate.wait_ms(NOW_MS) == 1000
-    assert rate.available(NOW_MS + 999) == 0
-    assert rate.available(NOW_MS + 1000) == 1
+    assert rate.records_available(NOW_MS + 999) == 0
+    assert rate.records_available(NOW_MS + 1000) == 1
 
 
 @given(
@@ -57,7 +57,7 @@ def test_a_rate_is_exceeded_over_no_stretch_of_time(
     gone: list[tuple[int, int]] = []
     for elapsed_ms, wanted in steps:
         now_ms += elapsed_ms
-        taken = 0 if rate.wait_ms(now_ms) else min(wanted, rate.available(now_ms))
+        taken = 0 if rate.wait_ms(now_ms) else min(wanted, rate.records_available(now_ms))
         rate.take(taken, now_ms)
         gone.append((now_ms, taken))
     for start, (from_ms, _) in enumerate(gone):

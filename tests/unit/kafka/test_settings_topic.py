@@ -7,7 +7,13 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from proxy.errors import StartOverRefused
 from proxy.kafka import settings_topic
@@ -33,6 +39,7 @@ class Topic:
     def __init__(self) -> None:
         self.arrived: list[Record] = []
         self.written: list[tuple[str, str]] = []
+        self.assigned: list[tuple[int, int]] = []
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         found = SimpleNamespace(error=None, partitions={0: None, 1: None})
@@ -40,6 +47,15 @@ class Topic:
 
     def assign(self, places: list[Any]) -> None:
         assert len(places) == 2
+        self.assigned = [(place.partition, place.offset) for place in places]
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(TOPIC, number) for number, _offset in self.assigned]
+
+    def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Of the second partition nothing has been read."""
+        known = {0: 7, 1: OFFSET_INVALID}
+        return [TopicPartition(TOPIC, p.partition, known[p.partition]) for p in places]
 
     def poll(self, timeout: float) -> Record | None:
         return self.arrived.pop(0) if self.arrived else None
@@ -97,6 +113,25 @@ def test_loading_that_comes_to_no_end_is_an_error() -> None:
     topic.end(1)
     with pytest.raises(KafkaException):
         following(topic).load()
+
+
+def test_a_pause_written_since_loading_counts_after_catching_up_from_where_loading_ended() -> None:
+    topic = Topic()
+    settings = loaded(topic)
+    topic.end(1)
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.end(0)
+    settings.catch_up()
+    assert settings.paused == {"orders"}
+    assert topic.assigned == [(0, 7), (1, OFFSET_BEGINNING)]
+
+
+def test_an_error_while_catching_up_is_raised() -> None:
+    topic = Topic()
+    settings = loaded(topic)
+    topic.end(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaException):
+        settings.catch_up()
 
 
 def test_a_look_says_whether_anything_has_changed() -> None:

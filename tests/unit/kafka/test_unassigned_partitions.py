@@ -73,7 +73,7 @@ def test_group_that_owns_everything_is_left_alone() -> None:
     assert watch.rebalances == 0
 
 
-def test_partition_without_owner_calls_a_rebalanceor_at_the_second_look() -> None:
+def test_partition_without_owner_asks_for_a_rebalance_at_the_second_look() -> None:
     watch = Watch(Group({"a-0": [0, 1], "b-0": [2]}))
     watch.look(1)
     assert watch.rebalances == 0
@@ -81,7 +81,7 @@ def test_partition_without_owner_calls_a_rebalanceor_at_the_second_look() -> Non
     assert watch.rebalances == 1
 
 
-def test_finding_that_lasts_calls_another_rebalanceor() -> None:
+def test_finding_that_lasts_asks_for_another_rebalance() -> None:
     watch = Watch(Group({"a-0": []}))
     watch.look(4)
     assert watch.rebalances == 2

@@ -94,7 +94,7 @@ def test_transaction_of_another_generation_is_aborted_for_good(kafka: StandInKaf
     transaction = a_publisher(kafka).publish([BATCH], [OFFSET], object(), 1_000)
     with pytest.raises(GroupMoved):
         transaction.wait()
-    assert transaction.state.value == "aborted"
+    assert transaction.state.value == "group-moved"
     assert kafka.read("orders") == []
 
 

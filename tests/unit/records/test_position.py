@@ -43,14 +43,6 @@ def test_metadata_gives_the_position_back(
     assert Position.from_metadata(next_offset, before.to_metadata()) == before
 
 
-def test_ended_means_read_and_at_or_below_watermark_and_cursor() -> None:
-    at = position(watermark_ms=5, cursor=3)
-    assert at.has_ended(4, 9)
-    assert at.has_ended(5, 3)
-    assert not at.has_ended(5, 4)
-    assert not at.has_ended(4, 10)
-
-
 def test_the_metadata_stays_far_below_the_broker_s_limit() -> None:
     many = tuple(PolicyFrom(2**62 + n, "f" * 16) for n in range(MAX_POLICIES))
     full = position(

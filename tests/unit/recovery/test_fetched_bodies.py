@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from proxy.records.body import GONE, content_of, is_stub
+from proxy.records.body import GONE, is_stub, parts_of
 from proxy.records.message import Message
 from proxy.recovery import fetched_bodies
 from proxy.recovery.fetched_bodies import FetchedBodies, _chunk
 from proxy.requests.parsed import Scheduled
 from proxy.requests.policy import Policy
-from proxy.requests.policy_timeline import PolicyTimeline
+from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader
 from storage.store import Entry
 from tests.support.simulation.memory_store import MemoryStore
@@ -27,7 +27,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self.kafka = StandInKafka(1)
-        self.timeline = PolicyTimeline([(0, RequestReader(Policy()))])
+        self.readers = ReadersByOffset([(0, RequestReader(Policy()))])
         self.inner = MemoryStore()
         self.reads: list[Sequence[int]] = []
         self.read_takes_s = self.now_s = 0.0
@@ -38,7 +38,7 @@ class Shelf:
         return FetchedBodies(
             self.inner,
             self._read_back,
-            self.timeline.read,
+            self.readers.read,
             stores_stubs=stores_stubs,
             now_s=lambda: self.now_s,
         )
@@ -50,7 +50,7 @@ class Shelf:
             ("timer-deliver-at", b"%d" % due_ms),
         ]
         record = self.kafka.append(INGRESS, 0, b"key", value, headers)
-        parsed = self.timeline.read(record)
+        parsed = self.readers.read(record)
         assert isinstance(parsed, Scheduled)
         return parsed.entry
 
@@ -181,7 +181,7 @@ def test_a_record_that_is_gone_keeps_its_place_and_asks_for_an_impossible_partit
     shelf.gone = {1}
     found = shelf.store.due(NOW_MS, 9).entries
     assert [entry[:3] for entry in found] == [entry[:3] for entry in entries]
-    assert content_of(found[1][3]) == (GONE, None, None, [])
+    assert parts_of(found[1][3])[1] == (GONE, None, None, [])
 
 
 def test_another_record_in_its_place_is_never_delivered(shelf: Shelf) -> None:

@@ -1,4 +1,4 @@
-"""HalfMessages half messages: asked about in their time, decided once, read back when need be."""
+"""Undecided half messages: asked about in their time, decided once, read back when need be."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_records_are_committed_at_once_and_mere_progress_now_and_then() -> None:
 
 def test_rate_lets_no_more_end_than_it_has_for_those_that_end_in_any_case() -> None:
     pacing = a_pacing(rate=RateLimit(100))
-    assert pacing.available(5, NOW_MS) == 20
+    assert pacing.records_available(5, NOW_MS) == 20
     pacing.begin(25, NOW_MS)
-    assert pacing.available(0, NOW_MS) == 0
+    assert pacing.records_available(0, NOW_MS) == 0
     assert pacing.rate_wait_ms(NOW_MS) > 0

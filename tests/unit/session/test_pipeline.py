@@ -14,8 +14,6 @@ from tests.support.simulation.memory_store import MemoryStore
 from tests.support.simulation.stand_in import kafka_error
 from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
 
-AT_9 = {"timer-topic": "orders", "timer-deliver-at": str(START_MS + 9_000)}
-
 
 def after(delay: str) -> dict[str, str | bytes]:
     return {"timer-topic": "orders", "timer-delay": delay}
@@ -259,6 +257,18 @@ def test_a_dead_letter_too_large_for_its_own_topic_goes_without_its_value() -> N
     world.settle()
     (letter,) = world.kafka.read(DEAD_LETTERS)
     assert (letter.value(), letter.header("mine")) == (None, b"kept")
+
+
+def test_a_dead_letter_keeps_its_value_once_its_topic_takes_it_after_all() -> None:
+    large, larger, world = b"x" * 3_000, b"x" * 5_000, World()
+    world.kafka.tells_rules = True
+    for limit, values in ((2_000, [large]), (4_000, [large]), (4_000, [large, larger])):
+        world.kafka.max_bytes[DEAD_LETTERS] = limit
+        for value in values:
+            world.send({"mine": "kept"}, value=value)
+        world.settle()
+    letters = world.kafka.read(DEAD_LETTERS)
+    assert [letter.value() for letter in letters] == [None, large, large, None]
 
 
 @pytest.mark.parametrize("error", [StoreDamaged("two files disagree"), StorageError("no room")])

@@ -32,8 +32,8 @@ def test_being_fenced_again_and_again_is_another_process_of_the_same_name() -> N
 
 def test_being_fenced_now_and_then_is_no_conflict() -> None:
     losses = SessionLosses("pod-0")
-    for _ in range(2 * FENCED_AT_MOST):
-        losses.backoff_s(FENCED, STEADY_AFTER_S + 1)
+    waits_s = {losses.backoff_s(FENCED, STEADY_AFTER_S + 1) for _ in range(2 * FENCED_AT_MOST)}
+    assert waits_s == {BACKOFF_S[0]}
 
 
 def test_client_that_is_stuck_too_often_ends_the_process() -> None:

@@ -54,7 +54,10 @@ def _say_groups(rows: Mapping[str, GroupResult]) -> None:
 def _say_audit(audit: AuditProcess | None, expected: Mapping[str, int]) -> Audited | None:
     """Wait for the audit's verdicts and show them; None where it is left out."""
     if audit is None:
-        say(f"The Spark audit is left out: Spark is not installed. {how_to_get('spark')}")
+        say(
+            "The Spark audit is left out, and with it the comparison of contents: Spark is not "
+            f"installed. {how_to_get('spark')}"
+        )
         return None
     say(AUDIT_RUNS)
     with waiting("the Spark audit"):
@@ -62,7 +65,8 @@ def _say_audit(audit: AuditProcess | None, expected: Mapping[str, int]) -> Audit
     say_table(AUDIT_COLUMNS, audited.rows())
     say(AUDIT_HELD if audited.held else NOT_HELD)
     for verdict, count in audited.unexpected.items():
-        say(f"{count} records are {verdict}, the plan expects {expected.get(verdict, 0)}.")
+        name, planned = verdict.replace("_", " "), expected.get(verdict, 0)
+        say(f"{count} records are {name}, the plan expects {planned}.")
     return audited
 
 
@@ -113,6 +117,7 @@ def summary(
         "to_arrive": total.to_arrive,
         "arrived": total.arrived,
         **{fault: getattr(total, fault) for fault in FAULTS},
+        "altered": None if audited is None and not total.altered else total.altered,
         "lateness_ms": {"p50": median(late), "max": max(late)} if late else None,
         "ended": dict(total.ended),
         "check_backs": total.checks,

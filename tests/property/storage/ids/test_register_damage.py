@@ -22,7 +22,7 @@ IDS = [b"order-%d" % number for number in range(60)]
 
 
 def filled(folder: Path, seed: int) -> tuple[dict[bytes, Named], set[Key]]:
-    """A closed register of several runs, merged and not; what it knows, what is tombstones."""
+    """A closed register of several runs, merged and not; what it knows, which entries ended."""
     draw = random.Random(seed)
     options = IdOptions(memtable_entries=20, write_entries=7, merge_entries=9, merged_runs=3)
     register = open_register(folder, Committed(0, -1, 0, 0), options)

@@ -9,7 +9,7 @@ from proxy.requests.parsed import ParsedRecord
 from proxy.requests.request_reader import RequestReader
 
 
-class PolicyTimeline:
+class ReadersByOffset:
     """Readers of an ingress partition's records, each with the first offset of its policy."""
 
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
