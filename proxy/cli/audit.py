@@ -70,6 +70,7 @@ def audit(
     where = {"output": output, "master": master, "driver-memory": driver_memory, "target": target}
     module, own = (FOLLOWING, following) if follow else (ONCE, once)
     settings = settings_for(config, bootstrap)
+    following["audit-topic"] = settings.topics.audit
     program, environment = audit_command(settings, {**where, **own}, module)
     os.execve(sys.executable, program, environment)  # noqa: S606
 

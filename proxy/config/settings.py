@@ -148,12 +148,15 @@ class TopicSettings(Section):
     dead_letters: str = "timer.dead-letters"
     outcomes: str = "timer.outcomes"
     settings: str = "timer.settings"
+    audit: str = "timer.audit"
     retry_prefix: str = "retry."
     dlq_prefix: str = "dlq."
     create: bool = True
     partitions: int = Field(4, ge=1, le=10_000)
 
-    _names = field_validator("ingress", "dead_letters", "outcomes", "settings")(_check_topic)
+    _names = field_validator("ingress", "dead_letters", "outcomes", "settings", "audit")(
+        _check_topic
+    )
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -163,7 +166,7 @@ class TopicSettings(Section):
     @property
     def never_targets(self) -> tuple[str, ...]:
         """Topics that no record can ask for as its target."""
-        return (*self.own, self.replay_marks)
+        return (*self.own, self.audit, self.replay_marks)
 
     @property
     def replay_marks(self) -> str:
@@ -172,8 +175,10 @@ class TopicSettings(Section):
 
     @model_validator(mode="after")
     def _all_different(self) -> "TopicSettings":
-        if len(set(self.own)) < len(self.own):
-            raise ValueError("ingress, dead_letters, outcomes and settings must be four topics")
+        if len({*self.own, self.audit}) <= len(self.own):
+            raise ValueError(
+                "ingress, dead_letters, outcomes, settings and audit must be five topics"
+            )
         return self
 
 
@@ -210,6 +215,7 @@ class RetrySettings(Section):
 
     first_level: int = Field(3, ge=1, le=1000)
     max_attempts: int = Field(16, ge=1, le=1000)
+    unnamed_groups: int = Field(100, ge=0, le=100_000)
     groups: dict[str, RetryGroupSettings] = Field(default_factory=dict)
 
 

@@ -39,6 +39,8 @@ _OF_KUBERNETES = re.compile(
     r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
 )
 
+_QUOTED = re.compile(r"""['"].*['"]""", re.DOTALL)
+
 KeyPath = tuple[str, ...]
 
 
@@ -132,7 +134,7 @@ def _read_file(path: Path) -> _Document:
     except UnicodeDecodeError:
         raise SettingsError(f"The settings file {path} is not UTF-8 text.") from None
     except yaml.YAMLError as error:
-        raise SettingsError(f"The settings file {path} is not YAML: {_one_line(error)}.") from None
+        raise SettingsError(f"{path}{_said_of(error)}", "Correct it there.") from None
     if values is None:
         return _Document({}, {}, str(path))
     if not isinstance(values, dict):
@@ -163,8 +165,12 @@ def _lines(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, int
         yield from _lines(value, here)
 
 
-def _one_line(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
+def _said_of(error: yaml.YAMLError) -> str:
+    """Where and why a file is not YAML, without a word of it: a secret may be on that line."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " is not YAML: it holds characters that YAML does not take."
+    mark, why = error.problem_mark, _QUOTED.sub("…", error.problem or "")
+    return f" line {mark.line + 1}, column {mark.column + 1} is not YAML: {why}."
 
 
 def _unknown_in_file(document: _Document) -> Iterator[str]:
@@ -209,6 +215,7 @@ def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
 
 def _shown(path: KeyPath, value: object) -> str:
     """What was written, unless it may be long or a secret."""
-    if path[:1] == ("kafka",) or path[-1:] == ("token",) or not isinstance(value, str | int):
+    may_be_secret = path[:1] == ("kafka",) or ("admin", "token")[: len(path)] == path
+    if may_be_secret or not isinstance(value, str | int):
         return ""
     return f" is {value!r}" if len(str(value)) <= 60 else ""

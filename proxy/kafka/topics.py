@@ -1,4 +1,4 @@
-"""The proxy's own topics, and those that it names: created where allowed, and described."""
+"""The proxy's own topics: created where allowed, and described."""
 
 import time
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.config.settings import Settings, TopicSettings
+from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, BrokerUnreachable, TopicMissing
 from proxy.kafka.client_settings import common_config
 
@@ -160,24 +160,3 @@ def retention_ms(name: str, admin: AdminClient) -> int | None:
 def _as_kafka_tools_print_it(topic_id: str) -> str:
     """Kafka's tools print ids in the alphabet that is safe in file names; the client does not."""
     return topic_id.replace("+", "-").replace("/", "_")
-
-
-def create_derived_topic(admin: AdminClient, topics: TopicSettings, topic: str) -> bool:
-    """Create a missing target whose name the proxy made; whether it is there now.
-
-    `retry.<group>` and `dlq.<group>` (docs/guide.md#retries-of-consumers), if `topics.create`.
-    """
-    if not topics.create or not topic.startswith((topics.retry_prefix, topics.dlq_prefix)):
-        return False
-    wanted = NewTopic(topic, num_partitions=topics.partitions)
-    try:
-        admin.create_topics(
-            [wanted], operation_timeout=ASK_TIMEOUT_S, request_timeout=ASK_TIMEOUT_S
-        )[topic].result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return True
-        log.warning("topic not created", topic=topic, why=error.args[0].str())
-        return False
-    log.info("topic created", topic=topic)
-    return True

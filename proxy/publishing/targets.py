@@ -36,13 +36,14 @@ log = structlog.get_logger(__name__)
 class Targets:
     """Keeps `known` up to date: what the broker says of topics.
 
-    `create` makes a missing topic where that is the proxy's business, and says whether it did.
+    `create` makes a missing topic where that is the proxy's business: None once it is there, else
+    why not, "" where nothing is to be said.
     """
 
     def __init__(
         self,
         admin: AdminClient,
-        create: Callable[[str], bool] = lambda _topic: False,
+        create: Callable[[str], str | None] = lambda _topic: "",
         *,
         is_compressing: bool = False,
     ) -> None:
@@ -92,7 +93,11 @@ class Targets:
     def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
         """Those that may be created; the broker may not know them for a moment."""
         missing = [t for t in topics if (why := self.known.refusal(t)) and why.code == UNKNOWN]
-        created = [topic for topic in missing if self._create(topic)]
+        answers = {topic: self._create(topic) for topic in missing}
+        for topic, why_not in answers.items():
+            if why_not:
+                self._note(topic, NONE, Rejection(UNKNOWN, why_not), now_ms)
+        created = [topic for topic, why_not in answers.items() if why_not is None]
         for _ in range(CREATED_ASKED_TIMES):
             if not created:
                 return

@@ -6,6 +6,7 @@ stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -96,19 +97,28 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """One shard per partition, ready to be handed records from its `next_offset` on."""
-        committed = self._ingress.committed(partitions)
-        return {
-            place.partition: self._shard(place, LogRange(*self._ingress.log_range(place.partition)))
-            for place in committed
-        }
+        """One shard per partition, ready to be handed records from its `next_offset` on.
 
-    def _shard(self, committed: TopicPartition, log_range: LogRange) -> Shard:
+        All or none: what was opened is closed again when one of them cannot be taken over.
+        """
+        with ExitStack() as opened:
+            shards = {
+                place.partition: self._shard(
+                    place, LogRange(*self._ingress.log_range(place.partition)), opened
+                )
+                for place in self._ingress.committed(partitions)
+            }
+            opened.pop_all()
+        return shards
+
+    def _shard(self, committed: TopicPartition, log_range: LogRange, opened: ExitStack) -> Shard:
         """1. committed position; 2. does it fit the log; 3. local state; 4. where to read on."""
         partition = committed.partition
         position = self._position(committed, log_range)
-        store = self._folders.open(partition, position)
-        register = self._folders.open_register(partition, position, store.covered)
+        store = opened.enter_context(closing(self._folders.open(partition, position)))
+        register = opened.enter_context(
+            closing(self._folders.open_register(partition, position, store.covered))
+        )
         covered = min(store.covered, register.covered)
         read_from = min(position.next_offset, max(position.floor, covered))
         if log_range.start > read_from:

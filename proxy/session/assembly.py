@@ -15,9 +15,10 @@ from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.client_settings import is_compressing
+from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.topics import TopicFacts, create_derived_topic
+from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
@@ -86,7 +87,7 @@ def assemble(
     """
     topic, names, asked = kafka.topic, settings.topics, settings.release
     digest = kafka.settings_topic.ensure(policy)
-    create = partial(create_derived_topic, kafka.admin, names)
+    create = DerivedTopics(kafka.admin, settings).create
     publisher = Publisher(
         kafka.new_producer(),
         Targets(kafka.admin, create, is_compressing=is_compressing(settings)),

@@ -175,6 +175,7 @@ class Compaction:
         state = self._state
         covered = state.coverable_without(written)
         manifest = Manifest(
+            seed=state.seed,
             covered=covered,
             watermark_ms=state.ended[0],
             cursor=state.ended[1],

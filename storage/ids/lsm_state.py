@@ -20,6 +20,7 @@ class LsmState:
     closed before it takes the changes of another offset."""
 
     def __init__(self, manifest: Manifest, runs: Sequence[Run], committed: Committed) -> None:
+        self.seed = manifest.seed
         self.runs = list(runs)
         self.active = IdMemtable()
         self.immutable: IdMemtable | None = None

@@ -7,8 +7,9 @@ from storage.errors import StorageFull, StoreDamaged
 from storage.ids.disk_register import DiskRegister
 from storage.ids.lsm_state import LsmState
 from storage.ids.options import IdOptions
-from storage.ids.runs.idents import Hashing, hashes_of
-from storage.ids.runs.manifest import MANIFEST, Manifest, read_manifest
+from storage.ids.runs.id_hash import IdHash
+from storage.ids.runs.idents import Hashing
+from storage.ids.runs.manifest import MANIFEST, Manifest, new_manifest, read_manifest
 from storage.ids.runs.run import Run
 from storage.shard.checkpoint import boot_id
 from storage.shard.damage_guard import damage_noted
@@ -23,7 +24,7 @@ def open_register(
     options: IdOptions | None = None,
     *,
     files: Files | None = None,
-    hashing: Hashing = hashes_of,
+    hashing: Hashing | None = None,
 ) -> DiskRegister:
     """Open or make the register in `folder`; its `report` says how it was found.
 
@@ -31,11 +32,11 @@ def open_register(
     every change caused by offsets in [register.covered, committed.next_offset). What is damaged or
     ahead of the broker is put aside (one stays) and an empty register, with `covered` 0, is given
     instead; so it is when all that was covered lies below the floor: it is useless, and what came
-    between is not known. Raises StorageFull."""
+    between is not known. `hashing` stands in for the folder's own hash. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        report, manifest, runs = OpenReport("new"), Manifest(), list[Run]()
+        report, manifest, runs = OpenReport("new"), new_manifest(), list[Run]()
         try:
             found = _trusted(folder, committed)
             if found is not None and found.covered < committed.floor:
@@ -45,10 +46,11 @@ def open_register(
                 _survived_restart(manifest, runs)
                 report = OpenReport("reopened")
         except (StoreDamaged, ValueError, KeyError, TypeError) as damage:
-            manifest, runs = Manifest(), []
+            manifest, runs = new_manifest(), []
             report = OpenReport("put aside", str(damage), _put_aside(folder, files))
         _remove_unknown(folder, runs, files)
         state = LsmState(manifest, runs, committed)
+        hashing = hashing or IdHash(bytes.fromhex(manifest.seed))
         return DiskRegister(folder, state, options or IdOptions(), files, hashing, report)
     except OSError as error:
         raise StorageFull(folder, error) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.support.installation.installation import Installation
 from tests.support.installation.story import Story
 from tests.support.oracle.asked import Rules, levels_ms
 from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Outgoing, has_topic
 from tests.support.waiting import wait_for
 
@@ -175,3 +177,32 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     ends = installation.judge(rules=Rules(levels_ms=levels_ms(levels)))
     topics = [placed.topic for found in ends.deliveries.values() for placed in found]
     assert (topics.count(retry), topics.count(dlq)) == (16, 1)
+
+
+def test_groups_that_producers_invent_make_no_more_topics_than_the_settings_allow(
+    installation: Installation,
+) -> None:
+    named, first, second = "named", "invented-1", "invented-2"
+    again, gone = f"{installation.name}.again.", f"{installation.name}.gone."
+    topics = {**installation.settings("one")["topics"], "retry_prefix": again, "dlq_prefix": gone}
+    retry = {"max_attempts": 1, "unnamed_groups": 1, "groups": {named: {"max_attempts": 2}}}
+    installation.proxy(topics=topics, retry=retry, levels="1ms").start_ready()
+    for group in (first, named, second, first):
+        asked = [("timer-retry-group", group.encode()), ("timer-attempt", b"0")]
+        installation.send([Outgoing(group.encode(), b"failed", asked)])
+        installation.await_ingested()
+    asked = [("timer-retry-group", first.encode()), ("timer-attempt", b"1")]
+    installation.send([Outgoing(first.encode(), b"failed for good", asked)])
+    made = {again + first, again + named, gone + first}
+    for topic in made:
+        wait_for(partial(has_topic, installation.bootstrap, topic), 60, topic)
+    installation.targets.extend(made)
+    installation.await_ends(5)
+    topics_there = admin_client(installation.bootstrap).list_topics(timeout=60).topics
+    derived = {name for name in topics_there if name.startswith((again, gone))}
+    assert derived == made
+    with CommittedReader(installation.bootstrap) as reader:
+        (letter,) = reader.read([installation.dead_letters], 1)
+    said = dict(letter.record.headers)
+    assert said["timer-error"] == b"target-unknown"
+    assert b"retry.unnamed_groups" in (said["timer-error-detail"] or b"")

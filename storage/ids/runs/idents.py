@@ -10,15 +10,8 @@ from storage.store import Column
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 WORD_BYTES = 8
-HASH_NAME = "words-1"
-"""Goes into the manifest: runs sorted by another hash cannot be read."""
 _WIDEST = 64
 """Ids up to this size are padded as a matrix: each batch takes rows as wide as its longest id."""
-
-_SALT = np.uint64(0x9E3779B97F4A7C15)
-_STEP = np.uint64(0xC2B2AE3D27D4EB4E)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
-_LAST = np.uint64(0x94D049BB133111EB)
 
 
 class Idents(NamedTuple):
@@ -65,29 +58,6 @@ def _padded_alike(ids: Sequence[bytes], size_bytes: int) -> Idents:
     gap = bytes(width * WORD_BYTES - size_bytes)
     words = np.frombuffer(gap.join(ids) + gap, "<u8")
     return Idents(words, np.arange(len(ids)) * width, sizes)
-
-
-def hashes_of(idents: Idents) -> Words:
-    """A 64-bit hash of each id, spread evenly in its highest bits.
-
-    Each word is mixed with its place, the words are added, the sum is mixed (the finaliser is that
-    of SplitMix64). It guards against accidents, not against ids chosen to collide: those cost time,
-    never correctness."""
-    words, starts, sizes = idents
-    if not starts.size:
-        return np.zeros(0, np.uint64)
-    places = np.arange(words.size) - np.repeat(starts, words_of(sizes))
-    mixed = words * (_SALT + places.astype(np.uint64) * _STEP)
-    mixed ^= mixed >> np.uint64(32)
-    mixed *= _MIX
-    mixed ^= mixed >> np.uint64(29)
-    sums: Words = np.add.reduceat(mixed, starts) + sizes.astype(np.uint64) * _SALT
-    sums ^= sums >> np.uint64(30)
-    sums *= _MIX
-    sums ^= sums >> np.uint64(27)
-    sums *= _LAST
-    sums ^= sums >> np.uint64(31)
-    return sums
 
 
 def gathered(words: Words, starts: Column, sizes: Column) -> Idents:

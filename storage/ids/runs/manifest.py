@@ -1,6 +1,7 @@
 """What a register's files mean: replaced by rename, and from there on it counts."""
 
 import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
-from storage.ids.runs.idents import HASH_NAME
+from storage.ids.runs.id_hash import HASH_NAME
 from storage.ids.runs.layout import RunSummary
 
 MANIFEST = "manifest"
 MAGIC = b"KDPIDM02"
+SEED_BYTES = 16
 _PREFIX = Struct("<8sI")
 
 
@@ -23,8 +25,10 @@ class Manifest:
     """State of a register at one instant.
 
     covered: every change caused by ingress offsets below it is in the runs and links, those at or
-    beyond it are not. (watermark_ms, cursor): what had ended. runs: oldest first."""
+    beyond it are not. (watermark_ms, cursor): what had ended. runs: oldest first. seed: of the
+    hash, in hexadecimal digits; a secret of the folder."""
 
+    seed: str
     covered: int = 0
     watermark_ms: int = -1
     cursor: int = -1
@@ -38,6 +42,11 @@ class Manifest:
         fields |= {"runs": [summary.to_json() for summary in self.runs], "hashing": HASH_NAME}
         body = json.dumps(fields, separators=(",", ":")).encode()
         return _PREFIX.pack(MAGIC, crc32(body)) + body
+
+
+def new_manifest() -> Manifest:
+    """Of a register that holds nothing."""
+    return Manifest(secrets.token_hex(SEED_BYTES))
 
 
 def read_manifest(path: Path) -> Manifest:

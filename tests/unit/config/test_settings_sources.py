@@ -158,11 +158,12 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("wheel: {slots: many}", "must be a valid integer"),
         ("wheel: 3", "must hold keys and values of its own"),
         ("topics: {ingress: a/b}", "is no topic name"),
-        ("topics: {ingress: same, outcomes: same}", "must be four topics"),
+        ("topics: {ingress: same, outcomes: same}", "must be five topics"),
         ("targets: {allow: ['']}", "an empty pattern matches no topic"),
         ("admin: {port: 70000}", "less than or equal to 65535"),
         ("kafka: {ssl: {ca: x}}", "must be text or a number"),
         ("a: [", "is not YAML"),
+        ("topics: {settings: timer.audit}", "must be five topics"),
         ("- 1", "must hold keys and values"),
     ],
 )
@@ -184,6 +185,58 @@ def test_what_exactly_once_rests_on_is_refused_in_the_kafka_section(load: Load, 
 def test_a_wrong_value_from_the_environment_names_the_variable(load: Load) -> None:
     said = refusal(load, "max_delay: 7d", DELAY_PROXY_MAX_DELAY="soon")
     assert said.startswith("The environment variable DELAY_PROXY_MAX_DELAY:")
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'kafka:\n  sasl.password: "{SECRET}\n',
+        f"kafka:\n  sasl.password: {SECRET}: x\n",
+        f"kafka:\n  sasl.password: *{SECRET}\n",
+        f"kafka:\n  sasl.password: !{SECRET} x\n",
+        f"kafka:\n  sasl.password: &{SECRET}\n&{SECRET}",
+        f"kafka:\n\tsasl.password: {SECRET}\n",
+        f'kafka:\n  sasl.password: "\\{SECRET}"\n',
+        f"kafka:\n  sasl.password: '{SECRET}'{SECRET}\n",
+        f"kafka:\n  sasl.password: '{SECRET}' '\n",
+        f"kafka:\n  sasl.password: %{SECRET}\n",
+        f"kafka:\n  sasl.password: @{SECRET}\n",
+        f"kafka:\n  sasl.password: `{SECRET}\n",
+        f"kafka:\n  sasl.password: [{SECRET}\n",
+        f"kafka:\n  sasl.password: [{SECRET}]\n",
+        f"kafka:\n  sasl.password: {{{SECRET}: {SECRET}}}\n",
+        f"kafka:\n  sasl.password: {SECRET}\n  sasl.password: {SECRET}\n",
+        f"kafka: {SECRET}\n",
+        f"admin:\n  token: [{SECRET}]\n",
+        f"admin: {SECRET}\n",
+        f"{SECRET}\n",
+        f"kafka:\n  sasl.password: {SECRET}\x00\n",
+    ],
+)
+def test_no_error_about_a_file_repeats_a_secret(load: Load, text: str) -> None:
+    said = refusal(load, text)
+    assert SECRET not in said
+    assert "proxy.yaml" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DELAY_PROXY_KAFKA", f'{{"sasl.password": "{SECRET}"'),
+        ("DELAY_PROXY_KAFKA", SECRET),
+        ("DELAY_PROXY_KAFKA__GROUP_ID", SECRET),
+        ("DELAY_PROXY_ADMIN", f'{{"token": ["{SECRET}"]}}'),
+        ("DELAY_PROXY_ADMIN", SECRET),
+        ("DELAY_PROXY_ADMIN__TOKEN__X", SECRET),
+    ],
+)
+def test_no_error_about_the_environment_repeats_a_secret(load: Load, name: str, value: str) -> None:
+    said = refusal(load, **{name: value})
+    assert SECRET not in said
+    assert name in said or "admin" in said or "kafka" in said
 
 
 def test_a_wrong_password_is_not_repeated(load: Load) -> None:

@@ -20,7 +20,8 @@ from storage.ids.disk_register import DiskRegister
 from storage.ids.links import Links
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
-from storage.ids.runs.idents import Hashing, Words, hashes_of, padded
+from storage.ids.runs.id_hash import IdHash
+from storage.ids.runs.idents import Hashing, Words, padded
 from storage.register import Key, Named, Register
 from storage.store import Committed
 from tests.property.storage.test_store_against_model import DyingFiles, Killed
@@ -36,6 +37,7 @@ IDS = st.one_of(
     st.sampled_from([b"", b"\0", b"\0" * 8, b"8 bytes.", b"8 bytes.\0", b"long" * 40, b"x" * 65]),
 )
 TARGETS = st.sampled_from(["orders", "mail", "", "ünïcode"])
+hashes_of = IdHash(b"a seed")
 HASHINGS: list[Hashing] = [
     hashes_of,
     lambda idents: np.full(idents.sizes.size, 2**63 + 5, np.uint64),

@@ -15,7 +15,9 @@ from storage.ids.disk_register import DiskRegister
 from storage.ids.links import MOST_LINKS, Links
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
-from storage.ids.runs.idents import Hashing, Words, hashes_of, padded
+from storage.ids.runs.id_hash import IdHash
+from storage.ids.runs.idents import Hashing
+from storage.ids.runs.manifest import MANIFEST, read_manifest
 from storage.register import Key, Named
 from storage.store import Committed
 
@@ -142,6 +144,7 @@ def test_a_change_said_to_be_settled_cannot_come_later(folder: Path) -> None:
 
 
 ONE_HASH: Hashing = lambda idents: np.full(idents.sizes.size, 7, np.uint64)  # noqa: E731
+hashes_of = IdHash(b"a seed")
 TWO_BITS: Hashing = lambda idents: hashes_of(idents) & np.uint64(3 << 62)  # noqa: E731
 
 
@@ -169,22 +172,6 @@ def test_ids_of_any_size_and_their_neighbours_are_told_apart(folder: Path) -> No
     assert register.find([*ids, b"12345678\0\0", b"x" * 63]) == {
         each: pending(offset) for offset, each in enumerate(ids)
     }
-
-
-def test_the_hash_spreads_ids_that_differ_in_a_digit() -> None:
-    patterns = [b"%d", b"order-%08d", b"%032x", b"customer/%d/eu-west", b"%d\0\0\0"]
-    hashes = np.concatenate([hashes_of(padded([p % n for n in range(100_000)])) for p in patterns])
-    assert np.unique(hashes).size == hashes.size
-    counts = np.bincount((hashes >> np.uint64(54)).astype(np.int64), minlength=1024)
-    assert abs(counts - counts.mean()).max() < 8 * counts.mean() ** 0.5
-
-
-def test_a_hash_is_the_same_in_every_process_and_version() -> None:
-    hashes: Words = hashes_of(padded([b"", b"order-1", b"0123456789abcdef", b"x" * 100]))
-    assert [f"{value:016x}" for value in hashes.tolist()] == KNOWN_HASHES
-
-
-KNOWN_HASHES = ["0000000000000000", "a511c9269aeee921", "397e216eda2b8623", "8c6311d5ba9cb280"]
 
 
 def test_runs_that_hold_a_newer_row_hide_the_older(folder: Path) -> None:
@@ -318,3 +305,14 @@ def test_a_step_is_refused_that_would_do_nothing() -> None:
         IdOptions(write_entries=0)
     with pytest.raises(ValueError, match="merged_runs"):
         IdOptions(merged_runs=1)
+
+
+def test_each_folder_has_a_seed_of_its_own_which_it_keeps(tmp_path: Path) -> None:
+    seeds: list[str] = []
+    for at, name in enumerate(("one", "other", "one")):
+        register = opened(tmp_path / name, next_offset=at)
+        register.put(at, b"order-1", pending(at))
+        register.flush(at + 1, 0)
+        register.close()
+        seeds.append(read_manifest(tmp_path / name / MANIFEST).seed)
+    assert seeds[0] == seeds[2] != seeds[1]

@@ -1,0 +1,65 @@
+"""Topics that the proxy names after consumer groups: `retry.<group>` and `dlq.<group>`.
+
+Any producer can invent groups; how many topics that makes is bounded.
+"""
+
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from proxy.config.settings import Settings
+
+TIMEOUT_S: Final = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class DerivedTopics:
+    """Creates them when they are first asked for (docs/guide.md#retries-of-consumers)."""
+
+    def __init__(self, admin: AdminClient, settings: Settings) -> None:
+        self._admin, self._topics, self._retry = admin, settings.topics, settings.retry
+
+    def create(self, topic: str) -> str | None:
+        """Create a missing one; None once it is there, else why not, "" where it is no business of
+        the proxy."""
+        group = self._group(topic)
+        if not self._topics.create or group is None:
+            return ""
+        if group not in self._retry.groups and (too_many := self._too_many(topic, group)):
+            return too_many
+        wanted = NewTopic(topic, num_partitions=self._topics.partitions)
+        try:
+            self._admin.create_topics(
+                [wanted], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
+            )[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                log.warning("topic not created", topic=topic, why=error.args[0].str())
+                return f"the topic {topic} could not be created: {error.args[0].str()}"
+        else:
+            log.info("topic created", topic=topic)
+        return None
+
+    def _too_many(self, topic: str, group: str) -> str | None:
+        """Groups that the settings do not name have so many topics; those that have one may have
+        the other."""
+        groups = {self._group(name) for name in self._admin.list_topics(timeout=TIMEOUT_S).topics}
+        unnamed = groups - {None} - set(self._retry.groups)
+        if group in unnamed or len(unnamed) < self._retry.unnamed_groups:
+            return None
+        return (
+            f"the topic {topic} is not created: {len(unnamed)} consumer groups that the settings "
+            "do not name have such topics already (retry.unnamed_groups); name the group under "
+            "retry.groups, or create the topic"
+        )
+
+    def _group(self, topic: str) -> str | None:
+        """The group that a topic is named after."""
+        for prefix in (self._topics.retry_prefix, self._topics.dlq_prefix):
+            if topic.startswith(prefix):
+                return topic.removeprefix(prefix)
+        return None

@@ -1,0 +1,81 @@
+"""Topics named after consumer groups: made when needed, and not without bound."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.cimpl import NewTopic
+
+from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings, TopicSettings
+from proxy.kafka.derived_topics import DerivedTopics
+from tests.support.simulation.stand_in import kafka_error
+
+NAMED = RetrySettings(unnamed_groups=2, groups={"named": RetryGroupSettings()})
+
+
+class Admin:
+    """A broker with some topics; creating one fails with `error`, if there is one."""
+
+    def __init__(self, *topics: str, error: int | None = None) -> None:
+        self.topics = dict.fromkeys(topics)
+        self._error = error
+
+    def list_topics(self, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(topics=self.topics)
+
+    def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[None]]:
+        done: Future[None] = Future()
+        if self._error is None:
+            self.topics[wanted[0].topic] = None
+            done.set_result(None)
+        else:
+            done.set_exception(kafka_error(self._error, "no"))
+        return {wanted[0].topic: done}
+
+
+def made(admin: Admin, topic: str, *, create: bool = True) -> str | None:
+    settings = Settings(retry=NAMED, topics=TopicSettings(create=create))
+    return DerivedTopics(cast(Any, admin), settings).create(topic)
+
+
+@pytest.mark.parametrize("topic", ["retry.named", "dlq.named", "retry.one", "dlq.one", "retry.new"])
+def test_topic_of_a_group_is_made_while_there_are_few(topic: str) -> None:
+    admin = Admin("retry.one", "dlq.one", "orders", "retry.named")
+    assert made(admin, topic) is None
+    assert topic in admin.topics
+
+
+@pytest.mark.parametrize("topic", ["retry.named", "dlq.one"])
+def test_groups_that_are_named_or_have_a_topic_may_have_more_however_many_there_are(
+    topic: str,
+) -> None:
+    assert made(Admin("retry.one", "retry.two", "retry.three"), topic) is None
+
+
+def test_one_group_too_many_gets_no_topic_but_the_reason() -> None:
+    admin = Admin("retry.one", "dlq.two")
+    why = made(admin, "retry.three")
+    assert why is not None
+    assert "retry.three is not created: 2 consumer groups" in why
+    assert "retry.unnamed_groups" in why
+    assert "retry.three" not in admin.topics
+
+
+@pytest.mark.parametrize(("topic", "create"), [("orders", True), ("retry.one", False)])
+def test_what_is_no_business_of_the_proxy_is_left_alone(topic: str, create: bool) -> None:
+    admin = Admin()
+    assert made(admin, topic, create=create) == ""
+    assert admin.topics == {}
+
+
+def test_topic_that_another_worker_has_just_made_is_there() -> None:
+    assert made(Admin(error=KafkaError.TOPIC_ALREADY_EXISTS), "retry.one") is None
+
+
+def test_broker_that_refuses_is_quoted() -> None:
+    why = made(Admin(error=KafkaError.TOPIC_AUTHORIZATION_FAILED), "retry.one")
+    assert why == "the topic retry.one could not be created: no"
