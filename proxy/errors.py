@@ -75,6 +75,16 @@ class DataDirInUse(ProxyError):
         )
 
 
+class DataDirUnusable(ProxyError):
+    """The data folder cannot be made, or nothing can be written there."""
+
+    def __init__(self, data_dir: str, why: str) -> None:
+        super().__init__(
+            f"The data folder {data_dir} cannot be written: {why}.",
+            "Let the proxy's user write there, or choose another `data_dir`.",
+        )
+
+
 class PortTaken(ProxyError):
     """Something else listens on a port the proxy was told to listen on."""
 

@@ -1,6 +1,9 @@
 """What can go wrong in a shard's folder, each with a sentence a person can act on."""
 
+from errno import EACCES, EPERM, EROFS
 from pathlib import Path
+
+FORBIDDEN = frozenset({EACCES, EPERM, EROFS})
 
 
 class StorageError(Exception):
@@ -46,7 +49,10 @@ class StorageFull(StorageError):
     """A write was refused (disk full, I/O error); memory is intact and the write is retried."""
 
     def __init__(self, folder: Path, cause: OSError) -> None:
+        remedy = (
+            "Let the proxy's user write there" if cause.errno in FORBIDDEN else "Free some space"
+        )
         super().__init__(
-            f"cannot write in {folder}: {cause.strerror or cause}. Free some space; "
+            f"cannot write in {folder}: {cause.strerror or cause}. {remedy}; "
             "entries stay in memory and the write is tried again"
         )

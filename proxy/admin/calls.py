@@ -23,6 +23,7 @@ from proxy.telemetry.status import Status
 
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 NOTICED_WITHIN_S: Final = 5.0
+STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
 SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
@@ -199,17 +200,26 @@ class Calls:
         return int(origins[0].split("/")[1]) if origins else None
 
     def _refuse_unread(self, topic: str, partition: int, offset: int) -> None:
-        next_offsets = {
+        """A status is a moment old: what has just been read shows in the next one."""
+        until_s = time.monotonic() + STATUS_OLD_S
+        while True:
+            next_offsets = self._next_offsets()
+            if topic != self._ingress or partition not in next_offsets:
+                detail = f"This process serves of {self._ingress} the partitions {[*next_offsets]}."
+                raise Problem(404, "not-served-here", detail)
+            if offset < next_offsets[partition]:
+                return
+            if time.monotonic() > until_s:
+                detail = f"Partition {partition} is read up to offset {next_offsets[partition]}."
+                raise Problem(404, "not-read-yet", detail)
+            time.sleep(LOOK_EVERY_S)
+
+    def _next_offsets(self) -> dict[int, int]:
+        return {
             shard.partition: shard.next_offset
             for status in self._read_statuses()
             for shard in status.shards
         }
-        if topic != self._ingress or partition not in next_offsets:
-            detail = f"This process serves of {self._ingress} the partitions {[*next_offsets]}."
-            raise Problem(404, "not-served-here", detail)
-        if offset >= next_offsets[partition]:
-            detail = f"Partition {partition} is read up to offset {next_offsets[partition]}."
-            raise Problem(404, "not-read-yet", detail)
 
     def _paused(self) -> set[str]:
         return {pattern for status in self._read_statuses() for pattern in status.paused}

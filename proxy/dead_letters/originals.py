@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from proxy.dead_letters.letters.letter import Letter
 from proxy.dead_letters.letters.replay_planner import Original
-from proxy.kafka.ingress import NOT_IN_THE_LOG, Fetched
+from proxy.kafka.ingress import NOT_IN_THE_LOG
 from proxy.kafka.ingress_lookup import IngressLookup
 
 
@@ -34,17 +34,14 @@ class Originals:
         if origin.partition >= self._partitions:
             return None
         try:
-            found = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
+            record = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
         except KafkaException as error:
             if error.args[0].code() != NOT_IN_THE_LOG:
                 raise
             self.close()  # beyond the end: the topic has been made anew
             return None
-        if found is None:
+        if record is None:
             return None
-        readable = Fetched()
-        readable.add([found])
-        (record,) = readable.records[origin.partition]
         return record.key(), record.value(), record.headers() or []
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What a transaction writes, as one stream of records; how they are sent is no business of it."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.dispatch.hops import outcome_of, successor
 from proxy.dispatch.known_targets import KnownTargets
@@ -12,6 +12,10 @@ from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
+
+VALUE: Final = "value"
+CONTENT: Final = "key, value and headers"
+"""What a dead letter lacks whose topic does not take it."""
 
 
 class OutgoingRecord(NamedTuple):
@@ -60,22 +64,42 @@ class OutgoingRecords:
         for hop in batch.hops:
             yield _auxiliary(successor(ingress, hop), (prefix, hop.delivery.offset))
         for letter in batch.dead_letters:
-            yield self._dead_letter(ingress, letter)
-            yield self._outcome(ingress, _outcome_of_letter(letter))
+            yield from self._dead_letter(ingress, letter)
         for outcome in batch.outcomes:
             yield self._outcome(ingress, outcome)
         for hop in batch.hops:
             yield self._outcome(ingress, outcome_of(hop))
 
-    def _dead_letter(self, ingress: IngressPartition, letter: DeadLetter) -> OutgoingRecord:
-        """Without the value when the topic has refused this very transaction for its size."""
+    def _dead_letter(
+        self, ingress: IngressPartition, letter: DeadLetter
+    ) -> Iterator[OutgoingRecord]:
+        """As much of it as its topic takes, and its outcome, which says what was left out."""
         topic, ref = self._dead_letter_topic, (ingress.prefix, letter.offset)
-        headers = dead_letter_headers(letter, ingress.origin(letter.offset))
-        exceeds = topic in self._refusals.limited and self._targets.exceeding_bytes(
-            topic, letter.key, letter.value, headers
+        origin = ingress.origin(letter.offset)
+        left_out, kept = "", letter
+        for left_out, kept in _shrunk(letter):
+            headers = dead_letter_headers(kept, origin)
+            if not self._is_refused(ref, left_out, kept, headers):
+                break
+        yield OutgoingRecord(topic, kept.value, kept.key, -1, headers, ref, is_dead_letter=True)
+        detail = f"{letter.reason.code}: {letter.reason.detail}"
+        if left_out:
+            detail += f"; its dead letter has no {left_out}: {topic} takes no record so large"
+        outcome = Outcome(letter.offset, letter.outcome, letter.due_ms, letter.ident, detail)
+        yield self._outcome(ingress, outcome)
+
+    def _is_refused(
+        self, ref: RecordRef, left_out: str, kept: DeadLetter, headers: Headers
+    ) -> bool:
+        """Whether this very transaction was refused for the size of such a letter."""
+        refusals, topic = self._refusals, self._dead_letter_topic
+        if left_out == CONTENT:
+            return False
+        if ref in refusals.bare or (not left_out and ref in refusals.without_value):
+            return True
+        return topic in refusals.limited and bool(
+            self._targets.exceeding_bytes(topic, kept.key, kept.value, headers)
         )
-        value = None if exceeds or ref in self._refusals.without_value else letter.value
-        return OutgoingRecord(topic, value, letter.key, -1, headers, ref, is_dead_letter=True)
 
     def _outcome(self, ingress: IngressPartition, outcome: Outcome) -> OutgoingRecord:
         key = ingress.origin(outcome.offset).encode()
@@ -106,6 +130,8 @@ def _auxiliary(record: AuxiliaryRecord, ref: RecordRef) -> OutgoingRecord:
     return OutgoingRecord(topic, value, key, partition, headers, ref)
 
 
-def _outcome_of_letter(letter: DeadLetter) -> Outcome:
-    detail = f"{letter.reason.code}: {letter.reason.detail}"
-    return Outcome(letter.offset, letter.outcome, letter.due_ms, letter.ident, detail)
+def _shrunk(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:
+    """What is left out, and the letter without it."""
+    yield "", letter
+    yield VALUE, letter._replace(value=None)
+    yield CONTENT, letter._replace(key=None, value=None, headers=[])

@@ -34,11 +34,12 @@ class Refusals:
     The broker refuses record batches as a whole: one that is too large, though each record may be
     small, or one of which a single record is invalid. So its topic becomes `limited` first: its
     rules are asked for and kept. A record refused all the same goes `alone`, in a record batch of
-    its own; what fails then is `refused`, and a dead letter goes `without_value`.
+    its own; what fails then is `refused`, and a dead letter goes `without_value`, then `bare`.
     """
 
     refused: dict[RecordRef, Rejection] = field(default_factory=dict)
     without_value: set[RecordRef] = field(default_factory=set)
+    bare: set[RecordRef] = field(default_factory=set)
     limited: set[str] = field(default_factory=set)
     alone: set[tuple[str, RecordRef]] = field(default_factory=set)
     reports: dict[RecordRef, Report] = field(default_factory=dict)
@@ -61,7 +62,9 @@ class Refusals:
         elif code in BY_RECORD_BATCH and (report.topic, ref) not in self.alone:
             self.alone.add((report.topic, ref))
         elif report.is_dead_letter:
-            self.without_value.add(ref)
+            if ref in self.bare:
+                return False
+            (self.bare if ref in self.without_value else self.without_value).add(ref)
         else:
             self.refused[ref] = report.rejection
         return True

@@ -19,9 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.records.body import Headers
-from proxy.records.header_text import read_headers
-from proxy.records.headers import UNREADABLE
+from proxy.kafka.unreadable_message import readable
 from proxy.records.message import Message
 
 FETCH_RECORDS: Final = 2_000
@@ -58,23 +56,6 @@ class Owner(Protocol):
         """These went without asking: another worker may have them already."""
 
 
-class UnreadableMessage:
-    """A record with a header name that is not UTF-8; it says so in place of its headers.
-
-    The broker takes any bytes as a name, and clients other than Java's write them. The client
-    library fails to decode it once, and the process crashes when the headers are asked for again.
-    """
-
-    def __init__(self, message: Message) -> None:
-        self.partition, self.offset = message.partition, message.offset
-        self.key, self.value, self.timestamp = message.key, message.value, message.timestamp
-        self.error = message.error
-
-    def headers(self) -> Headers:
-        """One header, of a name that no record may have."""
-        return [(UNREADABLE, None)]
-
-
 @dataclass(slots=True)
 class Fetched:
     """Records and ends of partitions, by partition; `append_ms` is the broker's newest stamp."""
@@ -90,11 +71,7 @@ class Fetched:
             if message.error() is not None:
                 errors.append(message)
                 continue
-            try:
-                read_headers(message)
-            except SystemError:
-                message = UnreadableMessage(message)  # noqa: PLW2901
-            records[message.partition()].append(message)
+            records[message.partition()].append(readable(message))
         return errors
 
     def note_append_time(self) -> None:

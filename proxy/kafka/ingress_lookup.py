@@ -13,6 +13,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.ingress import NOT_IN_THE_LOG
+from proxy.kafka.unreadable_message import readable
 from proxy.records.message import Message
 
 AT_ONCE_RECORDS: Final = 1_000
@@ -120,7 +121,7 @@ class IngressLookup:
             self._heard_s = self._now_s()
             self._position = offset + 1
             if offset == wanted[0]:
-                found[offset] = message
+                found[offset] = readable(message)
                 wanted.popleft()
             elif offset > wanted[0]:
                 self._check_passed_over(wanted)

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from proxy.errors import DataDirInUse
+from proxy.errors import DataDirInUse, DataDirUnusable
 from proxy.records.position import Position
 from storage.errors import StorageFull, StoreLocked
 from storage.ids.opening import open_register
@@ -36,9 +36,14 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def locked_data_dir(data_dir: Path) -> Iterator[None]:
-    """Lock the data folder; raises DataDirInUse when another `run` has it."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with (data_dir / LOCK_FILE).open("w") as lock:
+    """Lock the data folder. Raises DataDirInUse when another `run` has it, DataDirUnusable when
+    nothing can be written there."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock_file = (data_dir / LOCK_FILE).open("w")
+    except OSError as error:
+        raise DataDirUnusable(str(data_dir), error.strerror or str(error)) from None
+    with lock_file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -10,6 +10,7 @@ from spark_jobs.records.fingerprints import (
     FINGERPRINTS,
     bytes_hash,
     headers_hash,
+    is_bare_letter,
     letter_hash,
     plain_hash,
 )
@@ -41,10 +42,12 @@ ENDS: Final[Schema] = {
     "ident": "binary",
     "next_offset": "bigint",
     "stamps": "string",
+    "is_bare": "boolean",
 }
 """Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
 
-end: delivered, dead-letter, or the outcome's name."""
+end: delivered, dead-letter, or the outcome's name. is_bare: a dead letter of origin and reason
+alone."""
 
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
@@ -111,6 +114,7 @@ def _of_dead_letter() -> dict[str, Column]:
         "end": f.lit(DEAD_LETTER),
         "value_hash": f.when(value.isNotNull(), bytes_hash(value)),
         "letter_hash": letter_hash(f.col("key"), f.col("headers")),
+        "is_bare": is_bare_letter(f.col("key"), value, f.col("headers")),
         "code": _text(ERROR),
         "detail": _text(ERROR_DETAIL),
         "ident": _value(ID),

@@ -48,6 +48,12 @@ def letter_hash(key: Column, headers: Column) -> Column:
     return f.xxhash64(key, key.isNull(), plain_hash(shown))
 
 
+def is_bare_letter(key: Column, value: Column, headers: Column) -> Column:
+    """Whether a dead letter shows nothing of its ingress record."""
+    shown = f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER))
+    return key.isNull() & value.isNull() & (f.size(shown) == 0)
+
+
 def plain_hash(headers: Column) -> Column:
     """Of all these headers: bigint.
 

@@ -62,9 +62,12 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
 _LETTER_ALTERED: Final = """
 (letter IS NOT NULL AND NOT (letter.letter_hash <=> request.letter_hash
     AND (letter.value_hash IS NULL OR letter.value_hash <=> request.value_hash))
-  AND NOT coalesce(letter.code = 'body-gone', false))
+  AND NOT coalesce(letter.code = 'body-gone', false)
+  AND NOT coalesce(letter.is_bare
+    AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
-"""The value may lack, if the dead-letter topic could not take it."""
+"""The value may lack, if the dead-letter topic could not take it, and all but origin and reason if
+the outcome says so."""
 _HOPS: Final = f"outcome.end IN {names(HOP_OUTCOMES)}"
 
 OUTCOME_RULES: Final = (

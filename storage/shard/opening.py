@@ -66,7 +66,10 @@ def open_folder(open_tier: OpenTier, opening: Opening, *, rebuild: bool) -> Tier
     instead, one made otherwise than asked for only if `rebuild` is set.
 
     Raises StoreLocked, StoreMismatch, StorageFull."""
-    lock = FolderLock(opening.folder)
+    try:
+        lock = FolderLock(opening.folder)
+    except OSError as error:
+        raise StorageFull(opening.folder, error) from error
     try:
         return _trusted_or_new(open_tier, opening, lock, rebuild)
     except OSError as error:

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.raw_produce import NOT_UTF_8, produce_raw
 from tests.support.records import Incoming, Outgoing, read_to_end
 from tests.support.waiting import wait_for
 
@@ -152,6 +153,16 @@ def test_an_operator_finds_counts_and_cancels_what_waits(
     assert f"{target}" in run_example(proxy, "admin-pending.sh")
     ends_partition = int(record["origin"].split("/")[1])
     assert call(proxy, "GET", f"/records/{installation.ingress}/{ends_partition}/999")[0] == 404
+
+
+def test_a_record_whose_headers_nobody_can_read_has_ended(installation: Installation) -> None:
+    proxy = installation.proxy()
+    proxy.start_ready()
+    produce_raw(installation.bootstrap, installation.ingress, b"unreadable", [(NOT_UTF_8, b"1")])
+    installation.await_ends(1)
+    origin = f"{installation.ingress}/0/0"
+    wait_for(lambda: call(proxy, "GET", f"/records/{origin}")[0] == 200, WITHIN_S, "its answer")
+    assert call(proxy, "GET", f"/records/{origin}")[1]["state"] == "ended"
 
 
 @pytest.mark.parametrize("workers", [1, 2])

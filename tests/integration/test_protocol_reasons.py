@@ -9,13 +9,12 @@ import pytest
 from proxy.records.rejection import REASONS
 from tests.support.installation.installation import Installation
 from tests.support.oracle.ends import Ends
-from tests.support.raw_produce import produce_raw
+from tests.support.raw_produce import NOT_UTF_8, produce_raw
 from tests.support.records import Headers, Outgoing
 
 pytestmark = pytest.mark.integration
 
 JUNK = bytes(range(128, 256))
-NOT_UTF_8 = b"timer-\xff\xfe"
 SMALL_BYTES = 2_000
 SHOWN_ELSEWHERE = {
     "not-authorised",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from tests.support.installation.installation import Installation
 from tests.support.installation.rights import ASKING, allow
 from tests.support.installation.story import Story
 from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.records import Outgoing
 
 pytestmark = pytest.mark.integration
 
@@ -132,3 +134,27 @@ def test_nothing_behind_what_fails_is_held_up(failures: Failures) -> None:
     arrived_ms = [record.timestamp_ms for record in failures.delivered("good")]
     assert len(arrived_ms) == GOOD
     assert max(arrived_ms) < min(letter.timestamp_ms for letter in failures.letters("denied"))
+
+
+def test_dead_letter_whose_headers_its_topic_does_not_take_ends_with_origin_and_reason(
+    installation: Installation,
+) -> None:
+    installation.create_dead_letters({"max.message.bytes": "2000"})
+    target = installation.target()
+    large = [("note", os.urandom(3_000))]
+    good = [("timer-topic", target.encode()), ("timer-delay", b"1ms")]
+    installation.send(
+        [
+            Outgoing(b"k", b"value", large),
+            Outgoing(b"k", os.urandom(3_000), [("note", b"small")]),
+            Outgoing(os.urandom(3_000), b"value", []),
+            Outgoing(b"k", b"good", good),
+        ]
+    )
+    installation.proxy().start_ready()
+    ends = installation.judge()
+    assert ends.counts == {"delivered": 1, "dead-lettered": 3}
+    letters = [letter for found in ends.dead_letters.values() for letter in found]
+    assert [letter.header("timer-error") for letter in letters] == [b"target-missing"] * 3
+    assert sorted(letter.header("note") or b"" for letter in letters) == [b"", b"", b"small"]
+    assert [letter.value for letter in letters] == [None] * 3

@@ -16,6 +16,8 @@ Header = tuple[bytes, bytes | None]
 PRODUCE_API, PRODUCE_VERSION = 0, 7
 TIMEOUT_S = 180
 CASTAGNOLI = 0x82F63B78
+NOT_UTF_8 = b"timer-\xff\xfe"
+"""A name that the broker takes, and the client library cannot show."""
 
 
 def produce_raw(bootstrap: str, topic: str, value: bytes, headers: Sequence[Header]) -> None:

@@ -123,6 +123,11 @@ def _own(headers: Headers) -> Headers:
 
 def _gone(letter: Letter) -> str:
     where = letter.origin or "nowhere: the letter names no origin"
+    if letter.key is None and not _own(letter.headers):
+        return (
+            "the letter has neither key nor headers, nor a value: read the original in the ingress "
+            f"({where}) and send it again"
+        )
     return (
         "the letter has no value, and the original is no longer in the ingress "
         f"({where}): its producer has to send it again"

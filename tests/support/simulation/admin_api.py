@@ -81,17 +81,22 @@ class MadeUpBroker:
 
 
 class MadeUpApi:
-    """The real API over what is made up: two workers, three partitions, offsets below 10."""
+    """The real API over what is made up: two workers, three partitions, offsets below 10.
+
+    `next_offsets` are those of the next statuses; the last one stays.
+    """
 
     def __init__(self, settings: AdminSettings | None = None) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
         calls = Calls(INGRESS, "info", self.statuses, self.workers, self.broker)
+        self.next_offsets = [10]
         self.settings = settings or AdminSettings()
         self.api = AdminApi(self.settings, calls)
 
     def statuses(self) -> list[Status]:
+        next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]
         shards = [
-            ShardStatus(INGRESS, number, "running", 10, 0, 0, 3, 0, undecided=number)
+            ShardStatus(INGRESS, number, "running", next_offset, 0, 0, 3, 0, undecided=number)
             for number in range(3)
         ]
         paused = frozenset(self.broker.paused)

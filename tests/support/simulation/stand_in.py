@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
+from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.kafka.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
@@ -75,8 +76,8 @@ class StandInKafka:
     """Topics, committed offsets, and the faults that a test has planted.
 
     `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
-    wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values;
-    with `tells_rules` it is told as the topic's max.message.bytes.
+    wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values,
+    `max_record_bytes` whole records: what `tells_rules` tells as its max.message.bytes.
     `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
     happens while the next transaction commits, just before it does.
     """
@@ -88,6 +89,7 @@ class StandInKafka:
     topics: dict[str, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
+    max_record_bytes: dict[str, int] = field(default_factory=dict)
     tells_rules: bool = False
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
     rebalances: list[tuple[str, int]] = field(default_factory=list)
@@ -145,7 +147,10 @@ class StandInProducer:
     ) -> None:
         assert self._open, "produced outside a transaction"
         encoded = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers or []]
-        if len(value or b"") > self._kafka.max_bytes.get(topic, 1 << 30):
+        size_bytes = record_batch_bytes(key, value, encoded)
+        if len(value or b"") > self._kafka.max_bytes.get(
+            topic, 1 << 30
+        ) or size_bytes > self._kafka.max_record_bytes.get(topic, 1 << 30):
             error = kafka_error(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
             self._failed = error
             report = on_delivery if callback is ABSENT else callback
@@ -347,7 +352,7 @@ class StandInAdmin:
         if not self._kafka.tells_rules:
             answer.set_exception(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED))
             return answer
-        largest = str(self._kafka.max_bytes.get(name, 1 << 30))
+        largest = str(self._kafka.max_record_bytes.get(name, 1 << 30))
         found = {"max.message.bytes": largest, "cleanup.policy": "delete"}
         answer.set_result({key: SimpleNamespace(value=value) for key, value in found.items()})
         return answer

@@ -78,9 +78,19 @@ def test_a_record_is_found_by_where_it_lies() -> None:
         ("timer.ingress/0/0", "not-found"),
     ],
 )
-def test_a_record_that_cannot_be_found_says_why(place: str, error: str) -> None:
+def test_a_record_that_cannot_be_found_says_why(
+    place: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls_module, "STATUS_OLD_S", 0.0)
     code, said = MadeUpApi().ask(f"/records/{place}")
     assert (code, said["error"]) == (404, error)
+
+
+def test_a_record_just_read_is_found_though_the_status_is_a_moment_old() -> None:
+    made = MadeUpApi()
+    made.next_offsets = [10, 11]
+    assert made.ask("/records/timer.ingress/0/10")[0] == 200
+    assert made.next_offsets == [11]
 
 
 def test_a_cancel_is_written_and_says_where_it_lies() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.errors import DataDirUnusable
 from proxy.records.position import LAST_OFFSET, Position
-from proxy.recovery.local_state import LocalState
+from proxy.recovery.local_state import LocalState, locked_data_dir
 from storage.errors import StorageFull, StoreLocked
 from storage.options import Options
 from storage.store import Entry, Store
@@ -81,3 +82,29 @@ def test_a_disk_that_takes_no_mark_leaves_the_folder_unlocked(
         opening(START, stores_stubs=False)[1].close()
     except StoreLocked:
         pytest.fail("the folder is still locked")
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_a_data_folder_that_cannot_be_written_is_said_with_a_remedy(
+    tmp_path: Path, below: bool
+) -> None:
+    taken = tmp_path / "a-file"
+    taken.touch()
+    said = "cannot be written: .*Let the proxy's user write there, or choose another `data_dir`"
+    with (
+        pytest.raises(DataDirUnusable, match=said),
+        locked_data_dir(taken / "data" if below else taken),
+    ):
+        pass
+
+
+def test_a_shards_folder_that_cannot_be_made_is_retried_like_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(StorageFull, match="cannot write in"):
+        LocalState(tmp_path / "data", "ingress", "id", Options()).open(0, START)
+
+
+def test_a_forbidden_write_is_not_mended_by_space(tmp_path: Path) -> None:
+    forbidden = PermissionError(13, "Permission denied")
+    assert "Let the proxy's user write there" in str(StorageFull(tmp_path, forbidden))
+    assert "Free some space" in str(StorageFull(tmp_path, OSError(28, "No space left on device")))

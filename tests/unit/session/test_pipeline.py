@@ -259,11 +259,34 @@ def test_a_dead_letter_too_large_for_its_own_topic_goes_without_its_value() -> N
     assert (letter.value(), letter.header("mine")) == (None, b"kept")
 
 
+@pytest.mark.parametrize("tells_rules", [False, True])
+def test_a_dead_letter_too_large_even_without_its_value_ends_with_origin_and_reason(
+    tells_rules: bool,
+) -> None:
+    world = World()
+    world.kafka.tells_rules, world.kafka.max_record_bytes[DEAD_LETTERS] = tells_rules, 400
+    world.send({"mine": "x" * 500}, value=b"small")
+    world.send({"mine": "kept"}, value=b"y" * 500)
+    world.send({**after("0")})
+    world.settle()
+    bare, without_value = world.kafka.read(DEAD_LETTERS)
+    assert (bare.key(), bare.value(), bare.header("mine")) == (None, None, None)
+    assert bare.header("timer-origin") == b"timer.ingress/0/0"
+    assert bare.header("timer-error") == b"target-missing"
+    assert (without_value.value(), without_value.header("mine")) == (None, b"kept")
+    details = [json.loads(one.value() or b"")["detail"] for one in world.kafka.read(OUTCOMES)]
+    assert [detail.partition("; its dead letter has no ")[2] for detail in details] == [
+        "key, value and headers: timer.dead-letters takes no record so large",
+        "value: timer.dead-letters takes no record so large",
+    ]
+    assert world.origins() == ["timer.ingress/0/2"]
+
+
 def test_a_dead_letter_keeps_its_value_once_its_topic_takes_it_after_all() -> None:
     large, larger, world = b"x" * 3_000, b"x" * 5_000, World()
     world.kafka.tells_rules = True
     for limit, values in ((2_000, [large]), (4_000, [large]), (4_000, [large, larger])):
-        world.kafka.max_bytes[DEAD_LETTERS] = limit
+        world.kafka.max_record_bytes[DEAD_LETTERS] = limit
         for value in values:
             world.send({"mine": "kept"}, value=value)
         world.settle()
