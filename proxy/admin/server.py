@@ -1,14 +1,22 @@
-"""The sockets of the admin port: a thread for each request, few at a time."""
+"""The admin port: requests are read by one thread, and probes answered there; each other request
+has a thread for its reply, few at a time."""
 
 import errno
+import re
+import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
+from typing import Final
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.api import AdminApi
+from proxy.admin.connections import Connections
 from proxy.admin.exchange import (
     MOST_BODY_BYTES,
     Problem,
@@ -22,13 +30,21 @@ from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
 from proxy.telemetry.status import Status
 
-REQUEST_LIMIT_S = 10.0
-REQUESTS_AT_ONCE = 8
-CALLS_AT_ONCE = 4
-"""Of the API: calls that wait for something leave room for the probes."""
-API = "/api/"
-MOST_DISCARDED_BYTES = 1_048_576
-MOST_DIGITS = 18
+REPLY_WITHIN_S: Final = 10.0
+REQUESTS_AT_ONCE: Final = 8
+CALLS_AT_ONCE: Final = 4
+"""Of the API: calls that wait for something leave room for the pages."""
+PROBE: Final = re.compile(rb"(GET|HEAD) /(healthz|readyz)[ ?]")
+BUSY: Final = problem(503, "busy", "Other calls are waited for; try again.")
+TOO_SLOW: Final = problem(408, "too-slow", "The request has not come in time.")
+API: Final = "/api/"
+BACKLOG: Final = 128
+MOST_DISCARDED_BYTES: Final = 1_048_576
+DISCARD_WITHIN_S: Final = 2.0
+MOST_DIGITS: Final = 18
+
+
+log = structlog.get_logger(__name__)
 
 
 class AdminServer:
@@ -45,28 +61,33 @@ class AdminServer:
         read_statuses: Callable[[], Sequence[Status]],
         api: AdminApi | None = None,
     ) -> None:
-        pages = AdminPages(registry, read_statuses, settings.token)
-        self._server = _listen(settings, pages, api)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.2,), name="admin", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
+        replies = _Replies(AdminPages(registry, read_statuses, settings.token), api)
+        listener = _listen(settings)
+        self.port: int = listener.getsockname()[1]
         """The port listened on; the one picked, where the settings say 0."""
-        return int(self._server.server_address[1])
+        self._connections = Connections(listener, replies.take, replies.give_up)
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="admin", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop listening; requests in hand end within their time limit."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._is_closing.set()
         self._thread.join()
 
+    def _serve(self) -> None:
+        while not self._is_closing.is_set():
+            try:
+                self._connections.turn()
+            except Exception:
+                log.exception("a request to the admin port went wrong")
+        self._connections.close()
 
-def _listen(settings: AdminSettings, pages: AdminPages, api: AdminApi | None) -> "_BoundedServer":
+
+def _listen(settings: AdminSettings) -> socket.socket:
     try:
-        return _BoundedServer((settings.host, settings.port), pages, api)
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             choose = (
@@ -79,54 +100,74 @@ def _listen(settings: AdminSettings, pages: AdminPages, api: AdminApi | None) ->
         ) from None
 
 
-class _BoundedServer(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
+class _Replies:
+    """Replies to requests: to probes at once, to others in threads of their own, few at a time."""
 
-    def __init__(self, address: tuple[str, int], pages: AdminPages, api: AdminApi | None) -> None:
+    def __init__(self, pages: AdminPages, api: AdminApi | None) -> None:
         self._free = threading.BoundedSemaphore(REQUESTS_AT_ONCE)
         self._free_calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self._pages, self._api = pages, api
-        super().__init__(address, _Handler)
 
-    def answered(self, request: Request) -> Reply:
-        """The reply to a request that has been read."""
+    def take(self, client: socket.socket, sent: bytes) -> None:
+        """Reply to a request, sooner or later."""
+        if PROBE.match(sent):
+            _send_at_once(client, _Handler(sent, self._answered).reply)
+        elif self._free.acquire(blocking=False):
+            threading.Thread(target=self._reply, args=(client, sent), daemon=True).start()
+        else:
+            _send_at_once(client, _Handler(sent, lambda _: BUSY).reply)
+
+    def give_up(self, client: socket.socket) -> None:
+        """The request has not come in time."""
+        _send_at_once(client, _Handler(b"GET / HTTP/1.0\r\n\r\n", lambda _: TOO_SLOW).reply)
+
+    def _reply(self, client: socket.socket, sent: bytes) -> None:
+        try:
+            handler = _Handler(sent, self._answered)
+            with client, suppress(OSError):
+                client.settimeout(REPLY_WITHIN_S)
+                client.sendall(handler.reply)
+                if handler.is_cut:
+                    _discard(client)
+        finally:
+            self._free.release()
+
+    def _answered(self, request: Request) -> Reply:
         if self._api is None or not request.path.startswith(API):
             if request.method != "GET":
                 detail = "This page can only be read."
                 return problem(405, "method-not-allowed", detail, (("Allow", "GET, HEAD"),))
             return self._pages.answer(request.path, request.headers.get("authorization", ""))
         if not self._free_calls.acquire(blocking=False):
-            return problem(503, "busy", "Other calls are waited for; try again.")
+            return BUSY
         try:
             return self._api.answer(request)
         finally:
             self._free_calls.release()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the request, or hang up while all threads are busy."""
-        if not self._free.acquire(timeout=1):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and free the place."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no event."""
-
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _BoundedServer
-    timeout = REQUEST_LIMIT_S
+    """Parses a request that has come, and writes the reply to it; no sockets.
+
+    `is_cut`: there is more of the request than was read.
+    """
+
     server_version = "kafka-delay-proxy"
     sys_version = ""
+
+    def __init__(self, sent: bytes, answered: Callable[[Request], Reply]) -> None:
+        self._written = BytesIO()
+        self.rfile, self.wfile = BytesIO(sent), self._written
+        self.client_address, self.request_version = ("", 0), "HTTP/1.0"
+        self.command, self.requestline = "", ""
+        self.close_connection, self.is_cut = True, False
+        self._answered = answered
+        self.handle_one_request()
+
+    @property
+    def reply(self) -> bytes:
+        """What is to be sent."""
+        return self._written.getvalue()
 
     def do_GET(self) -> None:
         """Read the request, whatever its method, and reply."""
@@ -137,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(refused.reply)
             return
         method = "GET" if self.command == "HEAD" else self.command
-        self._reply(self.server.answered(Request(method, self.path, headers, body)))
+        self._reply(self._answered(Request(method, self.path, headers, body)))
 
     def __getattr__(self, name: str) -> Callable[[], None]:
         """Any other method is read as well: it gets a clean refusal."""
@@ -154,23 +195,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self, headers: dict[str, str]) -> bytes:
         if "transfer-encoding" in headers:
+            self.is_cut = True
             raise Problem(411, "length-required", "Send the body with its Content-Length.")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit() and len(length) <= MOST_DIGITS):
             raise bad_request("Content-Length is not a number.")
         if int(length) > MOST_BODY_BYTES:
-            self._discard(int(length))
+            self.is_cut = True
             raise Problem(413, "too-large", f"A body has at most {MOST_BODY_BYTES} bytes.")
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             raise bad_request("The body is shorter than its Content-Length.")
         return body
-
-    def _discard(self, size_bytes: int) -> None:
-        """Take a little of what is too large, so that the client gets to read the refusal."""
-        left = min(size_bytes, MOST_DISCARDED_BYTES)
-        while left > 0 and (part := self.rfile.read(min(left, 65_536))):
-            left -= len(part)
 
     def _reply(self, reply: Reply) -> None:
         self.send_response(reply.code)
@@ -181,3 +217,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
+
+
+def _send_at_once(client: socket.socket, reply: bytes) -> None:
+    """What its buffer takes without waiting, which is all of a small reply."""
+    with client, suppress(OSError):
+        client.send(reply)
+
+
+def _discard(client: socket.socket) -> None:
+    """Take a little of what is too large, so that the client gets to read the refusal."""
+    client.shutdown(socket.SHUT_WR)
+    client.settimeout(DISCARD_WITHIN_S)
+    left, until_s = MOST_DISCARDED_BYTES, time.monotonic() + DISCARD_WITHIN_S
+    while left > 0 and time.monotonic() < until_s and (part := client.recv(65_536)):
+        left -= len(part)
