@@ -10,6 +10,11 @@ from typing import Final
 from proxy.config.settings import Settings
 from proxy.errors import SettingsError
 
+COMPACTED: Final = (
+    "is compacted: a waiting record is lost when another comes with its key",
+    "Set cleanup.policy=delete.",
+)
+"""What was found of such an ingress, and what to do."""
 ROLL_AT: Final = 2
 """A record is rewritten when half the ingress topic's retention has passed."""
 
@@ -40,8 +45,16 @@ def longest_undecided_ms(settings: Settings) -> int:
     return asked.immunity_ms + asked.max_checks * asked.check_interval_ms
 
 
-def refuse_outrun(settings: Settings, retention_ms: int | None) -> None:
-    """Raises SettingsError when records would be gone before `roll_after` has come."""
+def is_compacted(cleanup_policy: str) -> bool:
+    """Whether a topic with this cleanup.policy loses records by their keys."""
+    return "compact" in cleanup_policy
+
+
+def refuse_unfit(settings: Settings, cleanup_policy: str, retention_ms: int | None) -> None:
+    """Raises SettingsError where the ingress would lose records that wait: by their keys, or before
+    `roll_after` has come."""
+    if is_compacted(cleanup_policy):
+        raise SettingsError(f"The topic {settings.topics.ingress} {COMPACTED[0]}.", COMPACTED[1])
     asked_ms = settings.roll_after_ms
     if asked_ms is not None and retention_ms is not None and asked_ms >= retention_ms:
         raise SettingsError(

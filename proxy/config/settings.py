@@ -153,6 +153,8 @@ class TopicSettings(Section):
     dlq_prefix: str = "dlq."
     create: bool = True
     partitions: int = Field(4, ge=1, le=10_000)
+    replication_factor: int | None = Field(None, ge=1, le=100)
+    min_insync_replicas: int | None = Field(None, ge=1, le=100)
 
     _names = field_validator("ingress", "dead_letters", "outcomes", "settings", "audit")(
         _check_topic
@@ -178,6 +180,14 @@ class TopicSettings(Section):
         if len({*self.own, self.audit}) <= len(self.own):
             raise ValueError(
                 "ingress, dead_letters, outcomes, settings and audit must be five topics"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_confirmed(self) -> "TopicSettings":
+        if (self.min_insync_replicas or 1) > (self.replication_factor or 100):
+            raise ValueError(
+                "min_insync_replicas is more than replication_factor: no write would do"
             )
         return self
 

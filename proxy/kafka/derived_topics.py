@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings
+from proxy.kafka.replication import MIN_INSYNC, replication_in
 
 TIMEOUT_S: Final = 10.0
 
@@ -31,7 +32,13 @@ class DerivedTopics:
             return ""
         if group not in self._retry.groups and (too_many := self._too_many(topic, group)):
             return too_many
-        wanted = NewTopic(topic, num_partitions=self._topics.partitions)
+        replication = replication_in(self._admin, self._topics)
+        wanted = NewTopic(
+            topic,
+            self._topics.partitions,
+            replication.factor,
+            config={MIN_INSYNC: str(replication.min_insync)},
+        )
         try:
             self._admin.create_topics(
                 [wanted], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S

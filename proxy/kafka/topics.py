@@ -1,6 +1,7 @@
 """The proxy's own topics: created where allowed, and described."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, BrokerUnreachable, TopicMissing
 from proxy.kafka.client_settings import common_config
+from proxy.kafka.replication import MIN_INSYNC, replication_in
 
 ASK_TIMEOUT_S: Final = 10.0
 KNOWN_WITHIN_S: Final = 10.0
@@ -84,12 +86,13 @@ def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> l
     """Create these own topics; one that another process just created is fine."""
     if not names:
         return []
-    configs = own_topics(settings)
+    configs, replication = own_topics(settings), replication_in(admin, settings.topics)
     wanted = [
         NewTopic(
             name,
             num_partitions=settings.topics.partitions if name == settings.topics.ingress else 1,
-            config=configs[name],
+            replication_factor=replication.factor,
+            config={**configs[name], MIN_INSYNC: str(replication.min_insync)},
         )
         for name in names
     ]
@@ -141,19 +144,24 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
     return TopicFacts(name, _as_kafka_tools_print_it(str(found.topic_id)), len(found.partitions))
 
 
-def retention_ms(name: str, admin: AdminClient) -> int | None:
-    """How long the topic keeps its records; None for ever, or where that may not be asked."""
+def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
+    """Its configuration as the broker words it; empty where that may not be asked."""
     asked = ConfigResource(ResourceType.TOPIC, name)
     answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
     try:
-        kept_ms = int(answer.result()["retention.ms"].value)
+        return {key: entry.value for key, entry in answer.result().items() if entry.value}
     except KafkaException as error:
         log.warning(
-            "retention of the ingress not known: set roll_after, or grant DescribeConfigs",
+            "configuration of the ingress not known: set roll_after, or grant DescribeConfigs",
             topic=name,
             error=error.args[0].str(),
         )
-        return None
+        return {}
+
+
+def retention_ms(config: Mapping[str, str]) -> int | None:
+    """How long a topic keeps its records; None for ever, or where that is not known."""
+    kept_ms = int(config.get("retention.ms", "-1"))
     return kept_ms if kept_ms >= 0 else None
 
 

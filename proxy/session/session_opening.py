@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
-from proxy.config.ingress_retention import aging_after_ms, refuse_outrun
+from proxy.config.ingress_retention import aging_after_ms, refuse_unfit
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import release_rate
@@ -20,7 +20,7 @@ from proxy.kafka.client_settings import (
 )
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
-from proxy.kafka.topics import describe_topic, retention_ms
+from proxy.kafka.topics import describe_topic, ingress_config, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT
@@ -36,8 +36,9 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     """A session ready to run. Raises SettingsError when the ingress keeps records too shortly."""
     admin = AdminClient(common_config(settings))
     kafka = _kafka_clients(settings, worker, admin, side)
-    kept_ms = retention_ms(kafka.topic.name, admin)
-    refuse_outrun(settings, kept_ms)
+    config = ingress_config(kafka.topic.name, admin)
+    kept_ms = retention_ms(config)
+    refuse_unfit(settings, config.get("cleanup.policy", ""), kept_ms)
     policy = policy_of(settings, kept_ms)
     folders = _local_state(settings, kafka.topic.topic_id)
     parts = assemble(

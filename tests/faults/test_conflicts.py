@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.installation.installation import Installation
@@ -46,3 +48,18 @@ def test_second_process_under_the_same_instance_id_is_found_out(
     assert "Another process uses the instance id twin-0" in loser.log
 
     assert installation.judge().counts == {"delivered": load.sent}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ingress_that_would_lose_records_by_their_keys_is_refused(
+    kafka: str, tmp_path: Path, workers: int
+) -> None:
+    installation = Installation(kafka, tmp_path, ingress_config={"cleanup.policy": "compact"})
+    try:
+        proxy = installation.proxy(workers=workers)
+        proxy.start()
+        assert proxy.wait() == 1
+        assert f"The topic {installation.ingress} is compacted" in proxy.log
+        assert "Set cleanup.policy=delete." in proxy.log
+    finally:
+        installation.close()

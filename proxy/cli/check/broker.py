@@ -20,9 +20,14 @@ from proxy.cli.check.broker_state import (
 )
 from proxy.cli.check.findings import Finding, advice, ok, stop
 from proxy.cli.check.retries import group_topic_findings, group_topics
-from proxy.cli.check.topics import broker_config_findings, topic_findings
+from proxy.cli.check.topics import (
+    broker_config_findings,
+    replication_findings,
+    topic_findings,
+)
 from proxy.cli.kafka.connection import Connection
 from proxy.config.settings import Settings
+from proxy.kafka.replication import replication_for
 
 NEEDED = {
     "ingress": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},
@@ -75,8 +80,12 @@ def _questions(
         name = getattr(settings.topics, role)
         yield from _topic(role, name, described[name], configs, settings)
         if name in there:
-            found[role] = TopicConfig(name, len(there[name].partitions), configs.get(name, {}))
+            partitions = there[name].partitions
+            replicas = min((len(one.replicas) for one in partitions), default=None)
+            found[role] = TopicConfig(name, len(partitions), configs.get(name, {}), replicas)
     yield from topic_findings(settings, found)
+    wanted = replication_for(settings.topics, len(cluster.nodes))
+    yield from replication_findings(found.values(), wanted)
     yield from group_topic_findings(settings, described)
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from _group(admin, settings)

@@ -67,11 +67,13 @@ def read_configs(
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic: name, partitions, configuration as the broker words it (empty: not readable)."""
+    """One topic: name, partitions, configuration as the broker words it (empty: not readable), and
+    the fewest replicas that a partition has (None: not known)."""
 
     name: str
     partitions: int
     config: Mapping[str, str]
+    replicas: int | None = None
 
 
 def number_in(config: Mapping[str, str], key: str) -> int | None:

@@ -1,12 +1,14 @@
 """What the configuration of the proxy's topics and of the broker means for the proxy."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from proxy.cli.check.broker_state import TopicConfig, number_in
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retention import retention_findings
 from proxy.cli.terminal.output import shown_duration
+from proxy.config.ingress_retention import COMPACTED, is_compacted
 from proxy.config.settings import Settings
+from proxy.kafka.replication import MIN_INSYNC, Replication
 
 STAMPS_BYTES = 1024
 WEEK_MINUTES = 7 * 24 * 60
@@ -62,6 +64,27 @@ def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Ite
         )
 
 
+def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> Iterator[Finding]:
+    """Findings about the proxy's own topics: the loss of one disk must lose nothing."""
+    for topic in topics:
+        subject = f"topic {topic.name}"
+        if topic.replicas is not None and topic.replicas < wanted.factor:
+            yield warn(
+                subject,
+                f"replicas: {topic.replicas}, where {wanted.factor} are wanted",
+                "Add replicas with kafka-reassign-partitions.sh, or say in `topics: "
+                "replication_factor` that so few will do.",
+            )
+        confirming = number_in(topic.config, MIN_INSYNC)
+        if confirming is not None and confirming < min(wanted.min_insync, topic.replicas or 0):
+            yield warn(
+                subject,
+                f"{MIN_INSYNC} is {confirming}, where {wanted.min_insync} are wanted: what so few "
+                "have confirmed can be lost with them",
+                f"Set {MIN_INSYNC}={wanted.min_insync}.",
+            )
+
+
 def _timestamps(ingress: TopicConfig) -> Iterator[Finding]:
     kind = ingress.config.get("message.timestamp.type")
     subject = f"topic {ingress.name}"
@@ -76,12 +99,8 @@ def _timestamps(ingress: TopicConfig) -> Iterator[Finding]:
 
 
 def _cleanup(ingress: TopicConfig) -> Iterator[Finding]:
-    if "compact" in ingress.config.get("cleanup.policy", ""):
-        yield stop(
-            f"topic {ingress.name}",
-            "is compacted: a waiting record is lost when another comes with its key",
-            "Set cleanup.policy=delete.",
-        )
+    if is_compacted(ingress.config.get("cleanup.policy", "")):
+        yield stop(f"topic {ingress.name}", *COMPACTED)
 
 
 def _spread(ingress: TopicConfig, workers: int) -> Iterator[Finding]:

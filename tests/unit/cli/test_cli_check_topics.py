@@ -4,8 +4,13 @@ import pytest
 
 from proxy.cli.check.broker_state import TopicConfig
 from proxy.cli.check.findings import Finding, Severity
-from proxy.cli.check.topics import broker_config_findings, topic_findings
+from proxy.cli.check.topics import (
+    broker_config_findings,
+    replication_findings,
+    topic_findings,
+)
 from proxy.config.settings import Settings
+from proxy.kafka.replication import Replication
 
 GOOD_INGRESS = {
     "message.timestamp.type": "LogAppendTime",
@@ -87,3 +92,25 @@ def test_offsets_forgotten_within_a_week_are_warned_of() -> None:
     (finding,) = broker_config_findings(Settings(), {"offsets.retention.minutes": "60"})
     assert finding.severity is Severity.WARN
     assert "1 h" in finding.found
+
+
+WANTED = Replication(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "confirming", "said"),
+    [
+        (3, "2", []),
+        (5, "4", []),
+        (None, "1", []),
+        (1, "1", ["replicas: 1, where 3 are wanted"]),
+        (3, "1", ["min.insync.replicas is 1, where 2 are wanted"]),
+    ],
+)
+def test_topics_that_one_lost_disk_could_empty_are_warned_of(
+    replicas: int | None, confirming: str, said: list[str]
+) -> None:
+    topic = TopicConfig("timer.ingress", 4, {"min.insync.replicas": confirming}, replicas)
+    findings = list(replication_findings([topic], WANTED))
+    assert all(finding.severity is Severity.WARN for finding in findings)
+    assert [any(part in f.found for f in findings) for part in said] == [True] * len(findings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.config.ingress_retention import aging_after_ms, needed_ms, refuse_outrun
+from proxy.config.ingress_retention import aging_after_ms, needed_ms, refuse_unfit
 from proxy.config.settings import Settings
 from proxy.errors import SettingsError
 
@@ -34,6 +34,16 @@ def test_record_is_needed_until_it_is_rewritten_or_has_ended(
 def test_rewriting_after_the_deletion_is_refused() -> None:
     settings = Settings.model_validate({"roll_after": 1_000})
     for fine_ms in (None, 1_001):
-        refuse_outrun(settings, fine_ms)
+        refuse_unfit(settings, "delete", fine_ms)
     with pytest.raises(SettingsError, match="gone before they are rewritten"):
-        refuse_outrun(settings, 1_000)
+        refuse_unfit(settings, "delete", 1_000)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_compacted_ingress_is_refused(policy: str) -> None:
+    with pytest.raises(SettingsError, match=r"timer\.ingress is compacted: .* Set cleanup\.policy"):
+        refuse_unfit(Settings(), policy, None)
+
+
+def test_ingress_of_which_nothing_may_be_asked_is_not_refused() -> None:
+    refuse_unfit(Settings(), "", None)

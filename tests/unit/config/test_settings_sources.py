@@ -164,6 +164,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("kafka: {ssl: {ca: x}}", "must be text or a number"),
         ("a: [", "is not YAML"),
         ("topics: {settings: timer.audit}", "must be five topics"),
+        ("topics: {replication_factor: 1, min_insync_replicas: 2}", "no write would do"),
         ("- 1", "must hold keys and values"),
     ],
 )

@@ -22,12 +22,14 @@ class Admin:
 
     def __init__(self, *topics: str, error: int | None = None) -> None:
         self.topics = dict.fromkeys(topics)
+        self.wanted: list[NewTopic] = []
         self._error = error
 
     def list_topics(self, **_: object) -> SimpleNamespace:
-        return SimpleNamespace(topics=self.topics)
+        return SimpleNamespace(topics=self.topics, brokers=range(2))
 
     def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[None]]:
+        self.wanted += wanted
         done: Future[None] = Future()
         if self._error is None:
             self.topics[wanted[0].topic] = None
@@ -47,6 +49,13 @@ def test_topic_of_a_group_is_made_while_there_are_few(topic: str) -> None:
     admin = Admin("retry.one", "dlq.one", "orders", "retry.named")
     assert made(admin, topic) is None
     assert topic in admin.topics
+
+
+def test_topic_of_a_group_is_replicated_like_the_others() -> None:
+    admin = Admin()
+    made(admin, "retry.one")
+    (wanted,) = admin.wanted
+    assert (wanted.replication_factor, wanted.config) == (2, {"min.insync.replicas": "1"})
 
 
 @pytest.mark.parametrize("topic", ["retry.named", "dlq.one"])

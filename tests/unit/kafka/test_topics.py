@@ -23,15 +23,17 @@ class LateAdmin:
 
     def __init__(self, late: int) -> None:
         self.made: list[str] = []
+        self.wanted: list[NewTopic] = []
         self.asked_since = 0
         self._late = late
 
     def list_topics(self, **_: object) -> SimpleNamespace:
         self.asked_since += bool(self.made)
-        return SimpleNamespace(topics=self.made if self.asked_since >= self._late else [])
+        topics = self.made if self.asked_since >= self._late else []
+        return SimpleNamespace(topics=topics, brokers=range(4))
 
     def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[Any]]:
-        self.made = [one.topic for one in wanted]
+        self.made, self.wanted = [one.topic for one in wanted], wanted
         done: Future[Any] = Future()
         done.set_result(None)
         return dict.fromkeys(self.made, done)
@@ -65,3 +67,10 @@ def test_a_proxy_that_may_not_create_topics_says_which_one_is_missing() -> None:
 def test_a_person_may_have_topics_created_that_the_proxy_may_not_create() -> None:
     may_not = Settings(topics=TopicSettings(create=False))
     assert set(create_missing_topics(may_not, cast(AdminClient, LateAdmin(late=1)))) == OWN
+
+
+def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> None:
+    admin = LateAdmin(late=1)
+    made_by(admin)
+    assert {one.replication_factor for one in admin.wanted} == {3}
+    assert {(one.config or {})["min.insync.replicas"] for one in admin.wanted} == {"2"}
