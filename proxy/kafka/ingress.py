@@ -19,7 +19,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.kafka.unreadable_message import readable
+from proxy.kafka.unreadable_message import UnreadableMessage
+from proxy.records.header_text import read_headers
 from proxy.records.message import Message
 
 FETCH_RECORDS: Final = 2_000
@@ -71,7 +72,11 @@ class Fetched:
             if message.error() is not None:
                 errors.append(message)
                 continue
-            records[message.partition()].append(readable(message))
+            try:
+                read_headers(message)
+            except SystemError:
+                message = UnreadableMessage(message)  # noqa: PLW2901
+            records[message.partition()].append(message)
         return errors
 
     def note_append_time(self) -> None:

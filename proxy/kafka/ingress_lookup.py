@@ -21,6 +21,7 @@ POLL_S: Final = 0.5
 SILENT_AT_MOST_S: Final = 10.0
 """Without any record for so long the session ends and recovers, as after any broker trouble."""
 ASK_TIMEOUT_S: Final = 5.0
+BEAT_EVERY_S: Final = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +29,8 @@ log = structlog.get_logger(__name__)
 class IngressLookup:
     """Random access to committed records of the ingress topic. All calls come from one thread.
 
-    The consumer is made when first needed. `heartbeat` is called while the broker is waited for.
+    The consumer is made when first needed. `heartbeat` is called while the broker is waited for,
+    and while much is read.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class IngressLookup:
         self._position = 0
         self._inbox: deque[Message] = deque()
         self._is_idle = True
-        self._heard_s = 0.0
+        self._heard_s = self._beat_s = 0.0
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
@@ -57,7 +59,7 @@ class IngressLookup:
         """
         wanted, found = deque(offsets), dict[int, Message]()
         self._is_idle = False
-        self._heard_s = self._now_s()
+        self._heard_s = self._beat_s = self._now_s()
         while wanted:
             self._seek(partition, wanted[0], gap)
             if self._inbox or self._fill():
@@ -100,8 +102,11 @@ class IngressLookup:
     def _fill(self) -> bool:
         """Wait for something to arrive; False when nothing has."""
         first = self._consumer.poll(POLL_S)
-        if first is None:
+        now_s = self._now_s()
+        if first is None or now_s - self._beat_s >= BEAT_EVERY_S:
+            self._beat_s = now_s
             self._heartbeat()
+        if first is None:
             if self._now_s() - self._heard_s > SILENT_AT_MOST_S:
                 raise KafkaException(self._last_error)
             return False

@@ -28,7 +28,12 @@ from proxy.requests.parsed import (
 )
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.batch import TransactionBuffer
-from proxy.scheduling.half_messages import HalfMessages, entry_of_lost, record_of
+from proxy.scheduling.half_messages import (
+    CHECK_BACK_BYTES,
+    HalfMessages,
+    entry_of_lost,
+    record_of,
+)
 from proxy.scheduling.identities import Identities
 from storage.register import Named
 from storage.store import Entry
@@ -187,6 +192,8 @@ class Admission:
         events = self._half_messages.passed(offset, prepare)
         if buffer is self.buffer and events and events[-1].fires_ms > limits.now_ms:
             self._waits_for_clock = True
+            return False
+        if buffer is self.buffer and events and buffer.auxiliary_bytes >= CHECK_BACK_BYTES:
             return False
         buffer.outcomes += self._identities.prepare(offset, prepare)
         written = (record_of(self._ingress, event) for event in events)

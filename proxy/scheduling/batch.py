@@ -94,6 +94,11 @@ class TransactionBuffer:
     outcomes: list[Outcome] = field(default_factory=list)
     auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
 
+    @property
+    def auxiliary_bytes(self) -> int:
+        """How much the values of its auxiliary records take."""
+        return sum(len(record.value or b"") for record in self.auxiliary)
+
     def __len__(self) -> int:
         ended = len(self.deliveries) + len(self.dead_letters)
         return ended + len(self.outcomes) + len(self.auxiliary)

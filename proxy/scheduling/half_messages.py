@@ -20,7 +20,9 @@ from storage.register import Named
 from storage.store import Entry
 
 HELD_BYTES: Final = 32 * 1024 * 1024
-READ_AT_ONCE: Final = 256
+READ_AT_ONCE: Final = 32
+CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
+"""Check-backs carry the whole message: once a transaction has so many bytes of them, no more."""
 LOST: Final = 0
 """In place of a check-back's number: the record is no longer in the ingress."""
 
@@ -44,6 +46,13 @@ class HalfMessageEvent(NamedTuple):
         return self.prepare is None or self.check > self.prepare.max_checks
 
 
+class DueEvents(NamedTuple):
+    """Events in the order in which they happen. is_all: no other one is due by then."""
+
+    events: list[HalfMessageEvent]
+    is_all: bool
+
+
 class HalfMessages:
     """The half messages of a shard that are undecided, in offset order.
 
@@ -58,6 +67,7 @@ class HalfMessages:
         self._idents: OrderedDict[int, bytes] = OrderedDict()
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
+        self._sizes: dict[int, int] = {}
         self._held_bytes = 0
         self._agenda: list[AgendaItem] = []
 
@@ -95,6 +105,7 @@ class HalfMessages:
         """It was decided, or its id is something else's now."""
         self._idents.pop(offset, None)
         kept = self._prepares.pop(offset, None)
+        self._sizes.pop(offset, None)
         if kept is not None:
             self._held_bytes -= len(kept.entry[3])
 
@@ -102,21 +113,22 @@ class HalfMessages:
         """The half message itself; None when the ingress does not have it any more."""
         return self._whole([offset]).get(offset)
 
-    def due(self, upto: Watermark, max_events: int) -> list[HalfMessageEvent]:
-        """The first `max_events` events at or below `upto`, in the order in which they happen."""
+    def due(self, upto: Watermark, max_events: int) -> DueEvents:
+        """The first `max_events` events at or below `upto`, fewer where check-backs are large."""
         self._read_unread()
         agenda, items = self._taken(upto, max_events), list[AgendaItem]()
-        while agenda and len(items) < max_events:
+        size_bytes = 0
+        while agenda and len(items) < max_events and size_bytes < CHECK_BACK_BYTES:
             items.append(item := heappop(agenda))
             _fires_ms, offset, check = item
-            after = None if check == LOST else _after(self._prepares[offset], item)
+            if check == LOST:
+                continue
+            after = _after(self._prepares[offset], item)
+            size_bytes += self._sizes[offset] if after is not None else 0
             if after is not None and after[:2] <= upto:
                 heappush(agenda, after)
-        whole = self._whole(sorted({offset for _, offset, check in items if check != LOST}))
-        return [
-            HalfMessageEvent(fires_ms, offset, self._idents[offset], check, whole.get(offset))
-            for fires_ms, offset, check in items
-        ]
+        is_all = not agenda and len(items) < max_events
+        return DueEvents(self._events(items), is_all)
 
     def next_ms(self) -> int | None:
         """When the next event is, at the soonest."""
@@ -131,6 +143,17 @@ class HalfMessages:
             if prepare is not None:
                 self._schedule(offset, prepare)
 
+    def _events(self, items: Sequence[AgendaItem]) -> list[HalfMessageEvent]:
+        """Check-backs with the whole message, an expiry without its body."""
+        known = {o: self._prepares[o] for _, o, check in items if check != LOST}
+        asked = {o for _, o, check in items if check != LOST and check <= known[o].max_checks}
+        whole = self._whole(sorted(asked))
+        prepares = {o: whole.get(o) if o in asked else prepare for o, prepare in known.items()}
+        return [
+            HalfMessageEvent(fires_ms, offset, self._idents[offset], check, prepares.get(offset))
+            for fires_ms, offset, check in items
+        ]
+
     def _taken(self, upto: Watermark, max_events: int) -> list[AgendaItem]:
         """The first items of the agenda, which stay on it; what has been decided leaves it."""
         items: list[AgendaItem] = []
@@ -144,6 +167,7 @@ class HalfMessages:
 
     def _keep(self, offset: int, prepare: Prepare) -> None:
         """Keep it, without its body where there is no room."""
+        self._sizes[offset] = len(prepare.entry[3])
         if self._held_bytes + len(prepare.entry[3]) > HELD_BYTES:
             prepare = prepare._replace(entry=(*prepare.entry[:3], b""))
         self._prepares[offset] = prepare

@@ -231,8 +231,8 @@ class Shard:
         """What is due, how many entries were taken back, and up to where that is all."""
         found, is_all = self.store.due(now_ms, max_records)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
-        events = self._half_messages.due(upto, max_records)
-        if len(events) == max_records:
+        events, is_all = self._half_messages.due(upto, max_records)
+        if not is_all:
             upto = Watermark(events[-1].fires_ms, events[-1].offset)
             found = [entry for entry in found if entry[:2] <= upto]
         taken_back = self._register.tombstones(self.position.watermark, upto)

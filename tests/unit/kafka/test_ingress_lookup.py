@@ -20,15 +20,19 @@ class Library:
             self.kafka.append(INGRESS, 0, value=b"%d" % number)
         self.readers: list[StandInReader] = []
         self.jumps: list[int] = []
-        self.now_s = 0.0
+        self.now_s = self.tick_s = 0.0
         self.beats = 0
-        self.lookup = IngressLookup(self._reader, INGRESS, self._heartbeat, lambda: self.now_s)
+        self.lookup = IngressLookup(self._reader, INGRESS, self._heartbeat, self._tick)
 
     def find(self, *offsets: int, gap: int = 5) -> list[int]:
         """Offsets found; their records are the right ones."""
         found = self.lookup.read(0, offsets, gap)
         assert all(record.value() == b"%d" % offset for offset, record in found.items())
         return list(found)
+
+    def _tick(self) -> float:
+        self.now_s += self.tick_s
+        return self.now_s
 
     def _reader(self) -> Any:
         self.readers.append(StandInReader(self.kafka, self.jumps))
@@ -47,6 +51,12 @@ def library() -> Library:
 def test_small_gaps_are_read_through_and_large_ones_jumped(library: Library) -> None:
     assert library.find(3, 4, 10, 50, 51, 99) == [3, 4, 10, 50, 51, 99]
     assert library.jumps == [3, 50, 99]
+
+
+def test_reading_much_is_not_taken_for_hanging(library: Library) -> None:
+    library.tick_s = 0.3
+    library.find(*range(RECORDS))
+    assert library.beats > 2
 
 
 def test_a_later_read_goes_on_where_the_last_one_ended(library: Library) -> None:

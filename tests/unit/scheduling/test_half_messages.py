@@ -18,6 +18,7 @@ from proxy.scheduling.half_messages import (
     expiry_request,
 )
 from tests.support.simulation.manual_clock import START_MS
+from tests.support.simulation.stand_in import StandInProducer
 from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
 
 BEFORE_ALL = Watermark(0, 0)
@@ -51,8 +52,8 @@ def happened(found: list[HalfMessageEvent]) -> list[tuple[int, int]]:
 def test_checks_come_in_their_interval_and_then_the_end() -> None:
     halves, _asked = some_undecided()
     halves.add(7, a_half())
-    assert happened(halves.due(LATER, 10)) == [(100, 1), (110, 2), (120, 3), (130, 4)]
-    assert [event.is_last for event in halves.due(LATER, 10)] == [
+    assert happened(halves.due(LATER, 10).events) == [(100, 1), (110, 2), (120, 3), (130, 4)]
+    assert [event.is_last for event in halves.due(LATER, 10).events] == [
         False,
         False,
         False,
@@ -63,18 +64,18 @@ def test_checks_come_in_their_interval_and_then_the_end() -> None:
 def test_planned_events_happen_again_until_the_watermark_has_passed_them() -> None:
     halves, _asked = some_undecided()
     halves.add(7, a_half())
-    assert happened(halves.due(Watermark(110, 7), 10)) == [(100, 1), (110, 2)]
-    assert happened(halves.due(Watermark(110, 7), 10)) == [(100, 1), (110, 2)]
+    assert happened(halves.due(Watermark(110, 7), 10).events) == [(100, 1), (110, 2)]
+    assert happened(halves.due(Watermark(110, 7), 10).events) == [(100, 1), (110, 2)]
     halves.advance(Watermark(110, 7))
     assert halves.next_ms() == 120
-    assert happened(halves.due(Watermark(125, 7), 10)) == [(120, 3)]
+    assert happened(halves.due(Watermark(125, 7), 10).events) == [(120, 3)]
 
 
 def test_events_of_several_come_in_order_and_no_more_than_there_is_room_for() -> None:
     halves, _asked = some_undecided()
     halves.add(7, a_half(b"a", 100))
     halves.add(8, a_half(b"b", 105))
-    found = halves.due(LATER, 3)
+    found = halves.due(LATER, 3).events
     assert [(event.fires_ms, event.ident) for event in found] == [
         (100, b"a"),
         (105, b"b"),
@@ -89,13 +90,13 @@ def test_decided_half_message_is_asked_about_no_more() -> None:
     halves.discard(7)
     halves.discard(7)
     assert (len(halves), halves.first_offset) == (1, 8)
-    assert {event.ident for event in halves.due(LATER, 10)} == {b"b"}
+    assert {event.ident for event in halves.due(LATER, 10).events} == {b"b"}
 
 
 def test_half_message_without_a_check_topic_only_expires() -> None:
     halves, _asked = some_undecided()
     halves.add(7, a_half(check_topic=None))
-    assert happened(halves.due(LATER, 10)) == [(130, 4)]
+    assert happened(halves.due(LATER, 10).events) == [(130, 4)]
 
 
 def test_what_was_to_happen_before_it_could_be_read_is_told_when_it_is() -> None:
@@ -103,21 +104,21 @@ def test_what_was_to_happen_before_it_could_be_read_is_told_when_it_is() -> None
     late = a_half()
     assert happened(halves.passed(7, late)) == [(100, 1), (110, 2)]
     halves.add(7, late)
-    assert happened(halves.due(LATER, 10)) == [(120, 3), (130, 4)]
+    assert happened(halves.due(LATER, 10).events) == [(120, 3), (130, 4)]
 
 
 def test_half_messages_known_from_before_are_read_when_they_are_needed() -> None:
     halves, asked = some_undecided((7, a_half(b"a")), (9, a_half(b"b")))
     halves.load([(9, b"b"), (7, b"a")])
     assert (len(halves), halves.first_offset, asked) == (2, 7, [])
-    assert {event.ident for event in halves.due(Watermark(100, 99), 10)} == {b"a", b"b"}
+    assert {event.ident for event in halves.due(Watermark(100, 99), 10).events} == {b"a", b"b"}
     assert asked == [[7, 9]]
 
 
 def test_half_message_that_the_ingress_has_lost_ends_at_once() -> None:
     halves, _asked = some_undecided(watermark=Watermark(50, 0))
     halves.load([(7, b"a")])
-    (event,) = halves.due(LATER, 10)
+    (event,) = halves.due(LATER, 10).events
     assert (event.is_last, event.prepare, event.ident) == (True, None, b"a")
 
 
@@ -128,13 +129,69 @@ def test_bodies_that_memory_has_no_room_for_are_read_back(
     halves, asked = some_undecided((7, a_half(b"a")), (8, a_half(b"b")))
     halves.add(7, a_half(b"a"))
     halves.add(8, a_half(b"b"))
-    found = halves.due(Watermark(100, 99), 10)
+    found = halves.due(Watermark(100, 99), 10).events
     assert [event.prepare and event.prepare.entry[3] for event in found] == [CONTENT, CONTENT]
     assert asked == [[8]]
     halves.discard(7)
     halves.add(7, a_half(b"a"))
     assert halves.prepare(7) == a_half(b"a")
     assert asked == [[8]]
+
+
+def test_large_check_backs_come_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.scheduling.half_messages.CHECK_BACK_BYTES", len(CONTENT) + 1)
+    halves, _asked = some_undecided()
+    for offset in (7, 8, 9):
+        halves.add(offset, a_half(b"%d" % offset))
+    first = halves.due(Watermark(100, 99), 10)
+    assert [(event.fires_ms, event.offset) for event in first.events] == [(100, 7), (100, 8)]
+    assert not first.is_all
+    halves.advance(Watermark(100, 8))
+    second = halves.due(Watermark(100, 99), 10)
+    assert [event.offset for event in second.events] == [9]
+    assert second.is_all
+
+
+def test_expiry_needs_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.scheduling.half_messages.HELD_BYTES", 0)
+    halves, asked = some_undecided((7, a_half()))
+    halves.add(7, a_half())
+    halves.advance(Watermark(125, 0))
+    (event,) = halves.due(LATER, 10).events
+    assert (event.is_last, asked) == (True, [])
+
+
+@pytest.mark.parametrize("is_read_late", [False, True])
+def test_transactions_have_a_bound_on_the_bytes_of_their_check_backs(
+    monkeypatch: pytest.MonkeyPatch, is_read_late: bool
+) -> None:
+    """However many messages are undecided, and however long the proxy has been away."""
+    value, sizes_bytes = b"x" * 1_000, list[int]()
+    for room in ("half_messages", "admission"):
+        monkeypatch.setattr(f"proxy.scheduling.{room}.CHECK_BACK_BYTES", 3_000)
+    commit = StandInProducer.commit_transaction
+
+    def measured(producer: StandInProducer, *arguments: float) -> None:
+        sizes_bytes.append(sum(len(one[3] or b"") for one in producer._sent if one[0] == "checks"))
+        commit(producer, *arguments)
+
+    monkeypatch.setattr(StandInProducer, "commit_transaction", measured)
+    world = a_world()
+    if is_read_late:
+        world.settle()
+        world.time.pass_ms(60_000)
+        world.settle()
+        world.kafka.now_ms = lambda: START_MS
+    for number in range(20):
+        asked = {"topic": "orders", "id": f"t{number}", "check-topic": "checks"}
+        given = {**asked, "transaction": "prepare"}.items()
+        world.send([(f"timer-{n}", v.encode()) for n, v in given], value=value)
+    world.settle()
+    world.time.pass_ms(60_000)
+    world.settle()
+    assert len(world.kafka.read("checks")) == 20 * POLICY.max_checks
+    assert max(sizes_bytes) <= 3_000 + POLICY.max_checks * len(value)
+    assert set(how_all_ended(world).values()) == {"expired", "applied"}
 
 
 def test_check_back_is_the_message_as_it_would_arrive_with_three_headers() -> None:
