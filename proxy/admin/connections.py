@@ -16,6 +16,7 @@ REQUEST_WITHIN_S: Final = 10.0
 CONNECTIONS_AT_ONCE: Final = 256
 """Beyond them the one that has waited longest is closed."""
 MOST_HEAD_BYTES: Final = 65_536
+LONGEST_HEAD_END: Final = 4
 LOOK_EVERY_S: Final = 0.2
 PAUSE_S: Final = 0.05
 RECEIVED_AT_ONCE: Final = 65_536
@@ -30,16 +31,24 @@ class Arriving:
     socket: socket.socket
     until_s: float
     received: bytearray = field(default_factory=bytearray)
+    whole_bytes: int | None = None
+    """How long the request is, once its head has come."""
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing more is waited for; so it is where too much is announced or has come."""
-        head_end = _HEAD_END.search(self.received)
-        if head_end is None:
+    def take(self, part: bytes) -> bool:
+        """Add what has come; whether nothing more is waited for.
+
+        So it is where too much is announced or has come. Nothing is searched twice, however small
+        the parts are.
+        """
+        searched = max(0, len(self.received) - LONGEST_HEAD_END)
+        self.received += part
+        if self.whole_bytes is None and (end := _HEAD_END.search(self.received, searched)):
+            found = _LENGTH.search(self.received, 0, end.end())
+            body_bytes = int(found[1]) if found else 0
+            self.whole_bytes = end.end() + (body_bytes if body_bytes <= MOST_BODY_BYTES else 0)
+        if self.whole_bytes is None:
             return len(self.received) > MOST_HEAD_BYTES
-        found = _LENGTH.search(self.received, 0, head_end.end())
-        body_bytes = int(found[1]) if found else 0
-        return body_bytes > MOST_BODY_BYTES or len(self.received) - head_end.end() >= body_bytes
+        return len(self.received) >= self.whole_bytes
 
 
 class Connections:
@@ -67,7 +76,7 @@ class Connections:
         for key, _events in self._selector.select(LOOK_EVERY_S):
             if key.fileobj is self._listener:
                 self._accept()
-            else:
+            elif key.data.socket.fileno() in self._arriving:  # not closed for another one meanwhile
                 self._receive(key.data)
         self._expire()
 
@@ -101,8 +110,7 @@ class Connections:
             return
         except OSError:
             part, connection.received = b"", bytearray()
-        connection.received += part
-        if part and not connection.is_whole:
+        if part and not connection.take(part):
             return
         self._forget(connection)
         if connection.received:

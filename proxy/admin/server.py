@@ -123,8 +123,8 @@ class _Replies:
 
     def _reply(self, client: socket.socket, sent: bytes) -> None:
         try:
-            handler = _Handler(sent, self._answered)
             with client, suppress(OSError):
+                handler = _Handler(sent, self._answered)
                 client.settimeout(REPLY_WITHIN_S)
                 client.sendall(handler.reply)
                 if handler.is_cut:

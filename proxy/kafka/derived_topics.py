@@ -3,6 +3,8 @@
 Any producer can invent groups; how many topics that makes is bounded.
 """
 
+import time
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -14,6 +16,7 @@ from proxy.config.settings import Settings
 from proxy.kafka.replication import MIN_INSYNC, replication_in
 
 TIMEOUT_S: Final = 10.0
+LISTED_FOR_S: Final = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -21,8 +24,16 @@ log = structlog.get_logger(__name__)
 class DerivedTopics:
     """Creates them when they are first asked for (docs/guide.md#retries-of-consumers)."""
 
-    def __init__(self, admin: AdminClient, settings: Settings) -> None:
+    def __init__(
+        self,
+        admin: AdminClient,
+        settings: Settings,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._admin, self._topics, self._retry = admin, settings.topics, settings.retry
+        self._now_s = now_s
+        self._unnamed: set[str] = set()
+        self._listed_until_s = 0.0
 
     def create(self, topic: str) -> str | None:
         """Create a missing one; None once it is there, else why not, "" where it is no business of
@@ -30,16 +41,16 @@ class DerivedTopics:
         group = self._group(topic)
         if not self._topics.create or group is None:
             return ""
-        if group not in self._retry.groups and (too_many := self._too_many(topic, group)):
-            return too_many
-        replication = replication_in(self._admin, self._topics)
-        wanted = NewTopic(
-            topic,
-            self._topics.partitions,
-            replication.factor,
-            config={MIN_INSYNC: str(replication.min_insync)},
-        )
         try:
+            if group not in self._retry.groups and (too_many := self._too_many(topic, group)):
+                return too_many
+            replication = replication_in(self._admin, self._topics)
+            wanted = NewTopic(
+                topic,
+                self._topics.partitions,
+                replication.factor,
+                config={MIN_INSYNC: str(replication.min_insync)},
+            )
             self._admin.create_topics(
                 [wanted], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
             )[topic].result()
@@ -54,15 +65,25 @@ class DerivedTopics:
     def _too_many(self, topic: str, group: str) -> str | None:
         """Groups that the settings do not name have so many topics; those that have one may have
         the other."""
-        groups = {self._group(name) for name in self._admin.list_topics(timeout=TIMEOUT_S).topics}
-        unnamed = groups - {None} - set(self._retry.groups)
+        unnamed = self._unnamed_groups()
         if group in unnamed or len(unnamed) < self._retry.unnamed_groups:
+            unnamed.add(group)
             return None
         return (
             f"the topic {topic} is not created: {len(unnamed)} consumer groups that the settings "
             "do not name have such topics already (retry.unnamed_groups); name the group under "
             "retry.groups, or create the topic"
         )
+
+    def _unnamed_groups(self) -> set[str]:
+        """Groups with a topic that the settings do not name; listed once for all that are invented
+        within a while."""
+        if self._now_s() >= self._listed_until_s:
+            topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
+            groups = {group for group in map(self._group, topics) if group is not None}
+            self._unnamed = groups - set(self._retry.groups)
+            self._listed_until_s = self._now_s() + LISTED_FOR_S
+        return self._unnamed
 
     def _group(self, topic: str) -> str | None:
         """The group that a topic is named after."""

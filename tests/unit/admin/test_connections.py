@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.admin.connections import CONNECTIONS_AT_ONCE, REQUEST_WITHIN_S, Connections
+from proxy.admin.connections import CONNECTIONS_AT_ONCE, REQUEST_WITHIN_S, Arriving, Connections
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
@@ -79,6 +79,27 @@ def test_request_is_taken_once_it_is_whole_however_it_comes(
         client.sendall(parts[-1])
         taken.turn_until_taken(1)
     assert taken.requests == [b"".join(parts)]
+
+
+def test_head_that_comes_byte_by_byte_is_searched_once(taken: Taken) -> None:
+    arriving = Arriving(socket.socket(), 0.0)
+    sent = b"PUT / HTTP/1.1\r\ncontent-length: 2\r\nx: " + b"y" * 500 + b"\r\n\r\nab"
+    with arriving.socket:
+        whole = [arriving.take(sent[at : at + 1]) for at in range(len(sent))]
+    assert whole == [False] * (len(sent) - 1) + [True]
+
+
+def test_connection_closed_for_another_is_not_read_any_more(
+    taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.admin.connections.CONNECTIONS_AT_ONCE", 1)
+    with taken.client() as oldest:
+        newest = socket.create_connection(("127.0.0.1", taken.port), LIMIT_S)
+        oldest.sendall(BEGUN)
+        with newest:
+            newest.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            taken.turn_until_taken(1)
+    assert len(taken.requests) == 1
 
 
 def test_request_that_announces_too_much_is_taken_as_it_is(taken: Taken) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings, TopicSettings
-from proxy.kafka.derived_topics import DerivedTopics
+from proxy.kafka.derived_topics import LISTED_FOR_S, DerivedTopics
 from tests.support.simulation.stand_in import kafka_error
 
 NAMED = RetrySettings(unnamed_groups=2, groups={"named": RetryGroupSettings()})
@@ -23,9 +23,11 @@ class Admin:
     def __init__(self, *topics: str, error: int | None = None) -> None:
         self.topics = dict.fromkeys(topics)
         self.wanted: list[NewTopic] = []
+        self.listed = 0
         self._error = error
 
     def list_topics(self, **_: object) -> SimpleNamespace:
+        self.listed += 1
         return SimpleNamespace(topics=self.topics, brokers=range(2))
 
     def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[None]]:
@@ -72,6 +74,18 @@ def test_one_group_too_many_gets_no_topic_but_the_reason() -> None:
     assert "retry.three is not created: 2 consumer groups" in why
     assert "retry.unnamed_groups" in why
     assert "retry.three" not in admin.topics
+
+
+def test_many_invented_groups_cost_one_question() -> None:
+    admin = Admin("retry.one", "dlq.two")
+    now_s = [100.0]
+    topics = DerivedTopics(cast(Any, admin), Settings(retry=NAMED), lambda: now_s[0])
+    assert all(topics.create(f"retry.invented-{number}") for number in range(1_000))
+    assert admin.listed == 1
+    del admin.topics["dlq.two"]
+    now_s[0] += LISTED_FOR_S
+    assert topics.create("retry.invented-1") is None
+    assert topics.create("retry.invented-2")
 
 
 @pytest.mark.parametrize(("topic", "create"), [("orders", True), ("retry.one", False)])
