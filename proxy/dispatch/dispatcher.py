@@ -20,7 +20,7 @@ from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.headers import HOP_ATTEMPT
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import REQUEUED, ROLLED, DeadLetter, Outcome, dead_letter_of
-from proxy.records.rejection import Rejection
+from proxy.records.rejection import Rejection, unforeseen
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
@@ -81,7 +81,10 @@ class Dispatcher:
         dead: list[DeadLetter] = []
         outcomes = list(batch.outcomes)
         for delivery in map(delivery_of, batch.deliveries):
-            end = self._decide(prefix, delivery)
+            try:
+                end = self._decide(prefix, delivery)
+            except Exception as error:  # noqa: BLE001 (one record must not stop the others)
+                end = unforeseen(error)
             if end is None:
                 deliveries.append(delivery)
             elif isinstance(end, Hop):

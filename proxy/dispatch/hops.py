@@ -14,6 +14,7 @@ from proxy.records.headers import (
     FIRST_ORIGIN,
     HOP_ATTEMPT,
     HOP_FROM,
+    HOP_MAC,
     HOP_NOT_BEFORE,
     ID,
     LEVEL,
@@ -34,6 +35,7 @@ NOT_CARRIED_ON: Final = frozenset(
         HOP_FROM,
         HOP_NOT_BEFORE,
         HOP_ATTEMPT,
+        HOP_MAC,
         FIRST_ORIGIN,
     }
 )

@@ -9,6 +9,7 @@ from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
 from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
+from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
@@ -34,13 +35,22 @@ class OutgoingRecord(NamedTuple):
 
 
 class OutgoingRecords:
-    """The records that are written for the batches of one transaction."""
+    """The records that are written for the batches of one transaction.
+
+    What goes to the ingress is signed by `authenticator`.
+    """
 
     def __init__(
-        self, dead_letter_topic: str, outcome_topic: str, targets: KnownTargets, refusals: Refusals
+        self,
+        dead_letter_topic: str,
+        outcome_topic: str,
+        targets: KnownTargets,
+        refusals: Refusals,
+        authenticator: HopAuthenticator,
     ) -> None:
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._targets, self._refusals = targets, refusals
+        self._authenticator = authenticator
 
     def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
         """The records that reach their targets."""
@@ -60,15 +70,24 @@ class OutgoingRecords:
         ingress = batch.ingress
         prefix = ingress.prefix
         for record in batch.auxiliary:
-            yield _auxiliary(record, auxiliary_ref(ingress, record))
+            yield self._auxiliary(ingress, record, auxiliary_ref(ingress, record))
         for hop in batch.hops:
-            yield _auxiliary(successor(ingress, hop), (prefix, hop.delivery.offset))
+            ref = prefix, hop.delivery.offset
+            yield self._auxiliary(ingress, successor(ingress, hop), ref)
         for letter in batch.dead_letters:
             yield from self._dead_letter(ingress, letter)
         for outcome in batch.outcomes:
             yield self._outcome(ingress, outcome)
         for hop in batch.hops:
             yield self._outcome(ingress, outcome_of(hop))
+
+    def _auxiliary(
+        self, ingress: IngressPartition, record: AuxiliaryRecord, ref: RecordRef
+    ) -> OutgoingRecord:
+        _, topic, partition, key, value, headers = record
+        if topic == ingress.topic:
+            headers = self._authenticator.signed(partition, key, value, headers)
+        return OutgoingRecord(topic, value, key, partition, headers, ref)
 
     def _dead_letter(
         self, ingress: IngressPartition, letter: DeadLetter
@@ -123,11 +142,6 @@ def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
     if first is not None:
         headers.append((FIRST_ORIGIN, first))
     return headers
-
-
-def _auxiliary(record: AuxiliaryRecord, ref: RecordRef) -> OutgoingRecord:
-    _, topic, partition, key, value, headers = record
-    return OutgoingRecord(topic, value, key, partition, headers, ref)
 
 
 def _shrunk(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:

@@ -1,4 +1,4 @@
-"""The settings topic: policies by digest, the partitions ever served, and paused targets.
+"""The settings topic: policies by digest, partitions ever served, keys of hops, paused targets.
 
 Written once per change of settings, per partition and per pause; read whole by each session as it
 begins, by the one consumer that then follows the pauses. The partitions served tell a new one from
@@ -27,11 +27,16 @@ from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, StartOverRefused
 from proxy.kafka.client_settings import common_config, connected, settings_reader_config
 from proxy.kafka.topics import TopicFacts
+from proxy.records.hop_mac import HopKey
 from proxy.records.position import PolicyFrom
 from proxy.requests.policy import Policy
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"
+HOP_KEY: Final = "hop-key/"
+HOP_KEYS_PARTITION: Final = 0
+"""The first key there is the one that signs: all of them are written where they have an order."""
+BY_KEY: Final = -1
 PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
 """What a pattern of topic names can be made of."""
 MOST_POLICIES: Final = 256
@@ -90,9 +95,9 @@ def paused_pattern(group_id: str, key: str) -> str | None:
 class SettingsTopic:
     """What the settings topic holds, and the way to add to it. All calls come from one thread.
 
-    Policies and served partitions are those of `load` and what was added here; `paused` follows the
-    topic with every `look`. `new_producer` is called for each write. `heartbeat` is called while
-    the broker is waited for.
+    Policies, keys and served partitions are those of `load` and what was added here; `paused`
+    follows the topic with every `look`. `new_producer` is called for each write. `heartbeat` is
+    called while the broker is waited for.
     """
 
     def __init__(
@@ -107,6 +112,7 @@ class SettingsTopic:
         self._topic, self._group_id, self._heartbeat = topic, group_id, heartbeat
         self._policies: dict[str, Policy] = {}
         self._served: dict[str, ServedPartition] = {}
+        self._hop_keys: dict[str, HopKey] = {}
         self._paused: set[str] = set()
 
     @property
@@ -165,6 +171,27 @@ class SettingsTopic:
             self._policies[digest] = policy
         return digest
 
+    def hop_key(self, digest: str) -> HopKey:
+        """Raises StartOverRefused: without it the proxy does not know what it wrote itself."""
+        if digest not in self._hop_keys:
+            raise StartOverRefused(
+                f"The settings in the topic {self._topic} name the key {digest} for hops, which it "
+                "does not hold.",
+                "Restore that topic's records; do not delete or empty it while records wait.",
+            )
+        return self._hop_keys[digest]
+
+    def signing_key(self) -> HopKey:
+        """The key by which hops are signed: made by whoever first finds none.
+
+        Of those who do at once, the first one's counts: it is asked for once more.
+        """
+        if not self._hop_keys:
+            key = HopKey.new()
+            self._write(HOP_KEY + key.digest, key.secret.hex(), HOP_KEYS_PARTITION)
+            self.catch_up()
+        return next(iter(self._hop_keys.values()))
+
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         """Id of the topic whose offsets this group has committed here before; None if never."""
         served = self._served.get(served_key(self._group_id, topic, partition))
@@ -206,6 +233,8 @@ class SettingsTopic:
         try:
             if key.startswith(PAUSED):
                 self._take_pause(key, is_paused=value is not None)
+            elif key.startswith(HOP_KEY):
+                self._take_hop_key(key, value or b"", message.partition())
             elif key.startswith(SERVED):
                 self._served[key] = ServedPartition.from_json(value or b"")
             else:
@@ -214,6 +243,11 @@ class SettingsTopic:
                     self._policies[key] = policy
         except (ValueError, KeyError, TypeError) as problem:
             log.warning("record of the settings topic not understood", key=key, why=str(problem))
+
+    def _take_hop_key(self, key: str, value: bytes, partition: int | None) -> None:
+        hop_key = HopKey(bytes.fromhex(value.decode()))
+        if partition == HOP_KEYS_PARTITION and key == HOP_KEY + hop_key.digest:
+            self._hop_keys.setdefault(hop_key.digest, hop_key)
 
     def _take_pause(self, key: str, *, is_paused: bool) -> None:
         pattern = paused_pattern(self._group_id, key)
@@ -226,7 +260,7 @@ class SettingsTopic:
         else:
             log.error("too many pauses: this one does not count", pattern=pattern, most=MOST_PAUSES)
 
-    def _write(self, key: str, value: str) -> None:
+    def _write(self, key: str, value: str, partition: int = BY_KEY) -> None:
         producer = self._new_producer()
         failed: list[KafkaError] = []
 
@@ -234,7 +268,7 @@ class SettingsTopic:
             if error is not None:
                 failed.append(error)
 
-        producer.produce(self._topic, value, key, on_delivery=on_delivery)
+        producer.produce(self._topic, value, key, partition, on_delivery=on_delivery)
         if producer.flush(WRITE_TIMEOUT_S):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
         if failed:

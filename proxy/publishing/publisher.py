@@ -13,6 +13,7 @@ from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import Transaction, TransactionContents
+from proxy.records.hop_mac import HopAuthenticator
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import Batch
 
@@ -22,7 +23,8 @@ class Publisher:
 
     `heartbeat` is called while waiting for the broker, so that waiting is not taken for hanging.
     `commits` is where commits are waited for, one at a time. `retry` says when what could not be
-    published is tried again, `release` what is held back though it could be.
+    published is tried again, `release` what is held back though it could be; `authenticator` signs
+    what goes to the ingress.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class Publisher:
         commits: Executor,
         retry: RetryGroup,
         release: ReleaseControl,
+        authenticator: HopAuthenticator,
     ) -> None:
         self._targets, self._retry, self._release = targets, retry, release
+        self._authenticator = authenticator
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._writer = RecordWriter(producer, heartbeat)
         self._kafka = KafkaTransactions(producer, commits, heartbeat)
@@ -60,7 +64,9 @@ class Publisher:
             self._targets,
             self._writer,
             Dispatcher(known, refusals, self._retry, self._release, now_ms),
-            OutgoingRecords(self._dead_letter_topic, self._outcome_topic, known, refusals),
+            OutgoingRecords(
+                self._dead_letter_topic, self._outcome_topic, known, refusals, self._authenticator
+            ),
             refusals,
         )
         transaction = Transaction(self._kafka, contents, offsets, group_metadata, now_ms)

@@ -44,6 +44,8 @@ HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not tried again."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: how often publishing the record has failed."""
+HOP_MAC: Final = "timer-hop-mac"
+"""Private: shows that the proxy wrote the record; always the last header of one."""
 
 PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
 REQUESTS: Final = PLAIN_REQUESTS | {
@@ -57,7 +59,7 @@ REQUESTS: Final = PLAIN_REQUESTS | {
 }
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
 """A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
-HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT})
+HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_MAC})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""
 KNOWN: Final = REQUESTS | STAMPS | HOPS

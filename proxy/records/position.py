@@ -60,18 +60,23 @@ class Position:
         """Before the first record: nothing has ended, whatever its due."""
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
-    def under(self, digest: str) -> Self:
-        """The same position, records from `next_offset` on read by another policy."""
+    def in_force(self) -> str:
+        """Digest of the policy that reads the next record."""
+        return [p.digest for p in self.policies if p.first_offset <= self.next_offset][-1]
+
+    def under(self, digest: str, first_offset: int) -> Self:
+        """The same position, records from this offset on, at or beyond the next, read by another
+        policy."""
         if self.policies[-1].digest == digest:
             return self
-        kept = [p for p in self.policies if p.first_offset < self.next_offset]
+        kept = [p for p in self.policies if p.first_offset < first_offset]
         if len(kept) >= MAX_POLICIES:
             raise TooManyPolicies(
                 f"the settings that records are read by changed {len(kept)} times while "
                 f"records from offset {self.floor} on still wait; go back to the settings with "
                 f"digest {kept[-1].digest} until they have been delivered"
             )
-        return replace(self, policies=(*kept, PolicyFrom(self.next_offset, digest)))
+        return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
         """Compact JSON: v(ersion) t c f, s = policies, i = topic id."""

@@ -1,6 +1,8 @@
 """Why a record goes to the dead letters."""
 
 from dataclasses import dataclass
+from pathlib import PurePath
+from traceback import extract_tb
 from typing import Final
 
 
@@ -36,6 +38,23 @@ REASONS: Final = {
     "body-gone": "the ingress had deleted the record before it could be read back",
     "transaction-expired": "a half message that nobody committed or rolled back after all checks",
     "overdue": "the setting release.overdue has records this late set aside",
+    "defect": "the proxy itself failed at this record, in a way that nobody foresaw",
 }
-"""Every code that `timer-error` can carry. The last seven, and a partition beyond the target's, are
-found when the record fires, the others when it is ingested."""
+"""Every code that `timer-error` can carry. The seven before the last, and a partition beyond the
+target's, are found when the record fires, a defect at any time, the others when it is ingested."""
+
+
+def unforeseen(error: Exception) -> Rejection:
+    """Why a record ends at which the proxy itself failed so; raises what is no fault of the record.
+
+    A later version that reads such a record otherwise needs another `policy.PROTOCOL`: a replay
+    would not come to the same end (docs/exactly-once.md, rule 3).
+    """
+    if isinstance(error, MemoryError):
+        raise error
+    at = extract_tb(error.__traceback__)[-1]
+    return Rejection(
+        "defect",
+        "the proxy failed at this record, which is a defect of the proxy: please report it with "
+        f"{type(error).__name__} in {PurePath(at.filename).name}:{at.lineno}: {error}"[:500],
+    )

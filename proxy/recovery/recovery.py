@@ -18,6 +18,7 @@ from proxy.errors import StartOverRefused
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
+from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.recovery.fetched_bodies import FetchedBodies
@@ -63,6 +64,7 @@ class Policies(Protocol):
     """The policies that have ever been in force, and the partitions served under them."""
 
     def policy(self, digest: str) -> Policy: ...
+    def hop_key(self, digest: str) -> HopKey: ...
     def served_topic_id(self, topic: str, partition: int) -> str | None: ...
     def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
@@ -191,7 +193,7 @@ class Recovery:
             )
             return self._accepted_start(partition, log_range, found)
         self._policies.record_served(self._facts, partition, position.policies)
-        return self._under_own_policy(position)
+        return self._under_own_policy(position, log_range.end)
 
     def _first_position(self, partition: int, log_range: LogRange) -> Position:
         served_id = self._policies.served_topic_id(self._topic, partition)
@@ -223,9 +225,12 @@ class Recovery:
         log.warning("beginning anew as accepted", partition=partition, start=accepted, found=found)
         return Position.start(accepted, self._digest, self._topic_id)
 
-    def _under_own_policy(self, position: Position) -> Position:
+    def _under_own_policy(self, position: Position, end: int) -> Position:
+        """What the proxy wrote before its records were signed still counts: up to the end."""
+        policy, own = self._policies.policy, self._policies.policy(self._digest)
+        is_first_signed = own.hop_key is not None and policy(position.in_force()).hop_key is None
         try:
-            return position.under(self._digest)
+            return position.under(self._digest, end if is_first_signed else position.next_offset)
         except TooManyPolicies as problem:
             raise StartOverRefused(f"The settings cannot change now: {problem}.") from None
 
@@ -244,5 +249,8 @@ class Recovery:
 
     def _reader(self, digest: str) -> RequestReader:
         if digest not in self._readers:
-            self._readers[digest] = request_reader(self._policies.policy(digest))
+            policy = self._policies.policy(digest)
+            key = policy.hop_key and self._policies.hop_key(policy.hop_key)
+            authenticator = HopAuthenticator(key, self._topic_id) if key else None
+            self._readers[digest] = request_reader(policy, authenticator)
         return self._readers[digest]

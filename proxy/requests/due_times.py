@@ -5,7 +5,7 @@ from proxy.records.headers import DELAY, DELIVER_AT, HOP_FROM, LEVEL
 from proxy.records.rejection import Rejection
 from proxy.requests.header_values import Asked
 from proxy.requests.policy import Policy
-from proxy.requests.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
+from proxy.requests.times import LATEST_MS, MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
 
 class DueTimes:
@@ -17,6 +17,8 @@ class DueTimes:
 
     def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int | Rejection:
         """Epoch ms; `default_delay_ms` after the timestamp where no header says anything."""
+        if timestamp_ms > LATEST_MS:
+            return _no_clock_says(timestamp_ms)
         if DELIVER_AT in asked:
             raw = asked[DELIVER_AT]
             due_ms = (
@@ -79,6 +81,14 @@ def _read_instant(raw: bytes | None) -> int | Rejection:
         return parse_instant_ms(text_of(raw))
     except ValueError as error:
         return Rejection("time-unreadable", f"{DELIVER_AT}: {error}")
+
+
+def _no_clock_says(timestamp_ms: int) -> Rejection:
+    return Rejection(
+        "time-unreadable",
+        f"the record's own timestamp is {timestamp_ms} ms, more than 30,000 years from now: see to "
+        "the producer's clock, or let the topic's message.timestamp.type be LogAppendTime",
+    )
 
 
 def _plus(timestamp_ms: int, delay_ms: int | Rejection) -> int | Rejection:

@@ -10,6 +10,7 @@ from proxy.records.headers import (
     EXPIRE,
     FIRST_ORIGIN,
     HOP_FROM,
+    HOP_MAC,
     HOPS,
     ID,
     PARTITION,
@@ -101,7 +102,7 @@ def read_hop_from(asked: Asked, offset: int) -> int | None:
     given = [name for name in HOPS if name in asked]
     if not given:
         return None
-    numbers = {name: read_number(asked, name) for name in given}
+    numbers = {name: read_number(asked, name) for name in given if name != HOP_MAC}
     is_whole = FIRST_ORIGIN in asked or asked.get(TRANSACTION) == EXPIRE
     if is_whole and numbers.get(HOP_FROM, offset) < offset:
         return numbers[HOP_FROM]

@@ -57,6 +57,8 @@ class Policy:
     check_interval_ms: int = 30_000
     max_checks: int = 15
     aliases: tuple[str, ...] = ()
+    hop_key: str | None = None
+    """Digest of the key of the proxy's own records; None: written before they were signed."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""

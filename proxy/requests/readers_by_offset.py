@@ -26,4 +26,5 @@ class ReadersByOffset:
         offset = message.offset()
         reader, _until = self.at(offset)
         headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
-        return reader.read(headers, message.key(), message.value(), timestamp_ms, offset)
+        key, value, partition = message.key(), message.value(), message.partition()
+        return reader.read(headers, key, value, timestamp_ms, partition, offset)

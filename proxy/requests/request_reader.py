@@ -23,8 +23,9 @@ from proxy.records.headers import (
     TOPIC,
     UNREADABLE,
 )
+from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.message import Message
-from proxy.records.rejection import Rejection
+from proxy.records.rejection import Rejection, unforeseen
 from proxy.requests.aliases.translation import alias_reader
 from proxy.requests.due_times import DueTimes
 from proxy.requests.header_values import BY_KEY, LONGEST_ID_BYTES, read_partition
@@ -43,12 +44,12 @@ one object for equal short bytes and for equal constants, and a record's id coul
 
 
 class RequestReader:
-    """Parses ingress records under one policy."""
+    """Parses ingress records under one policy; `SpecialRequests` says what `authenticator` is."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         self._pack = packer()
         self._names, self._times = TargetNames(policy), DueTimes(policy)
-        self._special = SpecialRequests(policy, self._names, self._times, self._pack)
+        self._special = SpecialRequests(policy, self._names, self._times, self._pack, authenticator)
         self._targets, self._due_ms = self._names.known, self._times.due_ms
         self._usual = set(USUAL)
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
@@ -59,20 +60,33 @@ class RequestReader:
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
+        partition: int,
         offset: int,
     ) -> ParsedRecord:
         """What one record asks for. `timestamp_ms` is the record's own, -1 when it has none."""
-        return full(self._parse(headers, key, value, timestamp_ms, offset))
+        try:
+            return full(self._parse(headers, key, value, timestamp_ms, partition, offset))
+        except Exception as error:  # noqa: BLE001 (one record must not stop the others)
+            return unforeseen(error)
 
     def read_batch(self, messages: Sequence[Message]) -> ParsedBatch:
-        """What each of these records asks for."""
-        parse = self._parse
-        return ParsedBatch(
-            [
-                parse(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
+        """What each of these records asks for; they are of one partition, and at least one."""
+        parse, partition = self._parse, messages[0].partition()
+        try:
+            parsed = [
+                parse(
+                    m.headers() or [], m.key(), m.value(), m.timestamp()[1], partition, m.offset()
+                )
                 for m in messages
             ]
-        )
+        except Exception:  # noqa: BLE001 (whose it is, is found then)
+            parsed = [self._read_apart(m) for m in messages]
+        return ParsedBatch(parsed)
+
+    def _read_apart(self, m: Message) -> Compact:
+        """One record of a batch of which one, at least, cannot be read as foreseen."""
+        headers, timestamp_ms = m.headers() or [], m.timestamp()[1]
+        return self.read(headers, m.key(), m.value(), timestamp_ms, m.partition(), m.offset())
 
     def _parse(
         self,
@@ -80,6 +94,7 @@ class RequestReader:
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
+        partition: int,
         offset: int,
     ) -> Compact:
         """One record, the usual ones as plain tuples.
@@ -95,7 +110,7 @@ class RequestReader:
             or (not asked.keys() <= self._usual and self._is_special(asked))
         ):
             return _unknown_header(asked) or self._special.read(
-                UnparsedRecord(asked, headers, key, value, timestamp_ms, offset)
+                UnparsedRecord(asked, headers, key, value, timestamp_ms, partition, offset)
             )
         target = self._targets.get(asked.get(TOPIC)) or self._names.target(asked)
         if isinstance(target, Rejection):
@@ -103,18 +118,18 @@ class RequestReader:
         due_ms = self._due_ms(asked, timestamp_ms)
         if isinstance(due_ms, Rejection):
             return due_ms
-        partition = read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
-        if isinstance(partition, Rejection):
-            return partition
+        asked_partition = read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
+        if isinstance(asked_partition, Rejection):
+            return asked_partition
         if KEY in asked:
             headers = [*headers, (INGRESS_KEY, key)]
             key = asked[KEY]
         if due_ms - timestamp_ms > self._roll_after_ms and timestamp_ms >= 0:
             purpose = Purpose(due_ms, offset, due_ms)
-            body = self._pack((purpose, partition, key, value, headers))
+            body = self._pack((purpose, asked_partition, key, value, headers))
             entry = timestamp_ms + self._roll_after_ms, offset, target, body
             return entry if ident is NO_ID else Scheduled(entry, ident, None, due_ms, rolls=True)
-        entry = due_ms, offset, target, self._pack((partition, key, value, headers))
+        entry = due_ms, offset, target, self._pack((asked_partition, key, value, headers))
         return entry if ident is NO_ID else (entry, ident)
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
@@ -136,8 +151,8 @@ class RequestReader:
 class TranslatingReader(RequestReader):
     """Understands the headers of other schedulers, too (docs/aliases.md)."""
 
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy)
+    def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
+        super().__init__(policy, authenticator)
         self._foreign = alias_reader(policy.aliases)
 
     def _parse(
@@ -146,18 +161,20 @@ class TranslatingReader(RequestReader):
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
+        partition: int,
         offset: int,
     ) -> Compact:
         """One record, after the requests in the words of other schedulers have been added."""
         translated = self._foreign.translate(headers, key, value)
         if isinstance(translated, Rejection):
             return translated
-        return super()._parse(*translated, timestamp_ms, offset)
+        return super()._parse(*translated, timestamp_ms, partition, offset)
 
 
-def request_reader(policy: Policy) -> RequestReader:
+def request_reader(policy: Policy, authenticator: HopAuthenticator | None = None) -> RequestReader:
     """Who reads records under this policy."""
-    return TranslatingReader(policy) if policy.aliases else RequestReader(policy)
+    kind = TranslatingReader if policy.aliases else RequestReader
+    return kind(policy, authenticator)
 
 
 def _unknown_header(asked: dict[str, bytes | None]) -> Rejection | None:

@@ -24,6 +24,7 @@ from proxy.records.headers import (
     TOPIC,
     TRANSACTION,
 )
+from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.rejection import Rejection
 from proxy.requests.due_times import DueTimes, read_delay_ms
 from proxy.requests.header_values import (
@@ -50,6 +51,7 @@ from proxy.requests.policy import Policy
 from proxy.requests.target_names import TargetNames
 
 LONGEST_HOP_MS: Final = 7 * 86_400_000
+NOT_OURS: Final = f"{HOP_FROM}: only the proxy itself writes it, and it did not write this record"
 
 
 class UnparsedRecord(NamedTuple):
@@ -60,11 +62,15 @@ class UnparsedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_ms: int
+    partition: int
     offset: int
 
 
 class SpecialRequests:
-    """Turns records with more than plain requests into what they ask for, under one policy."""
+    """Turns records with more than plain requests into what they ask for, under one policy.
+
+    Without an `authenticator` whatever looks like the proxy's own record is taken for it.
+    """
 
     def __init__(
         self,
@@ -72,8 +78,10 @@ class SpecialRequests:
         names: TargetNames,
         times: DueTimes,
         pack: Pack,
+        authenticator: HopAuthenticator | None,
     ) -> None:
         self._policy, self._names, self._times, self._pack = policy, names, times, pack
+        self._authenticator = authenticator
 
     def read(self, record: UnparsedRecord) -> ParsedRecord:
         """What one record asks for."""
@@ -82,7 +90,7 @@ class SpecialRequests:
             if CANCEL in asked:
                 return Cancel(read_ident(CANCEL, asked[CANCEL]))
             ident = read_ident(ID, asked[ID]) if ID in asked else None
-            hop_from = read_hop_from(asked, record.offset)
+            hop_from = self._hop_from(record)
         except Rejected as refused:
             return refused.rejection
         try:
@@ -90,6 +98,15 @@ class SpecialRequests:
         except Rejected as refused:
             rejection = refused.rejection
             return rejection if hop_from is None else RejectedHop(rejection, ident, hop_from)
+
+    def _hop_from(self, record: UnparsedRecord) -> int | None:
+        hop_from = read_hop_from(record.asked, record.offset)
+        if hop_from is None or self._authenticator is None:
+            return hop_from
+        headers, key, value = record.headers, record.key, record.value
+        if not self._authenticator.is_own(record.partition, key, value, headers):
+            raise Rejected(Rejection("hop-bad", NOT_OURS))
+        return hop_from
 
     def _request(
         self, record: UnparsedRecord, ident: bytes | None, hop_from: int | None
@@ -104,7 +121,7 @@ class SpecialRequests:
     def _scheduled(
         self, record: UnparsedRecord, ident: bytes | None, hop_from: int | None
     ) -> Scheduled:
-        asked, headers, key, value, timestamp_ms, offset = record
+        asked, headers, key, value, timestamp_ms, _partition, offset = record
         target, due_ms = self._where(asked, timestamp_ms)
         partition = or_raise(read_partition(asked[PARTITION])) if PARTITION in asked else BY_KEY
         wanted_ms = max(due_ms, self._not_before_ms(asked, timestamp_ms))

@@ -18,6 +18,7 @@ MILLISECONDS_PER: Final = {
 }
 MAX_DIGITS: Final = 15
 """Epoch milliseconds of the year 33,658 have 15 digits: longer numbers are mistakes."""
+LATEST_MS: Final = 10**MAX_DIGITS - 1
 
 _UNIT = re.compile(rf"([0-9]{{1,{MAX_DIGITS - 3}}})(ms|s|m|h|d)")
 _ISO_DURATION = re.compile(

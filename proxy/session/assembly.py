@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
+from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
 from proxy.session.pacing import Pacing, TransactionLimits
@@ -34,6 +35,7 @@ class SettingsPort(Policies, Protocol):
     @property
     def paused(self) -> frozenset[str]: ...
     def ensure(self, policy: Policy) -> str: ...
+    def signing_key(self) -> HopKey: ...
     def catch_up(self) -> None: ...
     def look(self) -> bool: ...
     def close(self) -> None: ...
@@ -86,6 +88,8 @@ def assemble(
     since its initialisation fences a predecessor and so settles the committed offsets.
     """
     topic, names, asked = kafka.topic, settings.topics, settings.release
+    signing_key = kafka.settings_topic.signing_key()
+    policy = replace(policy, hop_key=signing_key.digest)
     digest = kafka.settings_topic.ensure(policy)
     create = DerivedTopics(kafka.admin, settings).create
     publisher = Publisher(
@@ -97,6 +101,7 @@ def assemble(
         kafka.commits,
         policy.retry_of(""),
         release,
+        HopAuthenticator(signing_key, topic.topic_id),
     )
     ingress = Ingress(kafka.new_consumer(), topic.name)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)

@@ -33,8 +33,10 @@ from spark_jobs.evidence.partition_state import PartitionState, partition_frame,
 from spark_jobs.evidence.previous_audit import Span
 from spark_jobs.evidence.record_histories import record_histories
 from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.committed import hop_secrets
 from spark_jobs.kafka.positions import Range
 from spark_jobs.kafka.sources import records
+from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.runtime.frames import read_table, spark_path
@@ -160,7 +162,8 @@ class Batches:
             Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in partitions
         ]
         held = records(self._spark, self._job.kafka, ranges)
-        requests = new_requests(held, horizon.judging, horizon.policies)
+        hop_keys = HopKeys(horizon.topic_id, hop_secrets(self._broker, own.settings))
+        requests = new_requests(held, horizon.judging, horizon.policies, hop_keys)
         of_targets = arrived.filter(~f.col("topic").isin(own.dead_letters, own.outcomes))
         ends = all_of(
             deliveries(of_targets, own.ingress),

@@ -24,6 +24,7 @@ from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.positions import EndRange, Range, Snapshot
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
 from spark_jobs.kafka.sources import records
+from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, policies
 from spark_jobs.runtime.frames import conformed
@@ -105,7 +106,7 @@ class Reader:
 
     def _requests(self, committed: CommittedState, ranges: Sequence[Range]) -> DataFrame:
         found = records(self._spark, self._settings, ranges)
-        return new_requests(found, in_force(committed), committed.policies)
+        return new_requests(found, in_force(committed), committed.policies, committed.hop_keys)
 
     def _ends(self, taken: Snapshot, own: OwnTopics) -> DataFrame:
         def held(*topics: str) -> DataFrame:
@@ -128,10 +129,10 @@ def in_force(committed: CommittedState) -> list[InForce]:
 
 
 def new_requests(
-    records: DataFrame, ranges: Sequence[InForce], texts: Mapping[str, str]
+    records: DataFrame, ranges: Sequence[InForce], texts: Mapping[str, str], hop_keys: HopKeys
 ) -> DataFrame:
     """REQUESTS of ingress records (RECORDS) that are read for the first time."""
-    found = parsed(records, policies(records.sparkSession, texts, ranges))
+    found = parsed(records, policies(records.sparkSession, texts, ranges, hop_keys))
     return conformed(found, REQUESTS, dict.fromkeys(KNOWN, "NULL"))
 
 

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from spark_jobs.kafka.broker import ASK_TIMEOUT_S, Broker, Place
 from spark_jobs.kafka.positions import Committed, PolicyFrom
 from spark_jobs.records.fingerprints import policy_digest
+from spark_jobs.records.hop_macs import KEY_PREFIX, hop_key
 from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
 
 STABLE_TIMEOUT_S: Final = 60.0
@@ -89,16 +90,17 @@ class SettingsTopic(NamedTuple):
 
     policies: JSON by digest, in the order written; a text that is not what its digest was made from
     is left out. served: by its key, a served partition's topic id and all its policies: committed
-    metadata names only those of records that are still needed.
+    metadata names only those of records that are still needed. hop_secrets: by digest.
     """
 
     policies: dict[str, str]
     served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
+    hop_secrets: dict[str, bytes]
 
 
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
     """What the settings topic holds, read from its beginning to its end."""
-    held = SettingsTopic({}, {})
+    held = SettingsTopic({}, {}, {})
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
         # A first offset is asked for at once only where the leader is known, else in half a second.
         broker.ask(lambda: consumer.list_topics(topic, ASK_TIMEOUT_S))
@@ -108,6 +110,11 @@ def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic
         for message in _to_end(broker, consumer, partitions):
             _note(message, held)
     return held
+
+
+def hop_secrets(broker: Broker, topic: str) -> dict[str, bytes]:
+    """The keys of hops that the settings topic holds, by digest: kept in memory alone."""
+    return settings_topic(broker, topic, broker.topics()[topic]).hop_secrets
 
 
 def with_earlier_policies(
@@ -174,6 +181,10 @@ def _note(message: Message, held: SettingsTopic) -> None:
     key, text = message.key() or b"", message.value() or b""
     if key == policy_digest(text).encode():
         held.policies[key.decode()] = text.decode()
+    elif key.startswith(KEY_PREFIX.encode()):
+        with suppress(ValueError):
+            digest, secret = hop_key(key, text)
+            held.hop_secrets.setdefault(digest, secret)
     elif key.startswith(SERVED.encode()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             fields = json.loads(text)

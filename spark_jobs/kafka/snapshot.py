@@ -27,6 +27,7 @@ from spark_jobs.kafka.positions import (
     Range,
     Snapshot,
 )
+from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.runtime.errors import NotOurs, RangeRefused, StillOpen, TopicMissing
 
 LOOK_EVERY_S: Final = 0.2
@@ -58,6 +59,7 @@ class CommittedState:
     topic_id: str
     committed: tuple[Committed, ...]
     policies: Mapping[str, str]
+    hop_keys: HopKeys
     partitions: Mapping[str, int]
     ranges: list[Range]
 
@@ -79,7 +81,8 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
         for one in committed
     }
     ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
-    return CommittedState(own, topic_id, committed, held.policies, partitions, ranges)
+    hop_keys = HopKeys(topic_id, held.hop_secrets)
+    return CommittedState(own, topic_id, committed, held.policies, hop_keys, partitions, ranges)
 
 
 def take_snapshot(

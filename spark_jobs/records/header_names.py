@@ -41,9 +41,10 @@ UNREADABLE: Final = "timer-unreadable"
 HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 HOP_ATTEMPT: Final = "timer-hop-attempt"
+HOP_MAC: Final = "timer-hop-mac"
 
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
-HOPS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT)
+HOPS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_MAC)
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
 """On records that were delivered or dead-lettered and sent in again: they ask for nothing."""
 

@@ -36,8 +36,11 @@ def asked_kind(headers: RequestHeaders) -> Column:
     )
 
 
-def opening_code(headers: RequestHeaders, special_names: Column, offset: Column) -> Column:
+def opening_code(
+    headers: RequestHeaders, special_names: Column, offset: Column, is_forged: Column
+) -> Column:
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
+    is_bad_hop = ~_is_whole_hop(headers, offset) | f.coalesce(is_forged, f.lit(False))
     return first_of(
         _unknown_header_code(headers, special_names),
         f.when(
@@ -46,9 +49,7 @@ def opening_code(headers: RequestHeaders, special_names: Column, offset: Column)
         ).otherwise(
             first_of(
                 refused(codes.ID_BAD, headers.has(names.ID) & is_bad_ident(headers.raw(names.ID))),
-                refused(
-                    codes.HOP_BAD, headers.has_any(names.HOPS) & ~_is_whole_hop(headers, offset)
-                ),
+                refused(codes.HOP_BAD, headers.has_any(names.HOPS) & is_bad_hop),
             )
         ),
     )
@@ -113,7 +114,7 @@ def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
     is_whole = headers.has(names.FIRST_ORIGIN) | headers.text(names.TRANSACTION).eqNullSafe(
         names.EXPIRE
     )
-    for name in names.HOPS:
+    for name in (names.HOP_FROM, names.HOP_NOT_BEFORE, names.HOP_ATTEMPT):
         is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
     return is_whole & f.coalesce(digits(headers.text(names.HOP_FROM)) < offset, f.lit(False))
 

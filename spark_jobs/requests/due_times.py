@@ -15,6 +15,8 @@ from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.times import DAY_MS, digits, level_ms, rfc_3339_ms, worded_delay_ms
 
 LONGEST_HOP_MS: Final = 7 * DAY_MS
+LATEST_MS: Final = 10**15 - 1
+"""A record's own timestamp beyond that is no clock's."""
 
 
 class TimeHeader(NamedTuple):
@@ -67,6 +69,7 @@ def due_code(
     ahead_ms = f.try_subtract(due, timestamp_ms)
     is_long = (timestamp_ms >= 0) & f.coalesce(ahead_ms > policy["max_delay_ms"], f.lit(False))
     return first_of(
+        refused(codes.TIME_UNREADABLE, timestamp_ms > LATEST_MS),
         refused(codes.LEVEL_UNKNOWN, due.isNull() & is_no_level),
         refused(codes.TIME_UNREADABLE, due.isNull()),
         refused(codes.DELAY_TOO_LONG, is_long & header.name.isNotNull() & ~is_hop),

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.records import header_names as names
+from spark_jobs.records import hop_macs
 from spark_jobs.records.fingerprints import FINGERPRINTS, bytes_hash, headers_hash, letter_hash
 from spark_jobs.records.headers import (
     RequestHeaders,
@@ -118,6 +119,7 @@ def _headed() -> list[Select]:
             "special_names",
             "is_special",
             request_headers(named, f.col("is_special")).alias("request_headers"),
+            _is_forged(named).alias("is_forged"),
             bytes_hash(f.col("value")).alias("value_hash"),
             headers_hash(headers).alias("headers_hash"),
             letter_hash(f.col("key"), headers).alias("letter_hash"),
@@ -132,10 +134,22 @@ def _is_special(named: Column) -> Column:
     return (f.size(f.col("special_names")) > 0) | is_bad
 
 
+def _is_forged(named: Column) -> Column:
+    """Whether a record says that the proxy wrote it, which did not; null where it is not said, or
+    where the policy is from before it was signed."""
+    policy = f.col("policy")
+    is_own = hop_macs.is_own(
+        f.col("partition"), f.col("key"), f.col("value"), f.col("headers"), policy
+    )
+    return f.when(named[names.HOP_FROM].isNotNull() & policy["hop_inner"].isNotNull(), ~is_own)
+
+
 def _controlled() -> list[Select]:
     """What is asked for beyond plain delivery, if anything is."""
     headers, is_special = _headers(), f.col("is_special")
-    code = controls.opening_code(headers, f.col("special_names"), f.col("offset"))
+    code = controls.opening_code(
+        headers, f.col("special_names"), f.col("offset"), f.col("is_forged")
+    )
     hop = f.when(is_special & f.col("opening_code").isNull(), controls.hop_from(headers))
     return [
         [

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.records.fingerprints import policy_digest
+from spark_jobs.records.hop_macs import INNER, OUTER, HopKeys, padded
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.runtime.errors import NotOurs
 from spark_jobs.runtime.frames import Schema, local_rows
@@ -27,11 +28,13 @@ DEFAULTS: Final[dict[str, Any]] = {
     "check_interval_ms": 30_000,
     "max_checks": 15,
     "aliases": [],
+    "hop_key": None,
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
+NO_KEYS: Final = HopKeys("", {})
 PROTOCOL: Final = 2
 """The only one that was ever released."""
 
@@ -55,11 +58,15 @@ POLICIES: Final[Schema] = {
     "check_interval_ms": "bigint",
     "max_checks": "bigint",
     "aliases": "array<string>",
+    "hop_topic_id": "string",
+    "hop_inner": "string",
+    "hop_outer": "string",
 }
 """The policy in force for each range of offsets (until_offset is exclusive).
 
 allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
-retry: the rule of groups that have none in retry_groups."""
+retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
+the proxy signs its own records (`records.hop_macs`), null where it does not."""
 
 
 class InForce(NamedTuple):
@@ -71,14 +78,20 @@ class InForce(NamedTuple):
 
 
 def policies(
-    spark: SparkSession, texts: Mapping[str, str], in_force: Iterable[InForce]
+    spark: SparkSession,
+    texts: Mapping[str, str],
+    in_force: Iterable[InForce],
+    hop_keys: HopKeys = NO_KEYS,
 ) -> DataFrame:
     """POLICIES, from the JSON texts by digest. Each range ends where its partition's next begins.
 
-    Raises NotOurs: a digest without text, or a text that this version cannot read.
+    Raises NotOurs: a digest without text or key, or a text that this version cannot read.
     """
     ranges = sorted(in_force)
-    read = {digest: _fields(digest, texts.get(digest)) for digest in {r.digest for r in ranges}}
+    read = {
+        digest: _fields(digest, texts.get(digest), hop_keys)
+        for digest in {r.digest for r in ranges}
+    }
     rows = [_row(this, until, read[this.digest]) for this, until in _with_ends(ranges)]
     return local_rows(spark, rows, POLICIES)
 
@@ -91,7 +104,7 @@ def _with_ends(ranges: Sequence[InForce]) -> list[tuple[InForce, int]]:
     ]
 
 
-def _fields(digest: str, text: str | None) -> dict[str, Any]:
+def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
     if text is None:
         raise NotOurs(
             f"The settings topic does not hold the policy {digest}, which judged some records.",
@@ -101,7 +114,7 @@ def _fields(digest: str, text: str | None) -> dict[str, Any]:
         fields = _known_fields(json.loads(text))
         if policy_digest(text.encode()) != digest:
             raise ValueError("its text has another digest")
-        return _columns(fields)
+        return {**_columns(fields), **_hop_columns(fields["hop_key"], hop_keys)}
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise NotOurs(
             f"The policy {digest} in the settings topic cannot be read: {error}.",
@@ -132,6 +145,19 @@ def _columns(policy: dict[str, Any]) -> dict[str, Any]:
         "retry_groups": {
             name: _retry(delays, most) for name, delays, most in reversed(policy["retry_groups"])
         },
+    }
+
+
+def _hop_columns(digest: str | None, hop_keys: HopKeys) -> dict[str, Any]:
+    if digest is None:
+        return {"hop_topic_id": None, "hop_inner": None, "hop_outer": None}
+    if digest not in hop_keys.secrets:
+        raise ValueError(f"the topic does not hold its key {digest} for hops")
+    secret = hop_keys.secrets[digest]
+    return {
+        "hop_topic_id": hop_keys.topic_id,
+        "hop_inner": padded(secret, INNER),
+        "hop_outer": padded(secret, OUTER),
     }
 
 

@@ -58,6 +58,15 @@ times: st.SearchStrategy[dict[str, str]] = st.one_of(
     st.integers(0, 3).map(lambda level: {"timer-level": str(level)}),
     st.just({}),
 )
+forged_hops: st.SearchStrategy[dict[str, str]] = st.builds(
+    lambda at, ident: {
+        "timer-hop-from": str(at),
+        "timer-first-origin": f"timer.ingress/0/{at}",
+        **ident,
+    },
+    st.integers(0, 9),
+    st.one_of(st.just({}), ids.map(lambda ident: {"timer-id": ident})),
+)
 requests = st.one_of(
     times,
     st.just({"timer-delay": "soon"}),
@@ -79,6 +88,7 @@ requests = st.one_of(
         ids,
         st.sampled_from(["commit", "rollback"]),
     ),
+    st.builds(lambda time, forged: {**time, **forged}, times, forged_hops),
 )
 sends = st.tuples(
     st.sampled_from(["send", "send", "send meanwhile"]),

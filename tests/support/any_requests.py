@@ -11,6 +11,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from proxy.records.hop_mac import HopAuthenticator
+
 NOW_MS: Final = 1_800_000_000_000
 Value = bytes | None
 Headers = list[tuple[str, Value]]
@@ -82,6 +84,7 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-hop-from": OFFSETS,
     "timer-hop-not-before": INSTANTS,
     "timer-hop-attempt": ATTEMPTS,
+    "timer-hop-mac": [b"0" * 32],
     "timer-first-origin": [b"timer.ingress/0/1", b"", None, b"\xff"],
     "timer-origin": [b"timer.ingress/0/1"],
     "timer-due": [b"5"],
@@ -95,6 +98,7 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-hop-": [b"1"],
     "timer-entry": [b"1/2/3"],
 }
+TIMESTAMPS_MS: Final = [-1, -5, 0, 1, NOW_MS + 3, 10**15 - 1, 10**15, 2**63 - 1]
 USERS: Final = ["trace", "Timer-Topic", "timer", "TIMER-ID", "", "ü", "x-timer-topic", "timer_id"]
 
 Shape = tuple[str, ...]
@@ -143,7 +147,10 @@ SOUND: Final[dict[str, list[Value]]] = {
 
 
 class AnyRequests:
-    """Draws records of these shapes. foreign, sound: what further headers may say, by name."""
+    """Draws records of these shapes. foreign, sound: what further headers may say, by name.
+
+    With an authenticator most hops are signed by it, some for another partition or another record.
+    """
 
     def __init__(
         self,
@@ -151,7 +158,9 @@ class AnyRequests:
         shapes: Sequence[Shape] = SHAPES,
         foreign: Mapping[str, list[Value]] = MappingProxyType({}),
         sound: Mapping[str, list[Value]] = MappingProxyType({}),
+        authenticator: HopAuthenticator | None = None,
     ) -> None:
+        self._authenticator = authenticator
         self._random = Random(seed)
         self._values = {**OWN, **foreign}
         self._sound = {**SOUND, **sound}
@@ -164,9 +173,27 @@ class AnyRequests:
 
     def _record(self, partition: int, offset: int) -> AnyRecord:
         draw = self._random
-        timestamp_ms = draw.choice([NOW_MS] * 12 + [-1, 0, 1, NOW_MS + 3])
+        timestamp_ms = draw.choice([NOW_MS] * 20 + TIMESTAMPS_MS)
         value = draw.choice([b"value", b"value", b"", None])
-        return AnyRecord(partition, offset, timestamp_ms, draw.choice(KEYS), value, self._headers())
+        key, headers = draw.choice(KEYS), self._headers()
+        if self._authenticator and any(name == "timer-hop-from" for name, _ in headers):
+            headers = self._signed(partition, key, value, headers)
+        return AnyRecord(partition, offset, timestamp_ms, key, value, headers)
+
+    def _signed(self, partition: int, key: Value, value: Value, headers: Headers) -> Headers:
+        draw, sign = self._random, self._authenticator
+        assert sign
+        other = draw.choice([None] * 12 + list(range(6)))
+        if other is None:
+            return sign.signed(partition, key, value, headers)
+        return [
+            headers,
+            sign.signed(partition + 1, key, value, headers),
+            sign.signed(partition, b"other", value, headers),
+            sign.signed(partition, key, b"other", headers),
+            [*sign.signed(partition, key, value, headers), ("trace", b"behind")],
+            [*headers[1:], sign.signed(partition, key, value, headers)[-1]],
+        ][other]
 
     def _headers(self) -> Headers:
         draw = self._random

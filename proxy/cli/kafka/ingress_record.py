@@ -56,7 +56,9 @@ def _control(headers: Headers, ident: str, partition: int | None) -> IngressReco
 def expected_end(record: IngressRecord, settings: Settings, timestamp_ms: int) -> ExpectedEnd:
     """What a proxy with these settings will do with a record to be delivered."""
     policy = replace(policy_of(settings, None), roll_after_ms=None)
-    parsed = request_reader(policy).read(record.headers, record.key, record.value, timestamp_ms, 0)
+    parsed = request_reader(policy).read(
+        record.headers, record.key, record.value, timestamp_ms, 0, 0
+    )
     if isinstance(parsed, Rejection):
         return ExpectedEnd(None, None, parsed)
     assert isinstance(parsed, Scheduled | Prepare), parsed

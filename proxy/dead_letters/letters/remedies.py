@@ -31,6 +31,8 @@ REMEDIES: Final = {
     "deliver it after all, replay with --unset timer-transaction.",
     "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
     "`release.overdue`.",
+    "defect": "Report it with its detail and, if you may, the record. Replay it with a version "
+    "that has it mended.",
     "body-gone": "The record is lost: its producer has to send it again. Raise the ingress "
     "topic's retention.ms above `max_delay`, or set `bodies: local`.",
 }

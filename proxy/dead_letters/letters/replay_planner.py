@@ -90,7 +90,8 @@ class ReplayPlanner:
 
     def _decide_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> ReplayDecision:
         headers = requests_of(letter, letter.headers, self.edits)
-        parsed = self.reader.read(headers, letter.key, value, now_ms, letter.place.offset)
+        place = letter.place
+        parsed = self.reader.read(headers, letter.key, value, now_ms, place.partition, place.offset)
         if isinstance(parsed, RejectedHop):
             parsed = parsed.rejection
         if isinstance(parsed, Rejection):

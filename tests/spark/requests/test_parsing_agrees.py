@@ -8,10 +8,12 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.requests.aliases.translation import KNOWN_ALIASES
 from proxy.requests.policy import Policy, RetryGroup
 from proxy.requests.request_reader import request_reader
 from spark_jobs.kafka.sources import RECORDS
+from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, policies
 from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN
@@ -21,9 +23,13 @@ from tests.support.proxy_reading import NOTHING, told
 pytestmark = pytest.mark.usefixtures("compiled")
 
 RECORDS_EACH: Final = 1_500
+SIGNED_BY: Final = HopAuthenticator(HopKey(bytes(range(32))), "topic-id")
+HOP_KEY: Final = SIGNED_BY.key.digest
+HOP_KEYS: Final = HopKeys(SIGNED_BY.topic_id, {HOP_KEY: SIGNED_BY.key.secret})
 POLICIES: Final = [
     Policy(),
-    Policy(roll_after_ms=4_001, max_delay_ms=86_400_000, max_checks=0),
+    Policy(roll_after_ms=4_001, max_delay_ms=86_400_000, max_checks=0, hop_key=HOP_KEY),
+    Policy(hop_key=HOP_KEY),
     Policy(
         levels_ms=(10, 20, 30),
         allow=("orders", "sh[a-o]p.*", "retry.?"),
@@ -41,7 +47,7 @@ POLICIES: Final = [
 WITH_ALIASES: Final = [
     *(Policy(aliases=(alias,)) for alias in KNOWN_ALIASES),
     *(
-        Policy(aliases=KNOWN_ALIASES),
+        Policy(aliases=KNOWN_ALIASES, hop_key=HOP_KEY),
         Policy(aliases=KNOWN_ALIASES[::-1], roll_after_ms=4_001),
         Policy(),
     ),
@@ -61,16 +67,22 @@ def differences(
     """Where the two readings differ; judges: by partition and the first offset that each judges."""
     texts = {policy.digest: policy.to_json() for policy in judges.values()}
     in_force = [InForce(p, first, policy.digest) for (p, first), policy in judges.items()]
-    rows = parsed(spark_records(spark, records), policies(spark, texts, in_force)).collect()
+    rows = parsed(
+        spark_records(spark, records), policies(spark, texts, in_force, HOP_KEYS)
+    ).collect()
     read = {(row.partition, row.offset): row.asDict() for row in rows}
     assert len(read) == len(rows) == len(records)
-    readers = {place: request_reader(policy) for place, policy in judges.items()}
+    readers = {
+        place: request_reader(policy, SIGNED_BY if policy.hop_key else None)
+        for place, policy in judges.items()
+    }
     found = []
     for record in records:
         place = max(p for p in judges if p <= (record.partition, record.offset))
         expected = told(
             readers[place].read(
-                record.headers, record.key, record.value, record.timestamp_ms, record.offset
+                *(record.headers, record.key, record.value, record.timestamp_ms),
+                *(record.partition, record.offset),
             )
         )
         row = _columns(read[record.partition, record.offset])
@@ -86,7 +98,7 @@ def _columns(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) -> None:
     """Each policy has a partition of its own, and the last has all, one after the other."""
-    requests = AnyRequests(seed=7)
+    requests = AnyRequests(seed=7, authenticator=SIGNED_BY)
     judges = {(number, 0): policy for number, policy in enumerate(POLICIES)}
     last, each = len(POLICIES), RECORDS_EACH // len(POLICIES)
     judges |= {(last, each * number): policy for number, policy in enumerate(POLICIES)}
@@ -101,7 +113,7 @@ def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) ->
 
 def test_both_readings_agree_on_other_schedulers_words(spark: SparkSession) -> None:
     """Each alias alone has a partition, and all together have two; one knows none of them."""
-    requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN)
+    requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN, SIGNED_BY)
     judges = {(number, 0): policy for number, policy in enumerate(WITH_ALIASES)}
     records = [
         record

@@ -14,6 +14,7 @@ from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.errors import SessionLost
+from proxy.records.hop_mac import HopKey
 from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
@@ -51,6 +52,7 @@ class SettingsTopic:
         self.paused: frozenset[str] = frozenset()
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
+        self._signing_key = HopKey.new()
 
     def ensure(self, policy: Policy) -> str:
         self._policies[policy.digest] = policy
@@ -58,6 +60,13 @@ class SettingsTopic:
 
     def policy(self, digest: str) -> Policy:
         return self._policies[digest]
+
+    def signing_key(self) -> HopKey:
+        return self._signing_key
+
+    def hop_key(self, digest: str) -> HopKey:
+        assert digest == self._signing_key.digest
+        return self._signing_key
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         return self._served.get((topic, partition))

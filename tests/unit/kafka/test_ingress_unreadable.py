@@ -68,6 +68,6 @@ def test_everything_else_of_an_unreadable_record_is_kept(failing: OnceFailing) -
 
 def test_unreadable_record_is_rejected_for_its_headers(failing: OnceFailing) -> None:
     message = _fetched(failing)
-    parsed = RequestReader(Policy()).read(message.headers() or [], None, None, 1_000, 7)
+    parsed = RequestReader(Policy()).read(message.headers() or [], None, None, 1_000, 0, 7)
     assert isinstance(parsed, Rejection)
     assert parsed.code == "header-unreadable"

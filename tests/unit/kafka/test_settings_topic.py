@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from confluent_kafka import (
 from proxy.errors import StartOverRefused
 from proxy.kafka import settings_topic
 from proxy.kafka.settings_topic import (
+    HOP_KEY,
     ServedPartition,
     SettingsTopic,
     pause_key,
@@ -25,6 +27,7 @@ from proxy.kafka.settings_topic import (
     served_key,
 )
 from proxy.kafka.topics import TopicFacts
+from proxy.records.hop_mac import HopKey
 from proxy.records.position import PolicyFrom
 from proxy.requests.policy import Policy
 from tests.support.simulation.stand_in import Record
@@ -40,6 +43,7 @@ class Topic:
         self.arrived: list[Record] = []
         self.written: list[tuple[str, str]] = []
         self.assigned: list[tuple[int, int]] = []
+        self.on_write: Callable[[str, str], object] = lambda _key, _value: None
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         found = SimpleNamespace(error=None, partitions={0: None, 1: None})
@@ -68,8 +72,11 @@ class Topic:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def produce(self, topic: str, value: str, key: str, on_delivery: object) -> None:
+    def produce(
+        self, topic: str, value: str, key: str, partition: int, on_delivery: object
+    ) -> None:
         self.written.append((key, value))
+        self.on_write(key, value)
 
     def flush(self, timeout: float) -> int:
         return 0
@@ -221,3 +228,42 @@ def test_an_error_while_loading_ends_the_session() -> None:
     topic.end(0, KafkaError._TRANSPORT)
     with pytest.raises(KafkaException):
         following(topic).load()
+
+
+def test_first_key_for_hops_signs_and_every_one_of_that_partition_is_known() -> None:
+    topic, first, second, third = Topic(), *(HopKey(bytes([n]) * 32) for n in range(3))
+    for key, partition in ((third, 1), (first, 0), (second, 0)):
+        topic.note(HOP_KEY + key.digest, key.secret.hex().encode(), partition)
+    topic.note(HOP_KEY + "another", third.secret.hex().encode())
+    settings = loaded(topic)
+    assert settings.signing_key() == first
+    assert settings.hop_key(second.digest) == second
+    assert topic.written == []
+    with pytest.raises(StartOverRefused, match=third.digest):
+        settings.hop_key(third.digest)
+
+
+@pytest.mark.parametrize("text", [b"", b"secret", b"\xff", b"{}"])
+def test_key_that_is_none_is_passed_over_with_a_warning(text: bytes) -> None:
+    topic = Topic()
+    topic.note(HOP_KEY + "0123456789abcdef", text)
+    with structlog.testing.capture_logs() as logs:
+        loaded(topic)
+    assert bool(logs) == (text != b"")
+
+
+def test_key_is_made_where_there_is_none_and_of_two_the_first_one_counts() -> None:
+    topic, others = Topic(), HopKey(b"o" * 32)
+    settings = loaded(topic)
+
+    def write(key: str, value: str) -> None:
+        topic.note(HOP_KEY + others.digest, others.secret.hex().encode())
+        topic.note(key, value.encode())
+        topic.end(0)
+        topic.end(1)
+
+    topic.on_write = write
+    assert settings.signing_key() == others
+    ((key, value),) = topic.written
+    assert HopKey(bytes.fromhex(value)).digest == key.removeprefix(HOP_KEY)
+    assert settings.hop_key(key.removeprefix(HOP_KEY)).secret.hex() == value

@@ -13,6 +13,7 @@ from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import FRUITLESS_ABORTS
 from proxy.records.body import packer
+from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import Batch
@@ -48,6 +49,7 @@ def a_publisher(kafka: StandInKafka, commits: Any = None) -> Publisher:
         commits or AtOnce(),
         RetryGroup("", (10,), 1),
         ReleaseControl(),
+        HopAuthenticator(HopKey.new(), "id-1"),
     )
 
 

@@ -60,15 +60,15 @@ def test_policies_that_no_offset_needs_any_more_are_pruned() -> None:
 
 
 def test_a_policy_that_never_judged_a_record_leaves_no_trace() -> None:
-    at = position(policies=(PolicyFrom(0, "a"),)).under("b").under("c")
+    at = position(policies=(PolicyFrom(0, "a"),)).under("b", 10).under("c", 10)
     assert at.policies == (PolicyFrom(0, "a"), PolicyFrom(10, "c"))
-    assert at.under("c") is at
+    assert at.under("c", 10) is at
 
 
 def test_too_many_changes_of_settings_are_refused_with_what_to_do() -> None:
     policies = tuple(PolicyFrom(0, f"p{n}") for n in range(MAX_POLICIES))
     with pytest.raises(TooManyPolicies, match="until they have been delivered"):
-        position(policies=policies).under("one more")
+        position(policies=policies).under("one more", 10)
 
 
 @pytest.mark.parametrize(

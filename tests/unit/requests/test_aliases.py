@@ -165,7 +165,7 @@ def test_what_is_added_is_what_the_proxy_s_own_reader_takes() -> None:
     ]
     answer = ALL.translate(headers, KEY, b"body")
     assert isinstance(answer, tuple)
-    parsed = RequestReader(Policy()).read(*answer, 1_767_258_000_000, 7)
+    parsed = RequestReader(Policy()).read(*answer, 1_767_258_000_000, 0, 7)
     assert isinstance(parsed, Scheduled)
     assert parsed.entry[0] == 1_767_258_000_123
 

@@ -32,7 +32,7 @@ def test_each_record_of_a_batch_is_what_it_is_alone() -> None:
     batch, messages = parsed(PLAIN, NAMED, ROLLED, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)
     reader = RequestReader(Policy(roll_after_ms=DAY_MS))
     alone = [
-        reader.read(m.headers() or [], m.key(), m.value(), m.timestamp()[1], m.offset())
+        reader.read(m.headers() or [], m.key(), m.value(), m.timestamp()[1], 0, m.offset())
         for m in messages
     ]
     assert [batch[number] for number in range(len(batch))] == alone

@@ -21,7 +21,7 @@ def read(
 ) -> Entry | Rejection:
     headers: Headers = [*([("timer-topic", target)] if target is not None else []), *asked]
     reader = RequestReader(policy or Policy())
-    parsed = reader.read(headers, b"key", b"value", timestamp_ms, 7)
+    parsed = reader.read(headers, b"key", b"value", timestamp_ms, 0, 7)
     if isinstance(parsed, Rejection):
         return parsed
     assert isinstance(parsed, Scheduled), parsed
@@ -200,7 +200,7 @@ def test_answers_are_the_same_from_a_full_cache() -> None:
     reader = RequestReader(Policy())
     for number in range(25_000):
         headers: Headers = [("timer-topic", b"t%d" % number), ("timer-delay", b"%d" % number)]
-        parsed = reader.read(headers, None, None, TIMESTAMP_MS, number)
+        parsed = reader.read(headers, None, None, TIMESTAMP_MS, 0, number)
         assert isinstance(parsed, Scheduled)
         assert parsed.entry[:3] == (TIMESTAMP_MS + number, number, f"t{number}")
 
@@ -212,9 +212,9 @@ def test_headers_met_before_change_no_answer_and_few_are_remembered(names_a_reco
         own: Headers = [(f"trace-{number}-{place}", b"x") for place in range(names_a_record)]
         asked: Headers = [("timer-topic", b"orders"), *own]
         for _ in range(2):
-            assert not isinstance(reader.read(asked, None, None, 1, number), Rejection)
-        misspelt = reader.read([*asked, ("timer-dealy", b"5s")], None, None, 1, number)
+            assert not isinstance(reader.read(asked, None, None, 1, 0, number), Rejection)
+        misspelt = reader.read([*asked, ("timer-dealy", b"5s")], None, None, 1, 0, number)
         assert isinstance(misspelt, Rejection)
-        cancel = reader.read([*asked, ("timer-cancel", b"id")], None, None, 1, number)
+        cancel = reader.read([*asked, ("timer-cancel", b"id")], None, None, 1, 0, number)
         assert cancel == Cancel(b"id")
     assert len(reader._usual) <= MOST_USUAL_NAMES

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from proxy.records.delivery import delivery_of
+from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.rejection import REASONS, Rejection
 from proxy.requests.parsed import (
     Cancel,
@@ -37,7 +38,7 @@ def read(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Pa
     """What is read of a record that asks for this; to `orders` unless it says otherwise."""
     given = {"timer-topic": "orders", **asked}
     headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in given.items() if v != ""]
-    return RequestReader(policy).read(headers, b"key", b"value", NOW_MS, OFFSET)
+    return RequestReader(policy).read(headers, b"key", b"value", NOW_MS, 0, OFFSET)
 
 
 def scheduled(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> Scheduled:
@@ -192,6 +193,53 @@ def test_successor_that_the_policy_of_today_refuses_still_goes_on_from_there() -
 )
 def test_forged_hop_headers_are_refused(forged: dict[str, str | bytes | None]) -> None:
     assert code(forged) == "hop-bad"
+
+
+SIGNED_BY = HopAuthenticator(HopKey(b"k" * 32), "topic-id")
+
+
+def signed(*headers: tuple[str, bytes | None]) -> list[tuple[str, bytes | None]]:
+    asked = [("timer-topic", b"orders"), ("timer-hop-from", b"3"), *headers]
+    return SIGNED_BY.signed(0, b"key", b"value", [*asked, ("timer-first-origin", b"i/0/1")])
+
+
+def read_by_mac(headers: list[tuple[str, bytes | None]]) -> ParsedRecord:
+    return RequestReader(POLICY, SIGNED_BY).read(headers, b"key", b"value", NOW_MS, 0, OFFSET)
+
+
+def test_successor_with_its_mac_goes_on() -> None:
+    found = read_by_mac(signed(("timer-deliver-at", b"9" * 15)))
+    assert isinstance(found, Scheduled)
+    assert (found.hop_from, found.due_ms) == (3, 10**15 - 1)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        signed()[:-1],
+        [*signed(), ("trace", b"behind")],
+        [*signed()[:-1], ("timer-hop-mac", b"0" * 32)],
+        [("timer-hop-from", b"2"), *signed()[2:]],
+        [("timer-transaction", b"expire"), ("timer-id", b"t"), ("timer-hop-from", b"3")],
+        [("timer-topic", b"orders"), ("timer-hop-mac", b"0" * 32)],
+    ],
+)
+def test_hop_that_the_proxy_did_not_write_is_refused(
+    forged: list[tuple[str, bytes | None]],
+) -> None:
+    found = read_by_mac(forged)
+    assert isinstance(found, Rejection)
+    assert found.code == "hop-bad"
+
+
+@pytest.mark.parametrize("timestamp_ms", [10**15, 2**63 - 1])
+@pytest.mark.parametrize("asked", [{}, {"timer-delay": b"1"}, {"timer-deliver-at": b"5"}])
+def test_timestamp_that_is_no_clocks_is_refused(timestamp_ms: int, asked: dict[str, bytes]) -> None:
+    headers: list[tuple[str, bytes | None]] = [("timer-topic", b"orders"), *asked.items()]
+    found = RequestReader(POLICY).read(headers, None, None, timestamp_ms, 0, OFFSET)
+    assert isinstance(found, Rejection)
+    assert found.code == "time-unreadable"
+    assert str(timestamp_ms) in found.detail
 
 
 def test_record_waits_no_longer_than_the_longest_delay_whatever_its_hop_says() -> None:
