@@ -83,8 +83,9 @@ class Register(Protocol):
         """How many entries beyond the watermark are deleted, for each target with any."""
         ...
 
-    def link(self, at: int, low: int, high: int) -> None:
-        """Whoever reads `high` again must have read `low`: no floor may lie in (low, high].
+    def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
+        """Whoever reads `high` again must have read `low`: no floor may lie in (low, high], before
+        the watermark is beyond `until_ms` (None: ever).
 
         `low` is not below the committed floor."""
         ...

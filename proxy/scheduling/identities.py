@@ -73,7 +73,8 @@ class Identities:
         if hop_from is not None:
             self._landed(ident, hop_from)
             if row.latest > hop_from:
-                return [self._ended_in_mid_hop(offset, due_ms, ident, row)], False
+                ended_ms = None if scheduled.rolls else scheduled.entry[0]
+                return [self._ended_in_mid_hop(offset, due_ms, ident, row, ended_ms)], False
             latest = row.latest
         else:
             ended, _found = self._supersede(offset, ident, row, REPLACED)
@@ -107,7 +108,7 @@ class Identities:
     def commit(self, offset: int, ident: bytes, half: Named, fires_ms: int, *, rolls: bool) -> None:
         """The half message is to be delivered: from now on the commit's entry has its id."""
         self._half_messages.discard(half.offset)
-        self._register.link(offset, half.offset, offset)
+        self._register.link(offset, half.offset, offset, None if rolls else fires_ms)
         kind = ROLLS if rolls else 0
         row = Named(half.latest, fires_ms, offset, half.origin, half.due_ms, half.target, kind)
         self._put(offset, ident, row)
@@ -127,7 +128,7 @@ class Identities:
         self._landed(hop.ident, hop.hop_from)
         row = self._row(hop.ident)
         if row.latest > hop.hop_from:
-            return self._ended_in_mid_hop(offset, None, hop.ident, row)
+            return self._ended_in_mid_hop(offset, None, hop.ident, row, until_ms=None)
         if row.offset == hop.hop_from:
             self._put(offset, hop.ident, Named(row.latest))
         return None
@@ -173,8 +174,11 @@ class Identities:
             return False
         return bool(row.kind & ROLLS) or self._hopping.get(ident) == row.offset
 
-    def _ended_in_mid_hop(self, at: int, due_ms: int | None, ident: bytes, row: Named) -> Outcome:
-        self._register.link(at, row.latest, at)
+    def _ended_in_mid_hop(
+        self, at: int, due_ms: int | None, ident: bytes, row: Named, until_ms: int | None
+    ) -> Outcome:
+        """`until_ms`: from then on a replay does not take it for pending, whatever it has read."""
+        self._register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
         return Outcome(at, REPLACED, due_ms, ident, next_offset=row.latest)

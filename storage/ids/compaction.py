@@ -115,7 +115,7 @@ class Compaction:
         yield
 
         def confirm(fresh: list[Run]) -> None:
-            links = Links([*state.written_links.pairs(), *memtable.links])
+            links = Links([*state.written_links.all(), *memtable.links])
             self._replace_manifest([*state.runs, *fresh], links, written=memtable)
 
         yield from self._make_run(made, state.runs, confirm)
@@ -179,7 +179,7 @@ class Compaction:
             covered=covered,
             watermark_ms=state.ended[0],
             cursor=state.ended[1],
-            links=links.pairs(),
+            links=links.all(),
             runs=[run.summary for run in runs],
             boot_id=boot_id(),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from storage.ids.compaction import Compaction
+from storage.ids.links import rounded_end_ms
 from storage.ids.lsm_state import LsmState
 from storage.ids.options import IdOptions
 from storage.ids.runs.bloom_filter import bits_of
@@ -104,12 +105,13 @@ class DiskRegister:
         """How many deleted entries have not been passed, for each target."""
         return self._state.tombstones.by_target.copy()
 
-    def link(self, at: int, low: int, high: int) -> None:
-        """Forbid floors in (low, high]. Raises as `put` does."""
+    def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
+        """Forbid floors in (low, high] for a while. Raises as `put` does."""
         if at != self._at:
             self._move_to(at)
-        self._state.active.links.append((low, high))
-        self._state.links.add(low, high)
+        link = low, high, rounded_end_ms(until_ms, self._state.ended[0])
+        self._state.active.links.append(link)
+        self._state.links.add(link)
 
     def lowered(self, floor: int) -> int:
         """The highest floor at or below `floor` that no link forbids."""

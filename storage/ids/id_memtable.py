@@ -7,6 +7,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from storage.ids.links import Link
 from storage.ids.new_ids import NewIds
 from storage.ids.runs.idents import Hashing, Words, padded
 from storage.ids.runs.layout import ROW, Rows, RunContents, in_hash_order, joined
@@ -27,7 +28,7 @@ class IdMemtable:
         """Newer than what `new` has of the same id."""
         self.ident_bytes = 0
         self.tombstones = MemtableTombstones()
-        self.links: list[tuple[int, int]] = []
+        self.links: list[Link] = []
 
     def __len__(self) -> int:
         return len(self.new) + len(self.ids) + len(self.tombstones.targets) + len(self.links)

@@ -1,26 +1,31 @@
-"""Which floors the links forbid: disjoint stretches of offsets, few of them."""
+"""Which floors the links forbid, and for how long."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 import numpy as np
 
-MOST_LINKS = 4096
-"""About 100 KB in the manifest."""
+Link: TypeAlias = tuple[int, int, int]
+"""(low, high, until_ms): no floor lies in (low, high] before the watermark is beyond `until_ms`."""
+
+FOREVER_MS: Final = 2**63 - 1
+MOST_INTERVALS: Final = 256
+"""With the same end: about 7 KB in the manifest."""
+FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
+"""Ends are rounded up by an eighth of the time until then, from a second to three days."""
 
 
-class Links:
-    """Stretches (low, high] that no floor may lie in.
+class Intervals:
+    """Disjoint (low, high] of offsets that no floor may lie in, ascending.
 
-    Stretches that touch are joined, which forbids the same floors: one that is lowered out of the
-    first lands in the second. Beyond MOST_LINKS the nearest are joined: that forbids more, and a
-    lower floor is always safe."""
+    Those that touch are joined, which forbids the same floors: one that is lowered out of the
+    first lands in the second. Beyond MOST_INTERVALS the nearest are joined: that forbids more, and
+    a lower floor is always safe."""
 
-    def __init__(self, links: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self) -> None:
         self._lows: list[int] = []
         self._highs: list[int] = []
-        for low, high in links:
-            self.add(low, high)
 
     def __len__(self) -> int:
         return len(self._lows)
@@ -37,7 +42,7 @@ class Links:
         if first < end:
             low, high = min(low, self._lows[first]), max(high, self._highs[end - 1])
         self._lows[first:end], self._highs[first:end] = [low], [high]
-        if len(self._lows) > MOST_LINKS:
+        if len(self._lows) > MOST_INTERVALS:
             self._join_nearest()
 
     def lowered(self, floor: int) -> int:
@@ -47,13 +52,58 @@ class Links:
         return self._lows[at] if is_forbidden else floor
 
     def forget(self, floor: int) -> None:
-        """Drop the stretches below `floor`: no floor goes there again."""
+        """Drop what lies below `floor`: no floor goes there again."""
         passed = bisect_left(self._highs, floor)
         del self._lows[:passed], self._highs[:passed]
 
     def _join_nearest(self) -> None:
         gaps = np.array(self._lows[1:]) - np.array(self._highs[:-1])
         joined = np.zeros(gaps.size, np.bool_)
-        joined[np.argsort(gaps, kind="stable")[: MOST_LINKS // 8]] = True
+        joined[np.argsort(gaps, kind="stable")[: MOST_INTERVALS // 8]] = True
         self._lows = np.array(self._lows)[np.concatenate(([True], ~joined))].tolist()
         self._highs = np.array(self._highs)[np.concatenate((~joined, [True]))].tolist()
+
+
+class Links:
+    """Intervals by their end. Links whose ends are rounded to the same are kept together."""
+
+    def __init__(self, links: Iterable[Link] = ()) -> None:
+        self._by_end_ms: dict[int, Intervals] = {}
+        for link in links:
+            self.add(link)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_end_ms.values()))
+
+    def all(self) -> list[Link]:
+        """Each of them, joined as they are."""
+        ends = self._by_end_ms.items()
+        return [(low, high, end_ms) for end_ms, each in ends for low, high in each.pairs()]
+
+    def add(self, link: Link) -> None:
+        """Forbid its floors; the end is taken as it is."""
+        low, high, until_ms = link
+        self._by_end_ms.setdefault(until_ms, Intervals()).add(low, high)
+
+    def lowered(self, floor: int) -> int:
+        """The highest floor at or below `floor` that is not forbidden."""
+        every = self._by_end_ms.values()
+        while (lower := min((each.lowered(floor) for each in every), default=floor)) < floor:
+            floor = lower
+        return floor
+
+    def forget(self, floor: int, ended_ms: int) -> None:
+        """Drop what lies below `floor`, and what was to count until before `ended_ms`."""
+        for end_ms, each in list(self._by_end_ms.items()):
+            each.forget(floor)
+            if end_ms < ended_ms or not each:
+                del self._by_end_ms[end_ms]
+
+
+def rounded_end_ms(until_ms: int | None, ended_ms: int) -> int:
+    """A time at or after `until_ms` that many links share, with the watermark at `ended_ms`."""
+    if until_ms is None:
+        return FOREVER_MS
+    bits = (until_ms - ended_ms).bit_length() - SPAN_BITS
+    width_ms = 1 << min(max(bits, FINEST_BITS), COARSEST_BITS)
+    return -(-until_ms // width_ms) * width_ms

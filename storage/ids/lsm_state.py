@@ -54,12 +54,11 @@ class LsmState:
         return max(self.covered, min([self.settled, *(memtable.first for memtable in memtables)]))
 
     def settle(self, settled_offset: int, floor: int) -> None:
-        """Raise what is settled, and the floor, below which links are of no use."""
+        """Raise what is settled and the floor; links of no use any more are forgotten."""
         self.settled = max(self.settled, settled_offset)
-        if floor > self.floor:
-            self.floor = floor
-            self.links.forget(floor)
-            self.written_links.forget(floor)
+        self.floor = max(self.floor, floor)
+        self.links.forget(self.floor, self.ended[0])
+        self.written_links.forget(self.floor, self.ended[0])
 
     def close_active(self) -> None:
         """Let later changes go to a new memtable."""

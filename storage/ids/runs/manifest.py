@@ -15,7 +15,7 @@ from storage.ids.runs.id_hash import HASH_NAME
 from storage.ids.runs.layout import RunSummary
 
 MANIFEST = "manifest"
-MAGIC = b"KDPIDM02"
+MAGIC = b"KDPIDM03"
 SEED_BYTES = 16
 _PREFIX = Struct("<8sI")
 
@@ -32,7 +32,7 @@ class Manifest:
     covered: int = 0
     watermark_ms: int = -1
     cursor: int = -1
-    links: Sequence[tuple[int, int]] = ()
+    links: Sequence[tuple[int, int, int]] = ()
     runs: Sequence[RunSummary] = ()
     boot_id: str = ""
 
@@ -64,5 +64,5 @@ def read_manifest(path: Path) -> Manifest:
     if hashing != HASH_NAME:
         raise StoreDamaged(f"{path} is sorted by the hash {hashing!r}, not {HASH_NAME!r}")
     fields["runs"] = [RunSummary.from_json(summary) for summary in fields["runs"]]
-    fields["links"] = [(low, high) for low, high in fields["links"]]
+    fields["links"] = [(low, high, until_ms) for low, high, until_ms in fields["links"]]
     return Manifest(**fields)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from storage.ids.links import FOREVER_MS, Link
 from storage.register import Key, Named
 
 
@@ -13,7 +14,7 @@ class MemoryRegister:
         self.covered = 0
         self._ids: dict[bytes, Named] = {}
         self._tombstones: dict[Key, str] = {}
-        self._links: list[tuple[int, int]] = []
+        self._links: list[Link] = []
         self._ended: Key = (-1, -1)
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
@@ -45,10 +46,11 @@ class MemoryRegister:
     def tombstones_by_target(self) -> Counter[str]:
         return Counter(self._tombstones.values())
 
-    def link(self, at: int, low: int, high: int) -> None:
-        self._links.append((low, high))
+    def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
+        self._links.append((low, high, FOREVER_MS if until_ms is None else until_ms))
 
     def lowered(self, floor: int) -> int:
+        self._links = [link for link in self._links if link[2] >= self._ended[0]]
         floor = lowered_by(self._links, floor)
         self._links = [link for link in self._links if link[1] >= floor]
         return floor
@@ -80,9 +82,9 @@ class MemoryRegister:
         return None
 
 
-def lowered_by(links: Sequence[tuple[int, int]], floor: int) -> int:
+def lowered_by(links: Sequence[Link], floor: int) -> int:
     """The highest floor at or below `floor` that lies in no (low, high] of `links`."""
-    for low, high in sorted(links, key=lambda link: -link[1]):
+    for low, high, _until_ms in sorted(links, key=lambda link: -link[1]):
         if low < floor <= high:
             floor = low
     return floor

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from storage.errors import StorageFull
 from storage.ids.disk_register import DiskRegister
-from storage.ids.links import Links
+from storage.ids.links import Link, Links
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.ids.runs.id_hash import IdHash
@@ -174,12 +174,21 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         offsets = range(self.at, self.at + len(ids))
         assert not self.register.put_if_new(ids, fires_ms[: len(ids)], offsets, [topic] * len(ids))
 
-    @rule(ident=IDS, fires_ms=st.integers(0, 300), topic=TARGETS, low=st.integers(0, 9))
-    def take_back(self, ident: bytes, fires_ms: int, topic: str, low: int) -> None:
+    @rule(
+        ident=IDS,
+        fires_ms=st.integers(0, 300),
+        topic=TARGETS,
+        low=st.integers(0, 9),
+        lasts_ms=st.none() | st.integers(0, 99),
+    )
+    def take_back(
+        self, ident: bytes, fires_ms: int, topic: str, low: int, lasts_ms: int | None
+    ) -> None:
         at = self.at
         named = Named(at)
         known = self.model.find([ident]).get(ident)
         from_offset = max(self.floor, at - low)
+        until_ms = None if lasts_ms is None else self.ended[0] + lasts_ms
         key = (self.ended[0] + fires_ms, at) if known is None or known.offset < 0 else known.key
         if key in self.tombstones:
             return
@@ -189,7 +198,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
             0,
             lambda register: register.put(at, ident, named),
             lambda register: register.add_tombstone(at, key, topic),
-            lambda register: register.link(at, from_offset, at),
+            lambda register: register.link(at, from_offset, at, until_ms),
         )
 
     def put(self, gap: int, ident: bytes, named: Named) -> None:
@@ -290,7 +299,10 @@ class RegisterAgainstModel(RuleBasedStateMachine):
     @invariant()
     def floors_are_lowered(self) -> None:
         for floor in (self.floor, self.floor + 3, self.next_at):
-            assert self.register.lowered(floor) == lowered_by(self.model._links, floor)
+            lowered = self.register.lowered(floor)
+            live = [link for link in self.model._links if link[2] >= self.ended[0]]
+            assert lowered_by(live, lowered) == lowered
+            assert lowered >= lowered_by(self.model._links, floor)
 
     @invariant()
     def covered_is_settled(self) -> None:
@@ -312,12 +324,12 @@ TestRegisterAgainstModel = RegisterAgainstModel.TestCase
 
 @settings(deadline=None)
 @given(
-    links=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=40),
+    links=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 3)), max_size=40
+    ),
     floors=st.lists(st.integers(0, 70), min_size=1),
 )
-def test_joined_links_forbid_the_same_floors(
-    links: list[tuple[int, int]], floors: list[int]
-) -> None:
+def test_joined_links_forbid_the_same_floors(links: list[Link], floors: list[int]) -> None:
     """Links joined where they touch forbid exactly the floors that they forbid one by one."""
     joined = Links(links)
     assert [joined.lowered(floor) for floor in floors] == [

@@ -12,7 +12,7 @@ import pytest
 
 from storage.ids.compaction_policy import runs_to_merge
 from storage.ids.disk_register import DiskRegister
-from storage.ids.links import MOST_LINKS, Links
+from storage.ids.links import MOST_INTERVALS, Links, rounded_end_ms
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.ids.runs.id_hash import IdHash
@@ -253,10 +253,10 @@ def test_tombstone_of_what_was_asked_about_before_is_seen(folder: Path) -> None:
 
 def test_links_are_known_after_a_restart(folder: Path) -> None:
     register = opened(folder)
-    register.link(5, 2, 5)
-    register.link(9, 5, 8)
+    register.link(5, 2, 5, None)
+    register.link(9, 5, 8, FAR_MS)
     register.flush(10, 0)
-    register.link(12, 9, 12)
+    register.link(12, 9, 12, None)
     assert [register.lowered(floor) for floor in (2, 4, 8, 9, 11)] == [2, 2, 2, 9, 9]
     register.close()
     register = opened(folder, next_offset=10)
@@ -266,16 +266,45 @@ def test_links_are_known_after_a_restart(folder: Path) -> None:
 def test_links_are_forgotten_below_the_floor_alone(folder: Path) -> None:
     register = opened(folder)
     for low, high in [(2, 4), (5, 8), (15, 18)]:
-        register.link(20, low, high)
+        register.link(20, low, high, None)
     register.maintain(30, 8)
     assert [register.lowered(floor) for floor in (4, 8, 18)] == [4, 5, 15]
 
 
 def test_links_are_bounded_and_joined_where_it_costs_least() -> None:
-    links = Links((100 * at, 100 * at + 10 + at % 7) for at in range(3 * MOST_LINKS))
-    assert len(links) <= MOST_LINKS
-    assert all(links.lowered(100 * at + 5) <= 100 * at for at in range(3 * MOST_LINKS))
-    assert links.lowered(300 * MOST_LINKS) == 300 * MOST_LINKS
+    most = 3 * MOST_INTERVALS
+    links = Links((100 * at, 100 * at + 10 + at % 7, 5) for at in range(most))
+    assert len(links) <= MOST_INTERVALS
+    assert all(links.lowered(100 * at + 5) <= 100 * at for at in range(most))
+    assert links.lowered(100 * most) == 100 * most
+
+
+def test_links_whose_time_has_passed_are_forgotten(folder: Path) -> None:
+    register = opened(folder)
+    register.advance(FAR_MS, 0)
+    for at, lasts_ms in ((4, 5_000), (6, 20_000), (8, None)):
+        register.link(at, at - 3, at, None if lasts_ms is None else FAR_MS + lasts_ms)
+    assert register.lowered(8) == 1
+    register.advance(FAR_MS + 5_000, 0)
+    register.flush(9, 0)
+    assert register.lowered(8) == 1
+    register.close()
+    register = opened(folder, next_offset=9, ended=(FAR_MS + 5_000, 0))
+    register.advance(FAR_MS + 8_000, 0)
+    register.maintain(9, 0)
+    assert register.lowered(8) == 3
+    register.advance(FAR_MS + 24_000, 0)
+    register.maintain(9, 0)
+    assert register.lowered(8) == 5
+
+
+@pytest.mark.parametrize("lasts_ms", [0, 1, 999, 5_000, 86_400_000, 366 * 86_400_000])
+def test_links_share_few_ends_and_last_little_longer(lasts_ms: int) -> None:
+    steps_ms = range(0, lasts_ms, 1 + lasts_ms // 5_000)
+    ends_ms = {rounded_end_ms(FAR_MS + ms, FAR_MS) for ms in steps_ms}
+    assert len(ends_ms) <= 250
+    until_ms = FAR_MS + lasts_ms
+    assert 0 <= rounded_end_ms(until_ms, FAR_MS) - until_ms <= max(lasts_ms // 4, 1_024)
 
 
 def test_kinds_are_found_once_and_as_they_are_now(folder: Path) -> None:
