@@ -273,7 +273,7 @@ class TargetSettings(Section):
 
 
 class ClockSettings(Section):
-    """How far the wall clock may jump ahead before delivery is held back (`proxy.clock`)."""
+    """How far the wall clock may be ahead before the broker's decides (`proxy.clock`)."""
 
     max_step_ms: DurationMs = Field(5_000, alias="max_step")
 

@@ -37,6 +37,8 @@ HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
 """The first key there is the one that signs: all of them are written where they have an order."""
 BY_KEY: Final = -1
+CLOCK: Final = "clock/"
+"""Says nothing: it was written to learn its timestamp (`proxy.kafka.broker_clock`)."""
 PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
 """What a pattern of topic names can be made of."""
 MOST_POLICIES: Final = 256
@@ -83,6 +85,11 @@ def served_key(group_id: str, topic: str, partition: int) -> str:
 def pause_key(group_id: str, pattern: str) -> str:
     """Key of the record that says whether the targets of `pattern` are paused."""
     return f"{PAUSED}{group_id}/{pattern}"
+
+
+def clock_key(group_id: str) -> str:
+    """Key of the record that asks for the broker's time."""
+    return f"{CLOCK}{group_id}"
 
 
 def paused_pattern(group_id: str, key: str) -> str | None:
@@ -235,6 +242,8 @@ class SettingsTopic:
                 self._take_pause(key, is_paused=value is not None)
             elif key.startswith(HOP_KEY):
                 self._take_hop_key(key, value or b"", message.partition())
+            elif key.startswith(CLOCK):
+                return
             elif key.startswith(SERVED):
                 self._served[key] = ServedPartition.from_json(value or b"")
             else:

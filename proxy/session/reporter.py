@@ -1,5 +1,6 @@
 """Shows from outside how a worker is: status for the admin port, gauges for Prometheus."""
 
+import math
 import time
 from collections import Counter
 from typing import Final
@@ -55,10 +56,11 @@ class Reporter:
     def _shard_status(self, partition: int, shard: Shard, now_ms: int) -> ShardStatus:
         behind = max(0, self._ingress.newest(partition) - shard.next_offset)
         retained, position = self._retention.retained(partition), shard.position
+        ahead_ms = self._clock.ahead_ms(position.watermark_ms)
         return ShardStatus(
             topic=self._ingress.topic,
             partition=partition,
-            state=self._state(shard),
+            state=self._state(shard, ahead_ms),
             next_offset=position.next_offset,
             watermark_ms=position.watermark_ms,
             floor=position.floor,
@@ -68,20 +70,24 @@ class Reporter:
             undecided=shard.undecided,
             log_start=retained.start if retained else None,
             aging=retained.aging(position.floor, position.next_offset) if retained else 0,
+            ahead_ms=ahead_ms,
         )
 
-    def _state(self, shard: Shard) -> ShardState:
+    def _state(self, shard: Shard, ahead_ms: int) -> ShardState:
         if shard.state is State.REPLAYING:
             return "recovering"
         if shard.state is State.CATCHING_UP:
             return "catching-up"
-        return "held" if self._clock.is_held or shard.waits_for_clock else "running"
+        is_held = self._clock.stands_still or ahead_ms > self._clock.max_step_ms
+        return "held" if is_held or shard.waits_for_clock else "running"
 
     def _show_gauges(self, now_ms: int) -> None:
         dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]
         lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
         self._metrics.due_lag_seconds.set(max(lags_ms, default=0) / 1000)
         self._metrics.clock_offset_seconds.set(self._clock.offset_ms / 1000)
+        lead_ms = self._clock.lead_ms
+        self._metrics.clock_lead_seconds.set(math.nan if lead_ms is None else lead_ms / 1000)
         self._metrics.clock_held.set(float(self._clock.is_held))
 
     def _show_disk(self) -> None:

@@ -15,6 +15,7 @@ from proxy.admin.query_mailbox import QueryMailbox
 from proxy.kafka.unassigned_partitions import UnassignedPartitions
 from proxy.publishing.errors import SessionLost
 from proxy.session.assembly import Parts
+from proxy.session.clock_watch import ClockWatch
 from proxy.session.reporter import Reporter
 
 LOOK_EVERY_S: Final = 0.25
@@ -31,11 +32,13 @@ class Session:
         mailbox: QueryMailbox,
         reporter: Reporter,
         unassigned: UnassignedPartitions,
+        clock_watch: ClockWatch,
     ) -> None:
         self._settings_topic, self._release = parts.settings_topic, parts.release
         self._ingress, self._lookup = parts.ingress, parts.lookup
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
+        self._clock_watch = clock_watch
         self._next_look_s = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
@@ -50,7 +53,8 @@ class Session:
             raise
 
     def _join(self) -> None:
-        """What is paused must not be let go by the first turn."""
+        """What is paused, or due by a clock that is ahead, must not be let go by the first turn."""
+        self._clock_watch.begin()
         self._settings_topic.catch_up()
         self._release.pause(self._settings_topic.paused)
         self._ingress.join(self._pipeline)
@@ -69,6 +73,7 @@ class Session:
         self._ingress.close()
         self._lookup.close()
         self._settings_topic.close()
+        self._clock_watch.close()
 
     def _drop(self) -> None:
         """After an error no transaction is attempted any more.
@@ -83,6 +88,7 @@ class Session:
         if self._settings_topic.look():
             self._release.pause(self._settings_topic.paused)
             log.info("paused targets", patterns=sorted(self._settings_topic.paused))
+        self._clock_watch.look()
         self._reporter.report()
         self._unassigned.look()
         self._lookup.stop_if_idle()

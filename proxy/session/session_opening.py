@@ -11,6 +11,7 @@ from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import release_rate
 from proxy.dispatch.release_control import release_control
+from proxy.kafka.broker_clock import BrokerClock, clock_producer_config
 from proxy.kafka.client_settings import (
     common_config,
     connected,
@@ -27,6 +28,7 @@ from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble
+from proxy.session.clock_watch import ClockWatch
 from proxy.session.reporter import Reporter
 from proxy.session.session import Session
 from storage.options import Options
@@ -57,7 +59,18 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     retention = RetentionWatch(admin, kafka.topic.name, age_ms)
     reporter = Reporter(parts, clock, side, retention, folders)
     unassigned = _unassigned_partitions(settings, worker, admin, kafka.topic.partitions)
-    return Session(parts, side.mailbox, reporter, unassigned)
+    watch = _clock_watch(settings, clock, side)
+    return Session(parts, side.mailbox, reporter, unassigned, watch)
+
+
+def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatch:
+    topic = settings.topics.settings
+
+    def new_producer() -> Producer:
+        return connected(Producer(clock_producer_config(settings)), topic)
+
+    broker = BrokerClock(new_producer, topic, settings.group_id)
+    return ClockWatch(broker, clock, topic, side.board.heartbeat)
 
 
 def _kafka_clients(

@@ -79,8 +79,12 @@ class Metrics:
             "clock_offset_seconds", "Wall clock minus the logical clock that decides what is due."
         )
         self.clock_held = self._gauge(
-            "clock_held", "1 while firing is held because the wall clock jumped ahead, else 0."
+            "clock_held", "1 while the wall clock is ahead by too much and not believed, else 0."
         )
+        self.clock_lead_seconds = self._gauge(
+            "clock_lead_seconds", "Wall clock minus the broker's; NaN while that is not known."
+        )
+        self.clock_lead_seconds.set(math.nan)
         self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
         self.disk_bytes = self._gauge("disk_bytes", "Size of the disk that data_dir lies on.")
         self.disk_free_bytes = self._gauge("disk_free_bytes", "What is left of that disk.")
@@ -174,6 +178,11 @@ class StatusCollector(Collector):
 ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
 SHARD_FACTS: tuple[ShardFact, ...] = (
     ("watermark_seconds", "All due up to here has ended.", lambda shard: shard.watermark_ms / 1000),
+    (
+        "watermark_ahead_seconds",
+        "How far the watermark lies beyond the broker's clock: 0 when all is well.",
+        lambda shard: shard.ahead_ms / 1000,
+    ),
     ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
     ("floor_offset", "Lowest ingress offset still needed.", lambda shard: shard.floor),
     ("log_start_offset", "First ingress offset that the broker has.", lambda s: s.log_start),

@@ -37,6 +37,7 @@ class ShardStatus:
     undecided: int = 0
     log_start: int | None = None
     aging: int = 0
+    ahead_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

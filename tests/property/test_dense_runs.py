@@ -60,7 +60,7 @@ def _step(chance: random.Random, sends: int, crashes: int) -> Step:
         (chance.choice(["move", "move after a crash"]),),
         ("fault", chance.choice(["before", "after"]), chance.choice("FRA")),
         ("rebalance", chance.choice(["on_revoke", "on_lost"]), chance.randrange(2)),
-        ("behind", chance.randrange(1, 9)),
+        (chance.choice(["behind", "ahead"]), chance.randrange(1, 9)),
         ("policy", {"max_delay_ms": chance.randrange(6, 60)}),
         ("policy", {"roll_after_ms": chance.choice([None, 12, 25])}),
         ("bodies", chance.choice(["local", "kafka"])),

@@ -107,6 +107,8 @@ faults = st.one_of(
         st.integers(0, PARTITIONS - 1),
     ),
     st.tuples(st.just("behind"), st.integers(1, 8)),
+    st.tuples(st.just("ahead"), st.integers(1, 60)),
+    st.tuples(st.sampled_from(["jump", "sleep"]), st.integers(1, 30)),
     st.tuples(st.just("batches"), st.sampled_from([1, 3])),
     st.tuples(
         st.just("policy"),
@@ -148,9 +150,8 @@ def perform(world: World, step: tuple[object, ...]) -> None:
             world.turn(times)
         case ("pass", int() as elapsed_ms):
             world.time.pass_ms(elapsed_ms)
-        case ("behind", int() as slow_ms):
-            world.crash()
-            world.time.step_ms(-slow_ms)
+        case ("behind" | "ahead" | "jump" | "sleep", int()):
+            _move_clocks(world, step)
         case ("crash" | "stop" as how,):
             world.crash() if how == "crash" else world.stop()
         case ("move" | "move after a crash" as how,):
@@ -163,6 +164,18 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("bodies" | "batches" | "policy", _):
             world.crash()
             _start_otherwise(world, step)
+
+
+def _move_clocks(world: World, step: tuple[object, ...]) -> None:
+    match step:
+        case ("behind" | "ahead" as where, int() as wrong_ms):
+            world.crash()
+            world.time.step_ms(-wrong_ms if where == "behind" else wrong_ms)
+        case ("jump", int() as jump_ms):
+            world.time.step_ms(jump_ms)
+        case ("sleep", int() as asleep_ms):
+            world.time.sleep_ms(asleep_ms)
+            world.ask_broker_time()
 
 
 def _start_otherwise(world: World, step: tuple[object, ...]) -> None:
@@ -196,7 +209,7 @@ def run(
     With a real engine on two machines, each with a disk of its own; without a kind on none.
     """
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
-    world.policy = POLICY
+    world.policy, world.max_step_ms = POLICY, 0
     with tempfile.TemporaryDirectory() as folder:
         if kind is not None:
             _give_disks(world, kind, Path(folder))

@@ -18,6 +18,7 @@ from proxy.cli.check.broker_state import (
     lacking_rights,
     read_configs,
 )
+from proxy.cli.check.clock import clock_findings
 from proxy.cli.check.findings import Finding, advice, ok, stop
 from proxy.cli.check.retries import group_topic_findings, group_topics
 from proxy.cli.check.topics import (
@@ -89,6 +90,8 @@ def _questions(
     yield from group_topic_findings(settings, described)
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from _group(admin, settings)
+    if settings.topics.settings in there:
+        yield from clock_findings(admin, settings)
 
 
 def _topic(

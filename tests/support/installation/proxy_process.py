@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,13 @@ READY_WITHIN_S = 180
 STOP_WITHIN_S = 90
 SHARDS_WITHIN_S = 180
 LOG_TAIL_LINES = 60
+SHIFTED_CLOCK = """\
+import time
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {ahead_s}
+time.time_ns = lambda: _time_ns() + {ahead_s} * 1_000_000_000
+"""
+"""Python's own clock alone: librdkafka's timed waits hang where the whole process' is shifted."""
 
 
 class ProxyProcess:
@@ -64,20 +72,35 @@ class ProxyProcess:
         paths = [self._log_of(number) for number in range(1, self._starts + 1)]
         return "".join(path.read_text("utf-8", "replace") for path in paths)
 
-    def start(self) -> None:
-        """Start the process and return at once."""
+    def start(self, clock_ahead_s: int = 0) -> None:
+        """Start the process and return at once; its wall clock may be wrong."""
         assert not self.is_running, "it runs already"
         self._starts += 1
-        command = [sys.executable, "-m", "proxy", "run", "--config", str(self._config_path)]
+        command = [sys.executable, "-m", "proxy", "run", "--config", str(self.config_path)]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=REPOSITORY,
+                env=self.environment(clock_ahead_s),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
-    def start_ready(self) -> None:
+    def start_ready(self, clock_ahead_s: int = 0) -> None:
         """Start, and return when every shard it owns has caught up."""
-        self.start()
+        self.start(clock_ahead_s)
         self.wait_ready()
+
+    def environment(self, clock_ahead_s: int) -> dict[str, str]:
+        """For a Python process whose wall clock is ahead by so much, or behind."""
+        if clock_ahead_s == 0:
+            return dict(os.environ)
+        folder = self.folder / f"clock-ahead-{clock_ahead_s}"
+        folder.mkdir(exist_ok=True)
+        shifted = SHIFTED_CLOCK.format(ahead_s=clock_ahead_s)
+        (folder / "sitecustomize.py").write_text(shifted, "utf-8")
+        return {**os.environ, "PYTHONPATH": str(folder)}
 
     def wait_ready(self) -> None:
         """Return when /readyz answers 200; fail with the log when that does not come about."""
@@ -160,7 +183,8 @@ class ProxyProcess:
         return None
 
     @property
-    def _config_path(self) -> Path:
+    def config_path(self) -> Path:
+        """The settings of the next start, or the last one."""
         return self.folder / "proxy.yaml"
 
     @property

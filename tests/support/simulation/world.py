@@ -123,7 +123,7 @@ class World:
         open_register: Callable[[int, Position, int], Register] | None = None,
     ) -> None:
         self.time = ManualTime()
-        self.kafka = StandInKafka(partitions, lambda: self.time.wall_now_ms)
+        self.kafka = StandInKafka(partitions, lambda: self.time.broker_now_ms)
         self.kafka.topics = dict.fromkeys(targets, 4)
         self.policies = SettingsTopic()
         self.policy = Policy()
@@ -131,6 +131,8 @@ class World:
         self.accept_loss_below: dict[int, int] = {}
         self.has_local_state = False
         self.machine = 0
+        self.max_step_ms = 5_000
+        self.asks_broker_time = True
         self.batch_records = 1_000
         self.bodies = "local"
         self._folders = Folders(self)
@@ -139,6 +141,7 @@ class World:
         self._limit = limit
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._parts: Parts | None = None
+        self.clock = self.time.clock()
         self.metrics = Metrics()
         self.release = ReleaseControl()
         self.cap: RateLimit | Unlimited = Unlimited()
@@ -248,8 +251,15 @@ class World:
             for r in self.kafka.read(topic)
         ]
 
+    def ask_broker_time(self) -> None:
+        """As a session does when it begins, and now and then."""
+        if self.asks_broker_time:
+            self.clock.set_broker_time(self.time.broker_time())
+
     def assemble(self) -> Parts:
         """A session of the proxy, wired as in a real one; it has not joined yet."""
+        self.clock = self.time.clock(self.max_step_ms)
+        self.ask_broker_time()
         kafka = KafkaClients(
             TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
             self.policies,
@@ -275,7 +285,7 @@ class World:
             self.release,
             self.cap,
             self._folders,
-            self.time.clock(),
+            self.clock,
             self.metrics,
             heartbeat=lambda: None,
             now_s=lambda: 0.0,

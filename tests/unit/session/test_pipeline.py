@@ -5,7 +5,6 @@ import json
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.clock import CONFIRMED_AFTER_MS
 from proxy.errors import StartOverRefused
 from proxy.requests.policy import Policy
 from storage.errors import StorageError, StoreDamaged
@@ -134,47 +133,6 @@ def test_nothing_pending_fires_until_the_end_at_takeover_is_reached() -> None:
     assert world.delivered() == []
     world.settle()
     assert world.origins() == ["timer.ingress/0/0"]
-
-
-def test_a_machine_whose_clock_is_behind_lets_newcomers_wait_rather_than_fire_early() -> None:
-    world = World()
-    world.send(after("0"))
-    world.time.pass_ms(60_000)
-    world.settle()
-    world.crash()
-    world.time.step_ms(-30_000)
-    world.send(after("10s"))
-    world.settle()
-    assert len(world.delivered()) == 1
-    world.time.pass_ms(9_999)
-    world.settle()
-    assert len(world.delivered()) == 1
-    world.time.pass_ms(1)
-    world.settle()
-    assert len(world.delivered()) == 2
-
-
-def test_a_forward_jump_of_the_clock_fires_nothing_until_confirmed() -> None:
-    world = World()
-    world.send(after("1h"))
-    world.settle()
-    world.time.step_ms(3_600_000)
-    world.settle()
-    assert world.delivered() == []
-    world.time.pass_ms(CONFIRMED_AFTER_MS)
-    world.settle()
-    assert len(world.delivered()) == 1
-
-
-def test_the_broker_s_own_timestamp_confirms_a_jump_at_once() -> None:
-    world = World()
-    world.send(after("1h"))
-    world.settle()
-    world.time.step_ms(3_600_000)
-    world.settle()
-    world.send(after("1h"))
-    world.turn(2)
-    assert len(world.delivered()) == 1
 
 
 def test_a_changed_policy_does_not_change_the_fate_of_older_records() -> None:

@@ -21,8 +21,9 @@ def a_session(world: World) -> tuple[Session, list[str]]:
     done: list[str] = []
     reporter = SimpleNamespace(report=lambda: done.append("report"))
     unassigned = SimpleNamespace(look=lambda: done.append("look"))
-    parts = world.assemble()
-    return Session(parts, QueryMailbox(), cast(Any, reporter), cast(Any, unassigned)), done
+    clock = SimpleNamespace(begin=lambda: done.append("ask"), look=lambda: None, close=lambda: None)
+    parts, mailbox = world.assemble(), QueryMailbox()
+    return Session(parts, mailbox, *cast(Any, (reporter, unassigned, clock))), done
 
 
 def after_turns(count: int) -> Callable[[], bool]:
@@ -42,7 +43,7 @@ def test_session_delivers_reports_and_commits_what_it_read_as_it_leaves() -> Non
     session.run(after_turns(TURNS))
     assert world.origins() == ["timer.ingress/0/0"]
     assert world.kafka.committed[0][0] == 1
-    assert done[:2] == ["report", "look"]
+    assert done[:3] == ["ask", "report", "look"]
 
 
 def test_what_is_paused_as_a_session_begins_is_not_delivered() -> None:

@@ -1,0 +1,86 @@
+"""What a wrong clock does to a whole proxy: some records come late, none early."""
+
+from __future__ import annotations
+
+from proxy.clock import CONFIRMED_AFTER_MS
+from tests.support.simulation.manual_clock import START_MS
+from tests.support.simulation.world import World
+
+HOUR_MS = 3_600_000
+
+
+def after(delay: str) -> dict[str, str | bytes]:
+    return {"timer-topic": "orders", "timer-delay": delay}
+
+
+def test_a_machine_whose_clock_is_behind_lets_newcomers_wait_rather_than_fire_early() -> None:
+    world = World()
+    world.send(after("0"))
+    world.time.pass_ms(60_000)
+    world.settle()
+    world.crash()
+    world.time.step_ms(-30_000)
+    world.send({"timer-topic": "orders", "timer-deliver-at": str(START_MS + 40_000)})
+    world.settle()
+    assert len(world.delivered()) == 1
+    world.time.pass_ms(9_999)
+    world.settle()
+    assert len(world.delivered()) == 1
+    world.time.pass_ms(1)
+    world.settle()
+    assert len(world.delivered()) == 2
+
+
+def test_a_clock_that_is_ahead_at_the_start_fires_on_time_by_the_broker_s() -> None:
+    world = World()
+    world.time.step_ms(3_600_000)
+    world.send(after("30m"))
+    world.send(after("1s"))
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(999)
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(1)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/1"]
+    assert world.positions()[0].watermark_ms == START_MS + 1_000
+
+
+def test_a_forward_jump_of_the_clock_is_not_believed_however_long_it_lasts() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.time.step_ms(3_600_000)
+    world.settle()
+    world.time.pass_ms(3_599_999)
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(1)
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_a_jump_is_believed_once_it_has_lasted_where_the_broker_cannot_be_asked() -> None:
+    world = World()
+    world.asks_broker_time = False
+    world.send(after("1h"))
+    world.settle()
+    world.time.step_ms(3_600_000)
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(CONFIRMED_AFTER_MS)
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_the_broker_s_own_timestamp_confirms_at_once_that_the_machine_has_slept() -> None:
+    world = World()
+    world.send(after("1h"))
+    world.settle()
+    world.time.sleep_ms(3_600_000)
+    world.settle()
+    assert world.delivered() == []
+    world.send(after("1h"))
+    world.turn(2)
+    assert len(world.delivered()) == 1
