@@ -1,20 +1,17 @@
-"""How long the ingress topic has to keep records: the rules of `run` and `check` alike.
+"""What the ingress topic has to be like, above all how long it has to keep records: the rules of
+`run` and `check` alike.
 
 A record that waits longer than `roll_after` is written anew to the end of its partition
 (docs/guide.md#delays-longer-than-the-ingress-keeps-records). So what must be kept is not the
 longest delay, but that time and the time for which the proxy may be down.
 """
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from proxy.config.settings import Settings
 from proxy.errors import SettingsError
 
-COMPACTED: Final = (
-    "is compacted: a waiting record is lost when another comes with its key",
-    "Set cleanup.policy=delete.",
-)
-"""What was found of such an ingress, and what to do."""
 ROLL_AT: Final = 2
 """A record is rewritten when half the ingress topic's retention has passed."""
 
@@ -45,20 +42,49 @@ def longest_undecided_ms(settings: Settings) -> int:
     return asked.immunity_ms + asked.max_checks * asked.check_interval_ms
 
 
-def is_compacted(cleanup_policy: str) -> bool:
-    """Whether a topic with this cleanup.policy loses records by their keys."""
-    return "compact" in cleanup_policy
+class Unfit(NamedTuple):
+    """What was found of an ingress topic, and what to do; `found` goes on behind its name."""
+
+    found: str
+    remedy: str
 
 
-def refuse_unfit(settings: Settings, cleanup_policy: str, retention_ms: int | None) -> None:
-    """Raises SettingsError where the ingress would lose records that wait: by their keys, or before
-    `roll_after` has come."""
-    if is_compacted(cleanup_policy):
-        raise SettingsError(f"The topic {settings.topics.ingress} {COMPACTED[0]}.", COMPACTED[1])
-    asked_ms = settings.roll_after_ms
-    if asked_ms is not None and retention_ms is not None and asked_ms >= retention_ms:
+def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
+    """What of its configuration, as the broker words it, keeps the proxy from running.
+
+    How long it keeps records is judged by `is_too_short`. What is not known is not refused.
+    """
+    if "compact" in config.get("cleanup.policy", ""):
+        yield Unfit(
+            "is compacted: a waiting record is lost when another comes with its key",
+            "Set cleanup.policy=delete.",
+        )
+    stamps = config.get("message.timestamp.type")
+    if stamps == "CreateTime" and not settings.topics.allow_create_time:
+        name = settings.topics.ingress
+        yield Unfit(
+            "keeps the producers' time (message.timestamp.type=CreateTime): their clocks decide "
+            "when a delay ends",
+            "Let the broker stamp what comes from now on: kafka-configs.sh --bootstrap-server B "
+            f"--alter --entity-type topics --entity-name {name} --add-config "
+            "message.timestamp.type=LogAppendTime. Or set `topics: allow_create_time: true`, where "
+            "you know all producers' clocks.",
+        )
+
+
+def is_too_short(settings: Settings, retention_ms: int) -> bool:
+    """Whether records would be deleted before they have ended or are rewritten."""
+    return needed_ms(settings, retention_ms) >= retention_ms
+
+
+def refuse_unfit(settings: Settings, config: Mapping[str, str], retention_ms: int | None) -> None:
+    """Raises SettingsError where the ingress would lose records that wait, or misjudge delays."""
+    for found, remedy in unfit(settings, config):
+        raise SettingsError(f"The topic {settings.topics.ingress} {found}.", remedy)
+    if retention_ms is not None and is_too_short(settings, retention_ms):
         raise SettingsError(
-            f"`roll_after` is {asked_ms} ms, but {settings.topics.ingress} keeps records for "
-            f"{retention_ms} ms (retention.ms): they would be gone before they are rewritten.",
+            f"`roll_after` is {settings.roll_after_ms} ms, but {settings.topics.ingress} keeps "
+            f"records for {retention_ms} ms (retention.ms): they would be gone before they are "
+            "rewritten.",
             "Set `roll_after: auto`, or raise the topic's retention.ms.",
         )

@@ -151,6 +151,7 @@ class TopicSettings(Section):
     audit: str = "timer.audit"
     retry_prefix: str = "retry."
     dlq_prefix: str = "dlq."
+    allow_create_time: bool = False
     create: bool = True
     partitions: int = Field(4, ge=1, le=10_000)
     replication_factor: int | None = Field(None, ge=1, le=100)

@@ -40,7 +40,7 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     kafka = _kafka_clients(settings, worker, admin, side)
     config = ingress_config(kafka.topic.name, admin)
     kept_ms = retention_ms(config)
-    refuse_unfit(settings, config.get("cleanup.policy", ""), kept_ms)
+    refuse_unfit(settings, config, kept_ms)
     policy = policy_of(settings, kept_ms)
     folders = _local_state(settings, kafka.topic.topic_id)
     parts = assemble(

@@ -50,16 +50,23 @@ def test_second_process_under_the_same_instance_id_is_found_out(
     assert installation.judge().counts == {"delivered": load.sent}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ingress_that_would_lose_records_by_their_keys_is_refused(
-    kafka: str, tmp_path: Path, workers: int
+@pytest.mark.parametrize(
+    ("workers", "config", "found"),
+    [
+        (1, {"cleanup.policy": "compact"}, "is compacted"),
+        (2, {"cleanup.policy": "compact"}, "is compacted"),
+        (1, {"message.timestamp.type": "CreateTime"}, "keeps the producers' time"),
+    ],
+)
+def test_ingress_that_would_lose_or_misjudge_records_is_refused(
+    kafka: str, tmp_path: Path, workers: int, config: dict[str, str], found: str
 ) -> None:
-    installation = Installation(kafka, tmp_path, ingress_config={"cleanup.policy": "compact"})
+    installation = Installation(kafka, tmp_path, ingress_config=config)
     try:
         proxy = installation.proxy(workers=workers)
         proxy.start()
         assert proxy.wait() == 1
-        assert f"The topic {installation.ingress} is compacted" in proxy.log
-        assert "Set cleanup.policy=delete." in proxy.log
+        assert f"The topic {installation.ingress} {found}" in proxy.log
+        assert "=delete." in proxy.log or "=LogAppendTime." in proxy.log
     finally:
         installation.close()

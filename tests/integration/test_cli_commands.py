@@ -113,19 +113,20 @@ def test_check_asks_for_the_topics_of_the_groups_that_are_named(
     assert findings(call)[0] == 0
 
 
-def test_check_sees_an_ingress_topic_that_keeps_records_too_short_a_time(
+def test_check_sees_an_ingress_topic_with_the_producers_time_that_keeps_records_too_short_a_time(
     call: Call, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = new_topic(kafka, "short", config={"retention.ms": "3600000"})
     monkeypatch.setenv("DELAY_PROXY_TOPICS__INGRESS", name)
-    _, found = findings(call)
+    code, found = findings(call)
+    assert code == 1
     verdicts = [(one["verdict"], one["found"]) for one in found[f"topic {name}"]]
     assert any(
         "the proxy may be down for 30 min" in text
         for verdict, text in verdicts
         if verdict == "warn"
     )
-    assert any("CreateTime" in text for verdict, text in verdicts if verdict == "advice")
+    assert any("CreateTime" in text for verdict, text in verdicts if verdict == "stop")
 
 
 def test_check_sees_what_the_broker_does_not_allow(

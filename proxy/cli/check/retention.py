@@ -8,6 +8,7 @@ from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.ingress_retention import (
     ROLL_AT,
+    is_too_short,
     longest_undecided_ms,
     needed_ms,
     roll_after_ms,
@@ -54,7 +55,7 @@ def _time(subject: str, kept_ms: int, settings: Settings) -> Finding:
         if after_ms < settings.max_delay_ms
         else f"max_delay is {shown_duration(settings.max_delay_ms)}"
     )
-    if spare_ms <= 0:
+    if is_too_short(settings, kept_ms):
         return stop(
             subject,
             f"{kept}; {waits}: it is deleted before",

@@ -6,7 +6,7 @@ from proxy.cli.check.broker_state import TopicConfig, number_in
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retention import retention_findings
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.ingress_retention import COMPACTED, is_compacted
+from proxy.config.ingress_retention import unfit
 from proxy.config.settings import Settings
 from proxy.kafka.replication import MIN_INSYNC, Replication
 
@@ -21,8 +21,8 @@ HOP_BYTES = 512
 def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
     """Findings about the topics that exist, by their role in the settings' `topics`."""
     if ingress := topics.get("ingress"):
-        yield from _timestamps(ingress)
-        yield from _cleanup(ingress)
+        yield from (stop(f"topic {ingress.name}", *why) for why in unfit(settings, ingress.config))
+        yield from _timestamps(ingress, settings)
         yield from retention_findings(settings, ingress)
         yield from _largest(ingress, settings)
         yield from _spread(ingress, settings.workers)
@@ -85,22 +85,17 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
             )
 
 
-def _timestamps(ingress: TopicConfig) -> Iterator[Finding]:
+def _timestamps(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
     kind = ingress.config.get("message.timestamp.type")
     subject = f"topic {ingress.name}"
-    if kind == "CreateTime":
+    if kind == "LogAppendTime":
+        yield ok(subject, f"message.timestamp.type is {kind}")
+    elif kind is not None and settings.topics.allow_create_time:
         yield advice(
             subject,
-            "message.timestamp.type is CreateTime: delays count from the producer's clock",
+            f"message.timestamp.type is {kind}: delays count from the producer's clock",
             "Set message.timestamp.type=LogAppendTime, so that one clock decides.",
         )
-    elif kind is not None:
-        yield ok(subject, f"message.timestamp.type is {kind}")
-
-
-def _cleanup(ingress: TopicConfig) -> Iterator[Finding]:
-    if is_compacted(ingress.config.get("cleanup.policy", "")):
-        yield stop(f"topic {ingress.name}", *COMPACTED)
 
 
 def _spread(ingress: TopicConfig, workers: int) -> Iterator[Finding]:

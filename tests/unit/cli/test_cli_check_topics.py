@@ -31,9 +31,17 @@ def test_a_good_ingress_topic_gives_nothing_to_do() -> None:
     assert found_in_ingress() == []
 
 
-def test_create_time_is_advised_against() -> None:
-    (finding,) = found_in_ingress(message_timestamp_type="CreateTime")
-    assert finding.severity is Severity.ADVICE
+@pytest.mark.parametrize(
+    ("is_allowed", "severity"), [(False, Severity.STOP), (True, Severity.ADVICE)]
+)
+def test_create_time_would_stop_the_proxy_and_is_advised_against_where_it_may_be(
+    is_allowed: bool, severity: Severity
+) -> None:
+    config = {**GOOD_INGRESS, "message.timestamp.type": "CreateTime"}
+    settings = Settings.model_validate({"topics": {"allow_create_time": is_allowed}})
+    topics = {"ingress": TopicConfig("timer.ingress", 4, config)}
+    (finding,) = [f for f in topic_findings(settings, topics) if f.severity is not Severity.OK]
+    assert finding.severity is severity
     assert "LogAppendTime" in finding.remedy
 
 
