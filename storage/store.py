@@ -31,12 +31,14 @@ class Due(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What the broker's committed offset says of the partition: the watermark and cursor, the
-    floor, and the next offset to ingest (docs/exactly-once.md)."""
+    floor, and the next offset to ingest (docs/exactly-once.md). A folder that covers no more than
+    `distrusted` may hold what has ended since, and is not used."""
 
     watermark_ms: int
     cursor: int
     floor: int
     next_offset: int
+    distrusted: int = -1
 
 
 @dataclass(frozen=True, slots=True)

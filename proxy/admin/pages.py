@@ -75,6 +75,7 @@ class AdminPages:
                 "partition": shard.partition,
                 "state": shard.state,
                 "behind": shard.behind,
+                "watermark_ahead_ms": shard.ahead_ms,
             }
             for status in statuses
             for shard in status.shards

@@ -280,9 +280,11 @@ class ClockSettings(Section):
 
 
 class RecoverySettings(Section):
-    """By ingress partition: the offset below which an operator accepts that records are lost."""
+    """By ingress partition: the offset below which an operator accepts that records are lost, and
+    the partitions whose watermark, left ahead by a wrong clock, is to be set back."""
 
     accept_loss_below: dict[int, int] = Field(default_factory=dict)
+    set_back_watermark: tuple[int, ...] = ()
 
 
 class AdminSettings(Section):

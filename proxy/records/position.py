@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
 VERSION: Final = 1
+VERSION_SET_BACK: Final = 2
+"""With `a` in it; a version that does not know it must not go on."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
 MAX_POLICIES: Final = 24
@@ -28,6 +30,14 @@ class Watermark(NamedTuple):
     offset: int
 
 
+class SetBack(NamedTuple):
+    """The watermark was set back: of the offsets below `below` what fires up to `ended` had ended
+    before (docs/exactly-once.md#a-watermark-set-back)."""
+
+    below: int
+    ended: Watermark
+
+
 class PolicyFrom(NamedTuple):
     """From this ingress offset on, records are read by the policy with this digest."""
 
@@ -37,7 +47,7 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What has ended: x has iff x < next_offset and (due, x) <= (watermark_ms, cursor)."""
+    """What has ended: x has iff x < next_offset and (due, x) <= `ended_upto(x)`."""
 
     next_offset: int
     watermark_ms: int
@@ -45,6 +55,7 @@ class Position:
     floor: int
     policies: tuple[PolicyFrom, ...]
     topic_id: str
+    set_back: SetBack | None = None
 
     def __post_init__(self) -> None:
         assert 0 <= self.floor <= self.next_offset, self
@@ -54,6 +65,27 @@ class Position:
     def watermark(self) -> Watermark:
         """What fires at or below has ended."""
         return Watermark(self.watermark_ms, self.cursor)
+
+    def ended_upto(self, offset: int) -> Watermark:
+        """What of this offset has ended: if it fires at or below."""
+        if self.set_back is None or offset >= self.set_back.below:
+            return self.watermark
+        return max(self.watermark, self.set_back.ended)
+
+    def at_watermark(self, watermark: Watermark) -> Self:
+        """The position with this watermark; once it is there, having been set back says nothing."""
+        set_back = self.set_back
+        if set_back is not None and watermark >= set_back.ended:
+            set_back = None
+        return replace(
+            self, watermark_ms=watermark.due_ms, cursor=watermark.offset, set_back=set_back
+        )
+
+    def with_watermark_set_back(self) -> Self:
+        """Nothing has ended but what has: newcomers are judged as on the first day."""
+        assert self.set_back is None, self
+        set_back = SetBack(self.next_offset, self.watermark)
+        return replace(self, watermark_ms=-1, cursor=LAST_OFFSET, set_back=set_back)
 
     @classmethod
     def start(cls, offset: int, digest: str, topic_id: str) -> Self:
@@ -79,18 +111,19 @@ class Position:
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Compact JSON: v(ersion) t c f, s = policies, i = topic id."""
-        text = json.dumps(
-            {
-                "v": VERSION,
-                "t": self.watermark_ms,
-                "c": None if self.cursor == LAST_OFFSET else self.cursor,
-                "f": self.floor,
-                "s": _pruned(self.policies, self.floor),
-                "i": self.topic_id,
-            },
-            separators=(",", ":"),
-        )
+        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back."""
+        fields: dict[str, object] = {
+            "v": VERSION if self.set_back is None else VERSION_SET_BACK,
+            "t": self.watermark_ms,
+            "c": _cursor_shown(self.cursor),
+            "f": self.floor,
+            "s": _pruned(self.policies, self.floor),
+            "i": self.topic_id,
+        }
+        if self.set_back is not None:
+            below, ended = self.set_back
+            fields["a"] = [below, ended.due_ms, _cursor_shown(ended.offset)]
+        text = json.dumps(fields, separators=(",", ":"))
         assert len(text) < METADATA_LIMIT_BYTES, text
         return text
 
@@ -99,14 +132,18 @@ class Position:
         """Raises MetadataUnreadable with what was found and what to do."""
         try:
             fields = json.loads(metadata or "")
-            if fields["v"] != VERSION:
+            if fields["v"] not in {VERSION, VERSION_SET_BACK}:
                 raise ValueError(f"version {fields['v']} is not {VERSION}")
-            cursor = LAST_OFFSET if fields["c"] is None else int(fields["c"])
+            cursor = _cursor_read(fields["c"])
             policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
             floor = int(fields["f"])
             if not policies or not 0 <= floor <= next_offset:
                 raise ValueError("its parts contradict each other")
-            return cls(next_offset, int(fields["t"]), cursor, floor, policies, str(fields["i"]))
+            topic_id, set_back = str(fields["i"]), None
+            if fields["v"] == VERSION_SET_BACK:
+                below, due_ms, offset = fields["a"]
+                set_back = SetBack(int(below), Watermark(int(due_ms), _cursor_read(offset)))
+            return cls(next_offset, int(fields["t"]), cursor, floor, policies, topic_id, set_back)
         except (ValueError, KeyError, TypeError) as error:
             raise MetadataUnreadable(
                 f"the committed offset {next_offset} carries metadata that is not ours "
@@ -120,6 +157,14 @@ class TooManyPolicies(ValueError):
 
 class MetadataUnreadable(ValueError):
     """The committed offset was written by something else, or by a version unknown here."""
+
+
+def _cursor_shown(cursor: int) -> int | None:
+    return None if cursor == LAST_OFFSET else cursor
+
+
+def _cursor_read(cursor: int | None) -> int:
+    return LAST_OFFSET if cursor is None else int(cursor)
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:

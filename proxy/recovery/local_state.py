@@ -144,7 +144,8 @@ class LocalState:
 
 
 def _committed(at: Position) -> Committed:
-    return Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+    distrusted = -1 if at.set_back is None else at.set_back.below
+    return Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset, distrusted)
 
 
 def _create_durably(marker: Path) -> None:

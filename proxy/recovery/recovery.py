@@ -5,7 +5,7 @@ stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 from confluent_kafka import TopicPartition
 
+from proxy.clock import Clock
+from proxy.config.settings import RecoverySettings
 from proxy.errors import StartOverRefused
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
@@ -33,6 +35,7 @@ from storage.store import Store
 HALF_MESSAGE_GAP: Final = 500
 """Half messages that nobody decides lie close together: so many records are read through."""
 SETTING: Final = "recovery: accept_loss_below"
+REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +77,7 @@ class Policies(Protocol):
 class Recovery:
     """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
 
-    `accept_loss_below`: by partition, the offset below which an operator has given records up.
+    `accepted`: what an operator accepts after a loss, or a wrong clock.
     With `stores_stubs` the stores keep no bodies of new records (setting `bodies: kafka`).
     """
 
@@ -86,7 +89,8 @@ class Recovery:
         policies: Policies,
         folders: LocalFolders,
         digest: str,
-        accept_loss_below: Mapping[int, int],
+        accepted: RecoverySettings,
+        clock: Clock,
         *,
         stores_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
@@ -94,7 +98,9 @@ class Recovery:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
         self._ingress, self._lookup = ingress, lookup
         self._policies, self._folders = policies, folders
-        self._digest, self._accept_loss_below = digest, accept_loss_below
+        self._digest, self._clock = digest, clock
+        self._accept_loss_below = accepted.accept_loss_below
+        self._set_back = frozenset(accepted.set_back_watermark)
         self._stores_stubs, self._now_s = stores_stubs, now_s
         self._readers: dict[str, RequestReader] = {}
 
@@ -193,7 +199,28 @@ class Recovery:
             )
             return self._accepted_start(partition, log_range, found)
         self._policies.record_served(self._facts, partition, position.policies)
-        return self._under_own_policy(position, log_range.end)
+        return self._under_own_policy(self._at_right_time(partition, position), log_range.end)
+
+    def _at_right_time(self, partition: int, position: Position) -> Position:
+        """A watermark that lies ahead is said, and set back where an operator asks for it."""
+        ahead_ms = self._clock.ahead_ms(position.watermark_ms)
+        if ahead_ms <= self._clock.max_step_ms:
+            return position
+        where = {
+            "partition": partition,
+            "watermark_ms": position.watermark_ms,
+            "ahead_ms": ahead_ms,
+        }
+        if partition in self._set_back and position.set_back is None:
+            log.warning("watermark ahead of the clock is set back", **where)
+            return position.with_watermark_set_back()
+        log.error(
+            "watermark ahead of the clock: a worker whose clock was ahead has delivered up to "
+            "there; nothing of this partition fires before the clock has come there",
+            **where,
+            remedy=REMEDY,
+        )
+        return position
 
     def _first_position(self, partition: int, log_range: LogRange) -> Position:
         served_id = self._policies.served_topic_id(self._topic, partition)

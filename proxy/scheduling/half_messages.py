@@ -13,7 +13,7 @@ from proxy.records.body import GONE, Purpose, packer
 from proxy.records.delivery import delivery_of
 from proxy.records.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.records.message import IngressPartition
-from proxy.records.position import Watermark
+from proxy.records.position import SetBack, Watermark
 from proxy.requests.parsed import Prepare
 from proxy.scheduling.batch import AuxiliaryRecord
 from storage.register import Named
@@ -58,12 +58,18 @@ class HalfMessages:
 
     Check-backs are numbered 1 to `max_checks` (where nobody is to be asked there are none); the
     number after the last is the expiry. The agenda holds the next of these of each half message.
-    What was to happen up to the shard's `watermark` has happened.
+    What was to happen up to the shard's `watermark` has happened, and below the offset of
+    `set_back` what was to happen up to its watermark.
     """
 
-    def __init__(self, read_half_messages: ReadHalfMessages, watermark: Watermark) -> None:
+    def __init__(
+        self,
+        read_half_messages: ReadHalfMessages,
+        watermark: Watermark,
+        set_back: SetBack | None = None,
+    ) -> None:
         self._read_back = read_half_messages
-        self._watermark = watermark
+        self._watermark, self._set_back = watermark, set_back
         self._idents: OrderedDict[int, bytes] = OrderedDict()
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
@@ -89,7 +95,8 @@ class HalfMessages:
         """Events of a half message that has just been read whose time the watermark has passed."""
         item: AgendaItem | None = _item(prepare, offset, _first_number(prepare))
         events: list[HalfMessageEvent] = []
-        while item is not None and item[:2] <= self._watermark:
+        happened = self._happened_upto(offset)
+        while item is not None and item[:2] <= happened:
             fires_ms, _offset, check = item
             events.append(HalfMessageEvent(fires_ms, offset, prepare.ident, check, prepare))
             item = _after(prepare, item)
@@ -143,6 +150,11 @@ class HalfMessages:
             if prepare is not None:
                 self._schedule(offset, prepare)
 
+    def _happened_upto(self, offset: int) -> Watermark:
+        if self._set_back is None or offset >= self._set_back.below:
+            return self._watermark
+        return max(self._watermark, self._set_back.ended)
+
     def _events(self, items: Sequence[AgendaItem]) -> list[HalfMessageEvent]:
         """Check-backs with the whole message, an expiry without its body."""
         known = {o: self._prepares[o] for _, o, check in items if check != LOST}
@@ -194,9 +206,10 @@ class HalfMessages:
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
         """Put the first event beyond the watermark on the agenda; there may be none any more."""
-        asked = (self._watermark.due_ms - prepare.first_check_ms) // prepare.interval_ms
+        happened = self._happened_upto(offset)
+        asked = (happened.due_ms - prepare.first_check_ms) // prepare.interval_ms
         item: AgendaItem | None = _item(prepare, offset, max(_first_number(prepare), asked + 1))
-        while item is not None and item[:2] <= self._watermark:
+        while item is not None and item[:2] <= happened:
             item = _after(prepare, item)
         if item is not None and item[2] <= prepare.max_checks + 1:
             heappush(self._agenda, item)

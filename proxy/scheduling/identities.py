@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, Outcome
-from proxy.records.position import Watermark
+from proxy.records.position import Position
 from proxy.requests.parsed import Prepare, RejectedHop, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from storage.register import NOTHING, Named, Register
@@ -23,13 +23,11 @@ NEVER_MS: Final = 2**62
 
 
 class Identities:
-    """The ids of one shard, whose watermark is `watermark`."""
+    """The ids of one shard, whose committed position is `position`."""
 
-    def __init__(
-        self, register: Register, half_messages: HalfMessages, watermark: Watermark
-    ) -> None:
+    def __init__(self, register: Register, half_messages: HalfMessages, position: Position) -> None:
         self._register, self._half_messages = register, half_messages
-        self.watermark = watermark
+        self.position = position
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
 
@@ -158,7 +156,7 @@ class Identities:
         if row.kind & IS_HALF_MESSAGE:
             self._half_messages.discard(row.offset)
             return [ended], True
-        if row.offset != NOTHING and row.key > self.watermark:
+        if row.offset != NOTHING and row.key > self.position.ended_upto(row.offset):
             self._register.add_tombstone(at, row.key, row.target)
             return [ended], True
         return [], self._is_hopping(ident, row)

@@ -56,11 +56,12 @@ def find_record(shard: Shard, message: Message) -> Found:
 def _state_of(shard: Shard, row: Named) -> RecordState | None:
     if row.kind & IS_HALF_MESSAGE:
         return "half-message"
-    return "pending" if row.offset != NOTHING and row.key > shard.position.watermark else None
+    is_pending = row.offset != NOTHING and row.key > shard.position.ended_upto(row.offset)
+    return "pending" if is_pending else None
 
 
 def _of_entry(shard: Shard, entry: Entry) -> RecordState:
-    return "pending" if entry[:2] > shard.position.watermark else ENDED
+    return "pending" if entry[:2] > shard.position.ended_upto(entry[1]) else ENDED
 
 
 def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:

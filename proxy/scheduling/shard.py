@@ -66,10 +66,12 @@ class Shard:
         self.read_ms = 0
         self._register, self._readers = register, readers
         self._stored_below = store.covered
-        self._half_messages = HalfMessages(read_half_messages, position.watermark)
+        self._half_messages = HalfMessages(
+            read_half_messages, position.watermark, position.set_back
+        )
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
-        self._identities = Identities(register, self._half_messages, position.watermark)
+        self._identities = Identities(register, self._half_messages, position)
         self._admission = Admission(ingress, readers, self._identities, self._half_messages)
 
     @property
@@ -161,10 +163,8 @@ class Shard:
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         position = replace(
-            self.position,
+            self.position.at_watermark(watermark),
             next_offset=max(self.next_offset, self.position.next_offset),
-            watermark_ms=watermark.due_ms,
-            cursor=watermark.offset,
             floor=self._floor(deliveries),
         )
         batch = Batch(
@@ -187,7 +187,7 @@ class Shard:
         self.store.advance(*watermark)
         self._register.advance(*watermark)
         self._half_messages.advance(watermark)
-        self._identities.watermark = watermark
+        self._identities.position = plan.position
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
 
@@ -241,13 +241,20 @@ class Shard:
         kept = [entry for entry in found if entry[:2] not in taken_back]
         return kept, events, len(found) - len(kept), upto
 
+    def _limits(self, offset: int, now_ms: int, max_records: int) -> IngestLimits:
+        """From this offset on. Where the watermark was set back, what lies below is read apart."""
+        position, committed = self.position, self.position.next_offset
+        set_back = position.set_back
+        if set_back is not None and offset < set_back.below:
+            committed = set_back.below
+        return IngestLimits(now_ms, max_records, position.ended_upto(offset), committed)
+
     def _ingest_run(
         self, messages: Sequence[Message], start: int, now_ms: int, max_records: int
     ) -> int:
         """Ingest from `start` while one policy holds and there is room; the index reached."""
         run = messages[start : start + PARSED_AT_ONCE]
-        position = self.position
-        limits = IngestLimits(now_ms, max_records, position.watermark, position.next_offset)
+        limits = self._limits(run[0].offset(), now_ms, max_records)
         admitted = self._admission.admit(run, limits)
         self.waits_for_clock = admitted.waits_for_clock
         entries = admitted.entries

@@ -112,7 +112,8 @@ def assemble(
         kafka.settings_topic,
         folders,
         digest,
-        settings.recovery.accept_loss_below,
+        settings.recovery,
+        clock,
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )

@@ -119,8 +119,6 @@ class Pipeline:
         self.shards.update(shards)
         self._uncommitted_at_first.update(shards)
         self.is_assigned = True
-        for partition, shard in shards.items():
-            self._look_at_watermark(partition, shard.position.watermark_ms)
         return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
@@ -143,18 +141,6 @@ class Pipeline:
         """Lose all shards, and the transaction under way: the broker knows what became of it."""
         self._under_way = None
         self._drop(list(self.shards))
-
-    def _look_at_watermark(self, partition: int, watermark_ms: int) -> None:
-        ahead_ms = self._clock.ahead_ms(watermark_ms)
-        if ahead_ms > self._clock.max_step_ms:
-            log.error(
-                "watermark ahead of the clock: a worker whose clock was ahead has delivered up to "
-                "there; nothing of this partition fires before the clock has come there",
-                partition=partition,
-                watermark_ms=watermark_ms,
-                ahead_ms=ahead_ms,
-                remedy="docs/operations/runbook.md#a-watermark-lies-ahead",
-            )
 
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""

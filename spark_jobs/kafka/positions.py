@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 1
+VERSIONS: Final = (1, 2)
+"""2: the watermark was set back; what had ended beyond it before is not asked for until it is there
+again."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
 
@@ -51,8 +53,8 @@ class Committed:
         """Raises ValueError with what is wrong when a proxy of this version did not write it."""
         try:
             fields: dict[str, Any] = json.loads(metadata or "")
-            if fields["v"] != VERSION:
-                raise ValueError(f"version {fields['v']} is not {VERSION}")
+            if fields["v"] not in VERSIONS:
+                raise ValueError(f"version {fields['v']} is not among {VERSIONS}")
             cursor = LAST_OFFSET if fields["c"] is None else int(fields["c"])
             policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
             floor, watermark_ms = int(fields["f"]), int(fields["t"])

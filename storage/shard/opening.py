@@ -87,6 +87,10 @@ def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -
             f"{folder} covers offsets up to {covered}, but the broker's committed "
             f"offset is {committed.next_offset}: it was reset"
         )
+    if 0 < covered <= committed.distrusted:
+        raise StoreDamaged(
+            f"{folder} covers offsets up to {covered} only, from before the watermark was set back"
+        )
     if ended > (committed.watermark_ms, committed.cursor):
         raise StoreDamaged(
             f"{folder} stands at watermark {ended[0]}/{ended[1]}, beyond "

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import REPOSITORY, ProxyProcess
-from tests.support.records import Outgoing
+from tests.support.oracle.ends import read_ends
+from tests.support.records import Outgoing, set_topic_config
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
@@ -26,12 +27,12 @@ def _asking(topic: str, delay: str, ident: str) -> Outgoing:
     return Outgoing(ident.encode(), b"v", [(name, v.encode()) for name, v in headers.items()])
 
 
-def _check(proxy: ProxyProcess, ahead_s: int) -> list[dict[str, str]]:
+def _check(proxy: ProxyProcess, ahead_s: int, subject: str = "clock") -> list[dict[str, str]]:
     """What `check` finds of the clock, on a machine whose own is ahead by so much."""
     command = [sys.executable, "-m", "proxy", "check", "--json", "--config", str(proxy.config_path)]
     env = proxy.environment(ahead_s)
     done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, check=False)
-    return [one for one in json.loads(done.stdout)["findings"] if one["subject"] == "clock"]
+    return [one for one in json.loads(done.stdout)["findings"] if one["subject"] == subject]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -58,3 +59,39 @@ def test_a_clock_that_is_ahead_at_the_start_delivers_nothing_early(
     assert max(ends.lateness_ms) < LATE_AT_MOST_MS
     assert "clock ahead" not in proxy.log
     assert [one["verdict"] for one in _check(proxy, 0)] == ["ok"]
+
+
+def test_a_watermark_that_was_left_ahead_is_named_and_can_be_set_back(
+    installation: Installation,
+) -> None:
+    """The broker could not be asked, so a record went early; what comes later must not wait."""
+    topic, proxy = installation.target(), installation.proxy()
+    installation.create_settings_topic({"message.timestamp.type": "CreateTime"})
+    installation.send([_asking(topic, "30m", "early"), _asking(topic, "61m", "later")])
+    proxy.start_ready(clock_ahead_s=AHEAD_S)
+    installation.await_ends(1)
+    assert "clock not held against the broker's" in proxy.log
+    assert [one["verdict"] for one in _check(proxy, AHEAD_S)] == ["warn"]
+    assert proxy.stop() == 0
+
+    stamped = {"message.timestamp.type": "LogAppendTime", "cleanup.policy": "compact"}
+    set_topic_config(installation.bootstrap, installation.settings_topic, stamped)
+    installation.send([_asking(topic, "20m", "later still"), _asking(topic, "1s", "then")])
+    proxy.start()
+    ahead = "delay_proxy_watermark_ahead_seconds"
+    wait_for(lambda: proxy.metric(ahead) > AHEAD_S / 2, SAID_WITHIN_S, "the metric")
+    assert "watermark ahead of the clock" in proxy.log
+    assert 1 in {len(_check(proxy, 0, f"partition {number}")) for number in (0, 1)}
+    assert proxy.stop() == 0
+
+    proxy.configure(installation.settings("one", recovery={"set_back_watermark": [0, 1]}))
+    proxy.start_ready()
+    installation.await_ends(2)
+    cancels = [Outgoing(i, b"", [("timer-cancel", i)]) for i in (b"later", b"later still")]
+    installation.send(cancels)
+    installation.await_ends(6)
+    wait_for(lambda: proxy.metric(ahead) == 0, SAID_WITHIN_S, "the metric")
+    assert proxy.stop() == 0
+    ends = read_ends(installation)
+    assert ends.counts == {"delivered": 2, "cancelled": 2, "applied": 2}
+    assert sum(late_ms < 0 for late_ms in ends.lateness_ms) == 1

@@ -212,7 +212,7 @@ def run(
     world.policy, world.max_step_ms = POLICY, 0
     with tempfile.TemporaryDirectory() as folder:
         if kind is not None:
-            _give_disks(world, kind, Path(folder))
+            give_disks(world, kind, Path(folder))
         try:
             for step in script:
                 perform(world, step)
@@ -225,7 +225,9 @@ def run(
     check_conservation(world)
 
 
-def _give_disks(world: World, kind: StoreKind, folder: Path) -> None:
+def give_disks(world: World, kind: StoreKind, folder: Path) -> None:
+    """Of two machines, which keep their state below `folder`."""
+
     def open_store(partition: int, at: Position) -> Store:
         return store_in(kind, folder / str(world.machine))(partition, at)
 

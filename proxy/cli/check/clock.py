@@ -77,7 +77,7 @@ def _watermarks(admin: AdminClient, settings: Settings, broker_ms: int) -> Itera
                 f"partition {partition}",
                 f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: until "
                 "then nothing of it fires",
-                "See docs/operations/runbook.md#a-watermark-lies-ahead.",
+                f"Wait, or set `recovery: set_back_watermark: [{partition}]` for one start.",
             )
 
 

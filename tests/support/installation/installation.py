@@ -69,7 +69,7 @@ class Installation:
                 "ingress": self.ingress,
                 "dead_letters": self.dead_letters,
                 "outcomes": self.outcomes,
-                "settings": f"{self.name}.settings",
+                "settings": self.settings_topic,
             },
             "group_id": f"{self.name}.proxy",
             "instance_id": instance,
@@ -151,6 +151,14 @@ class Installation:
     def writer(self) -> IngressWriter:
         """Writes records into the ingress one by one."""
         return IngressWriter(self.bootstrap, self.ingress)
+
+    @property
+    def settings_topic(self) -> str:
+        return f"{self.name}.settings"
+
+    def create_settings_topic(self, config: Mapping[str, str]) -> None:
+        """Create the settings topic before the proxy does, with a configuration of its own."""
+        self._create(self.settings_topic, 1, {"cleanup.policy": "compact", **config})
 
     def create_dead_letters(self, config: Mapping[str, str]) -> None:
         """Create the dead-letter topic before the proxy does, with a configuration of its own."""

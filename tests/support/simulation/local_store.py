@@ -37,7 +37,7 @@ def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
     """Opens what is kept of partitions' ids below `data_dir`, behind their stores."""
 
     def open_partition(partition: int, at: Position, covered: int) -> Register:
-        committed = Committed(at.watermark_ms, at.cursor, at.floor, covered)
+        committed = Committed(at.watermark_ms, at.cursor, at.floor, covered, _distrusted(at))
         return open_register(data_dir / str(partition) / "ids", committed, TINY_IDS)
 
     return open_partition
@@ -49,7 +49,12 @@ def store_in(
     """Opens partitions' stores below `data_dir`, as `proxy.recovery.local_state` does."""
 
     def open_partition(partition: int, at: Position) -> Store:
-        committed = Committed(at.watermark_ms, at.cursor, at.floor, at.next_offset)
+        ended = at.watermark_ms, at.cursor
+        committed = Committed(*ended, at.floor, at.next_offset, _distrusted(at))
         return open_store(kind, data_dir / str(partition), committed, options)
 
     return open_partition
+
+
+def _distrusted(at: Position) -> int:
+    return -1 if at.set_back is None else at.set_back.below

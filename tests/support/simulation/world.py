@@ -129,6 +129,7 @@ class World:
         self.policy = Policy()
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
+        self.set_back_watermark: tuple[int, ...] = ()
         self.has_local_state = False
         self.machine = 0
         self.max_step_ms = 5_000
@@ -272,7 +273,10 @@ class World:
         settings = SETTINGS.model_copy(
             update={
                 "bodies": self.bodies,
-                "recovery": RecoverySettings(accept_loss_below=self.accept_loss_below),
+                "recovery": RecoverySettings(
+                    accept_loss_below=self.accept_loss_below,
+                    set_back_watermark=self.set_back_watermark,
+                ),
                 "release": ReleaseSettings(
                     transaction_records=self._limit, transaction_interval_ms=0
                 ),

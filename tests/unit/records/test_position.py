@@ -13,7 +13,9 @@ from proxy.records.position import (
     MetadataUnreadable,
     PolicyFrom,
     Position,
+    SetBack,
     TooManyPolicies,
+    Watermark,
 )
 
 ID = "MRo0F8kGTfqSwkiwmHWHAg"
@@ -78,3 +80,20 @@ def test_too_many_changes_of_settings_are_refused_with_what_to_do() -> None:
 def test_metadata_of_others_is_refused(metadata: str | None) -> None:
     with pytest.raises(MetadataUnreadable, match="not ours"):
         Position.from_metadata(10, metadata)
+
+
+def test_a_watermark_set_back_keeps_what_had_ended_until_it_is_there_again() -> None:
+    there = Watermark(500, 7)
+    back = position(watermark_ms=500, cursor=7).with_watermark_set_back()
+    assert back.watermark == (-1, LAST_OFFSET)
+    assert [back.ended_upto(offset) for offset in (9, 10)] == [there, back.watermark]
+    assert Position.from_metadata(10, back.to_metadata()) == back
+    on_the_way = back.at_watermark(Watermark(500, 6))
+    assert on_the_way.set_back == SetBack(10, there)
+    assert on_the_way.at_watermark(there) == position(watermark_ms=500, cursor=7)
+
+
+def test_versions_that_cannot_know_of_a_set_back_refuse_it() -> None:
+    fields = json.loads(position().with_watermark_set_back().to_metadata())
+    assert fields["v"] == 2
+    assert json.loads(position().to_metadata())["v"] == 1

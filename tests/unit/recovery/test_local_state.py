@@ -108,3 +108,13 @@ def test_a_forbidden_write_is_not_mended_by_space(tmp_path: Path) -> None:
     forbidden = PermissionError(13, "Permission denied")
     assert "Let the proxy's user write there" in str(StorageFull(tmp_path, forbidden))
     assert "Free some space" in str(StorageFull(tmp_path, OSError(28, "No space left on device")))
+
+
+def test_a_folder_from_before_the_watermark_was_set_back_is_put_aside(opening: Opening) -> None:
+    _state, store = opening(START, stores_stubs=False)
+    store.put([ENTRY])
+    store.flush(1)
+    store.close()
+    _state, store = opening(READ.with_watermark_set_back(), stores_stubs=False)
+    assert (store.report.state, store.pending()) == ("put aside", 0)
+    store.close()

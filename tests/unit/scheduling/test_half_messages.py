@@ -8,7 +8,7 @@ import pytest
 
 from proxy.records.body import packer
 from proxy.records.message import IngressPartition
-from proxy.records.position import Watermark
+from proxy.records.position import LAST_OFFSET, SetBack, Watermark
 from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
 from proxy.scheduling.half_messages import (
@@ -105,6 +105,17 @@ def test_what_was_to_happen_before_it_could_be_read_is_told_when_it_is() -> None
     assert happened(halves.passed(7, late)) == [(100, 1), (110, 2)]
     halves.add(7, late)
     assert happened(halves.due(LATER, 10).events) == [(120, 3), (130, 4)]
+
+
+def test_what_had_happened_before_the_watermark_was_set_back_does_not_happen_again() -> None:
+    back = SetBack(8, Watermark(115, LAST_OFFSET))
+    halves = HalfMessages(lambda _: {}, BEFORE_ALL, back)
+    assert happened(halves.passed(7, a_half())) == [(100, 1), (110, 2)]
+    halves.add(7, a_half(b"old"))
+    halves.add(8, a_half(b"new"))
+    found = halves.due(LATER, 10).events
+    checks = {i: [e.check for e in found if e.ident == i] for i in (b"old", b"new")}
+    assert checks == {b"old": [3, 4], b"new": [1, 2, 3, 4]}
 
 
 def test_half_messages_known_from_before_are_read_when_they_are_needed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import structlog
+
 from proxy.clock import CONFIRMED_AFTER_MS
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
@@ -84,3 +86,59 @@ def test_the_broker_s_own_timestamp_confirms_at_once_that_the_machine_has_slept(
     world.send(after("1h"))
     world.turn(2)
     assert len(world.delivered()) == 1
+
+
+def a_world_whose_watermark_lies_an_hour_ahead() -> World:
+    """Its first record was delivered an hour early, and the one due behind that still pends."""
+    world = World()
+    world.asks_broker_time = False
+    world.send(after("1h"))
+    world.send(after("2h"))
+    world.settle()
+    world.time.step_ms(HOUR_MS)
+    world.time.pass_ms(CONFIRMED_AFTER_MS)
+    world.settle()
+    world.time.pass_ms(CONFIRMED_AFTER_MS)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0"]
+    world.crash()
+    world.asks_broker_time = True
+    world.time.step_ms(-HOUR_MS)
+    return world
+
+
+def test_a_watermark_that_lies_ahead_is_said_with_how_far_and_the_remedy() -> None:
+    world = a_world_whose_watermark_lies_an_hour_ahead()
+    with structlog.testing.capture_logs() as logs:
+        world.settle()
+    (line,) = [line for line in logs if line["log_level"] == "error"]
+    assert (line["partition"], line["ahead_ms"]) == (0, HOUR_MS)
+    assert line["remedy"].endswith("#a-watermark-lies-ahead")
+
+
+def test_behind_a_watermark_that_lies_ahead_newcomers_wait_for_their_time() -> None:
+    world = a_world_whose_watermark_lies_an_hour_ahead()
+    world.send(after("30m"))
+    world.send(after("1s"))
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert len(world.delivered()) == 1
+    world.time.pass_ms(HOUR_MS)
+    world.settle()
+    assert world.origins() == [f"timer.ingress/0/{offset}" for offset in (0, 2, 3)]
+
+
+def test_a_watermark_that_is_set_back_lets_newcomers_come_on_time_and_nothing_twice() -> None:
+    world = a_world_whose_watermark_lies_an_hour_ahead()
+    world.set_back_watermark = (0,)
+    world.send(after("30m"))
+    world.send(after("1s"))
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/0", "timer.ingress/0/3"]
+    world.crash()
+    world.set_back_watermark = ()
+    world.time.pass_ms(2 * HOUR_MS)
+    world.settle()
+    assert world.origins() == [f"timer.ingress/0/{offset}" for offset in (0, 3, 2, 1)]
+    assert world.positions()[0].set_back is None
