@@ -1,7 +1,8 @@
 """The proxy's own topics: created where allowed, and described."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
     ResourceType,
+    TopicDescription,
 )
 from confluent_kafka.cimpl import NewTopic
 
@@ -22,6 +24,7 @@ from proxy.kafka.replication import MIN_INSYNC, replication_in
 ASK_TIMEOUT_S: Final = 10.0
 KNOWN_WITHIN_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.02
+ID_EVERY_S: Final = 2.0
 DAY_MS: Final = 86_400_000
 INGRESS_DAYS: Final = 14
 
@@ -141,7 +144,33 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
                 f"The proxy's user may not see the topic {name}.", "Grant it Describe."
             ) from None
         raise
-    return TopicFacts(name, _as_kafka_tools_print_it(str(found.topic_id)), len(found.partitions))
+    return TopicFacts(name, _id_of(found), len(found.partitions))
+
+
+class TopicIdWatch:
+    """Notices that a topic was deleted and created anew, without waiting for the broker's answers.
+
+    Consumers do not: they read on at their offsets, which are those of another log.
+    """
+
+    def __init__(
+        self, admin: AdminClient, topic: TopicFacts, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._admin, self._topic, self._now_s = admin, topic, now_s
+        self._answer: Future[TopicDescription] | None = None
+        self._next_look_s = 0.0
+
+    def is_another(self) -> bool:
+        """Called often; asks every ID_EVERY_S. Whether the last answer named another id."""
+        answer, name = self._answer, self._topic.name
+        if answer is not None and answer.done():
+            self._answer = None
+            return answer.exception() is None and _id_of(answer.result()) != self._topic.topic_id
+        if answer is None and self._now_s() >= self._next_look_s:
+            self._next_look_s = self._now_s() + ID_EVERY_S
+            asked = TopicCollection([name])
+            self._answer = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)[name]
+        return False
 
 
 def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
@@ -165,6 +194,6 @@ def retention_ms(config: Mapping[str, str]) -> int | None:
     return kept_ms if kept_ms >= 0 else None
 
 
-def _as_kafka_tools_print_it(topic_id: str) -> str:
+def _id_of(topic: TopicDescription) -> str:
     """Kafka's tools print ids in the alphabet that is safe in file names; the client does not."""
-    return topic_id.replace("+", "-").replace("/", "_")
+    return str(topic.topic_id).replace("+", "-").replace("/", "_")

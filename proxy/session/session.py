@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from proxy.admin.query_mailbox import QueryMailbox
+from proxy.kafka.topics import TopicIdWatch
 from proxy.kafka.unassigned_partitions import UnassignedPartitions
 from proxy.publishing.errors import SessionLost
 from proxy.session.assembly import Parts
@@ -33,12 +34,13 @@ class Session:
         reporter: Reporter,
         unassigned: UnassignedPartitions,
         clock_watch: ClockWatch,
+        topic_id: TopicIdWatch,
     ) -> None:
         self._settings_topic, self._release = parts.settings_topic, parts.release
         self._ingress, self._lookup = parts.ingress, parts.lookup
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
-        self._clock_watch = clock_watch
+        self._clock_watch, self._topic_id = clock_watch, topic_id
         self._next_look_s = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
@@ -85,6 +87,8 @@ class Session:
         self._leave()
 
     def _look_around(self) -> None:
+        if self._topic_id.is_another():
+            raise SessionLost("the ingress topic was deleted and created anew")
         if self._settings_topic.look():
             self._release.pause(self._settings_topic.paused)
             log.info("paused targets", patterns=sorted(self._settings_topic.paused))

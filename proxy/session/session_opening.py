@@ -21,7 +21,7 @@ from proxy.kafka.client_settings import (
 )
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
-from proxy.kafka.topics import describe_topic, ingress_config, retention_ms
+from proxy.kafka.topics import TopicIdWatch, describe_topic, ingress_config, retention_ms
 from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT
@@ -60,7 +60,8 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     reporter = Reporter(parts, clock, side, retention, folders)
     unassigned = _unassigned_partitions(settings, worker, admin, kafka.topic.partitions)
     watch = _clock_watch(settings, clock, side)
-    return Session(parts, side.mailbox, reporter, unassigned, watch)
+    topic_id = TopicIdWatch(admin, kafka.topic)
+    return Session(parts, side.mailbox, reporter, unassigned, watch, topic_id)
 
 
 def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatch:

@@ -68,3 +68,19 @@ def test_a_loss_that_is_accepted_lets_the_proxy_go_on_behind_it(
 
     wait_for(has_arrived, ENDS_WITHIN_S, "the record behind the loss")
     assert "records given up" in proxy.log
+
+
+def test_an_ingress_created_anew_under_the_proxy_ends_it_though_its_offsets_go_on(
+    installation: Installation,
+) -> None:
+    topic, proxy = installation.target(), installation.proxy()
+    installation.send(_asking(topic, b"old"))
+    proxy.start_ready()
+    installation.await_ends(1)
+    proxy.signal(SIGSTOP)
+    installation.create_ingress_anew()
+    installation.send(_asking(topic, b"new") * 50)
+    proxy.signal(SIGCONT)
+    assert proxy.wait(ENDS_WITHIN_S) == 1, proxy.log_tail()
+    assert "it was deleted and created anew" in proxy.log
+    assert "the partition now holds offsets 0 to 49" in proxy.log

@@ -142,6 +142,21 @@ class Installation:
         """From now on the ingress keeps its records for ever."""
         set_topic_config(self.bootstrap, self.ingress, {"retention.ms": "-1"})
 
+    def create_ingress_anew(self) -> None:
+        """Delete the ingress topic and create one of the same name, as an operator by mistake."""
+        admin = admin_client(self.bootstrap)
+        admin.delete_topics([self.ingress])[self.ingress].result(WRITE_TIMEOUT_S)
+        wait_for(self._has_new_ingress, WRITE_TIMEOUT_S, "the name of the ingress to be free")
+
+    def _has_new_ingress(self) -> bool:
+        try:
+            self._create(self.ingress, self._partitions, BROKER_STAMPED)
+        except KafkaException as failed:
+            if failed.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False  # it is being deleted
+            raise
+        return True
+
     def delete_ingress(self, partition: int) -> int:
         """Delete what a partition of the ingress holds, as retention would; gives its end."""
         place = TopicPartition(self.ingress, partition, OFFSET_END)

@@ -7,13 +7,21 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import TopicMissing
 from proxy.kafka import topics
-from proxy.kafka.topics import create_missing_topics, ensure_topics, own_topics
+from proxy.kafka.topics import (
+    ID_EVERY_S,
+    TopicFacts,
+    TopicIdWatch,
+    create_missing_topics,
+    ensure_topics,
+    own_topics,
+)
 
 OWN = set(own_topics(Settings()))
 
@@ -74,3 +82,30 @@ def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> N
     made_by(admin)
     assert {one.replication_factor for one in admin.wanted} == {3}
     assert {(one.config or {})["min.insync.replicas"] for one in admin.wanted} == {"2"}
+
+
+def test_a_topic_that_is_another_is_noticed_and_one_that_cannot_be_asked_for_is_not() -> None:
+    answers: list[Future[Any]] = []
+
+    def describe(_: object, **__: object) -> dict[str, Future[Any]]:
+        answers.append(Future())
+        return {"timer.ingress": answers[-1]}
+
+    now_s = 0.0
+    admin = cast(AdminClient, SimpleNamespace(describe_topics=describe))
+    watch = TopicIdWatch(admin, TopicFacts("timer.ingress", "a-b_", 4), lambda: now_s)
+
+    def found(answer: str | Exception) -> list[bool]:
+        nonlocal now_s
+        now_s += ID_EVERY_S
+        seen = [watch.is_another(), watch.is_another()]
+        if isinstance(answer, Exception):
+            answers[-1].set_exception(answer)
+        else:
+            answers[-1].set_result(SimpleNamespace(topic_id=answer))
+        return [*seen, watch.is_another(), watch.is_another()]
+
+    assert found("a+b/") == [False] * 4
+    assert found(KafkaException(KafkaError(KafkaError._TIMED_OUT))) == [False] * 4
+    assert found("c+b/") == [False, False, True, False]
+    assert len(answers) == 3

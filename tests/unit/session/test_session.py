@@ -22,8 +22,9 @@ def a_session(world: World) -> tuple[Session, list[str]]:
     reporter = SimpleNamespace(report=lambda: done.append("report"))
     unassigned = SimpleNamespace(look=lambda: done.append("look"))
     clock = SimpleNamespace(begin=lambda: done.append("ask"), look=lambda: None, close=lambda: None)
+    topic_id = SimpleNamespace(is_another=lambda: world.topic_id != "id-1")
     parts, mailbox = world.assemble(), QueryMailbox()
-    return Session(parts, mailbox, *cast(Any, (reporter, unassigned, clock))), done
+    return Session(parts, mailbox, *cast(Any, (reporter, unassigned, clock, topic_id))), done
 
 
 def after_turns(count: int) -> Callable[[], bool]:
@@ -60,4 +61,12 @@ def test_session_ends_once_partitions_are_lost() -> None:
     session, _ = a_session(world)
     world.kafka.rebalances.append(("on_lost", 0))
     with pytest.raises(SessionLost, match="given this member's partitions away"):
+        session.run(lambda: False)
+
+
+def test_session_ends_once_the_ingress_is_another_topic() -> None:
+    world = a_world()
+    session, _ = a_session(world)
+    world.topic_id = "id-2"
+    with pytest.raises(SessionLost, match="created anew"):
         session.run(lambda: False)
