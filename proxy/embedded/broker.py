@@ -1,8 +1,7 @@
 """A whole Kafka broker as an object: start, stop, kill, start again with the same data."""
 
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from signal import Signals
 from typing import Self
@@ -13,30 +12,16 @@ from confluent_kafka.admin import AdminClient
 from proxy.embedded import ports
 from proxy.embedded.data_folder import DataFolder, new_cluster_id
 from proxy.embedded.errors import CHOOSE_PORT, explain
-from proxy.embedded.guarded_process import GuardedProcess
-from proxy.embedded.java.jar_cache import ensure_jars
-from proxy.embedded.java.jre import java
 from proxy.embedded.java.locked_jars import kafka_version
-from proxy.embedded.server_properties import alone_as_controller, as_text, server_properties
+from proxy.embedded.kafka_server import QUICK_JVM, TAIL_LINES, KafkaServer
+from proxy.embedded.server_properties import alone_as_controller, server_properties
 from proxy.errors import PortTaken
 from proxy.extras import require
 
-FORMAT_TIMEOUT_S = 60
 PORT_TRIES = 3
 LOOK_EVERY_S = 0.05
-TAIL_LINES = 200
 GIVEN_UP, FENCED = "because its session has timed out", "fenced=1"
 FENCED_WITHIN_S = 30
-QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
-LASTING_JVM = ("-server", "-XX:+UseParallelGC", "-XX:-UsePerfData")
-LOGGING = (
-    "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
-    # One line per segment rolled, cleaned or deleted would let the log grow without end.
-    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log=warn",
-    "-Dorg.slf4j.simpleLogger.log.kafka.log=warn",
-)
 
 
 class EmbeddedBroker:
@@ -67,9 +52,8 @@ class EmbeddedBroker:
         self.port = port
         self._folder = DataFolder(Path(data_dir))
         self._overrides = dict(overrides or {})
-        self._heap_mb = heap_mb
+        self._server = KafkaServer(self._folder, heap_mb)
         self._start_timeout_s = start_timeout_s
-        self._process: GuardedProcess | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -79,7 +63,7 @@ class EmbeddedBroker:
     @property
     def is_running(self) -> bool:
         """Whether the JVM is there (a frozen one is)."""
-        return self._process is not None and self._process.exit_code is None
+        return self._server.is_running
 
     @property
     def log_path(self) -> Path:
@@ -104,25 +88,19 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Stop cleanly (a second or so); harmless when it does not run."""
-        if self._process is not None:
-            self._process.stop()
-        self._forget_process()
+        self._server.stop()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would; the data folder stays for the next start."""
-        if self._process is not None:
-            self._process.kill()
-        self._forget_process()
+        self._server.kill()
 
     def signal(self, number: Signals) -> None:
         """Send the JVM a signal: SIGSTOP freezes the broker, SIGCONT lets it go on."""
-        if self._process is not None:
-            self._process.signal(number)
+        self._server.signal(number)
 
     def wait(self) -> None:
         """Block while the broker runs; raises `BrokerFailed` when it ends by itself."""
-        if self._process is not None:
-            self._process.wait()
+        if self._server.wait():
             raise self._failure("The embedded broker ended by itself", self.port)
 
     def __enter__(self) -> Self:
@@ -133,19 +111,18 @@ class EmbeddedBroker:
         self.stop()
 
     def _start_on(self, port: int) -> None:
-        classpath = ":".join(map(str, ensure_jars()))
-        lock_fd = self._folder.claim(kafka_version())
+        self._server.claim()
         try:
             if not ports.is_free(self.host, port):
                 raise PortTaken(self.host, port, CHOOSE_PORT)
             properties = self._properties(port)
             if self._folder.may_be_registered:
-                self._fence_predecessor(classpath, lock_fd, properties)
-            self._write_properties(properties)
-            cluster_id = self._folder.cluster_id() or self._format(classpath)
+                self._fence_predecessor(properties)
+            self._server.configure(properties)
+            cluster_id = self._folder.cluster_id() or self._format()
             self._folder.mark_version(kafka_version())
             self._folder.mark_registered()
-            self._launch(classpath, lock_fd)
+            self._server.launch()
             self._await_ready(port, cluster_id)
         except BaseException:
             self.kill()
@@ -157,39 +134,10 @@ class EmbeddedBroker:
             self.host, port, controller_port, self._folder.kafka, self._overrides
         )
 
-    def _write_properties(self, properties: Mapping[str, str]) -> None:
-        self._folder.properties.write_text(as_text(properties), "utf-8")
-
-    def _format(self, classpath: str) -> str:
+    def _format(self) -> str:
         cluster_id = new_cluster_id()
-        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]
-        done = subprocess.run(
-            [str(java()), *QUICK_JVM, "-cp", classpath, *tool, str(self._folder.properties)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=FORMAT_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode:
-            output = (done.stdout + done.stderr).splitlines()
-            what = f"Kafka could not prepare the data folder {self._folder.root}"
-            raise explain(what, output, self._folder.root, self.host, self.port)
+        self._server.format(cluster_id)
         return cluster_id
-
-    def _launch(self, classpath: str, lock_fd: int, jvm: Sequence[str] = LASTING_JVM) -> None:
-        self._folder.rotate_log()
-        command = [
-            *(str(java()), *jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
-            "-XX:+ExitOnOutOfMemoryError",
-            "-Djava.awt.headless=true",
-            f"-Djava.io.tmpdir={self._folder.temporary}",
-            *(*LOGGING, "-cp", classpath, "kafka.Kafka", str(self._folder.properties)),
-        ]
-        with self._folder.log.open("wb") as log:
-            self._process = GuardedProcess(
-                command, stdout=log, stderr=subprocess.STDOUT, keep_open=[lock_fd]
-            )
 
     def _await_ready(self, port: int, cluster_id: str) -> None:
         deadline = time.monotonic() + self._start_timeout_s
@@ -202,9 +150,7 @@ class EmbeddedBroker:
         took = f"The embedded broker was not ready after {self._start_timeout_s:.0f} s"
         raise self._failure(took, port)
 
-    def _fence_predecessor(
-        self, classpath: str, lock_fd: int, properties: Mapping[str, str]
-    ) -> None:
+    def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
         """Let the controller, alone, take the partitions from the broker that is gone.
 
         Else the new broker comes back as the leader that the old one was, loses that when the old
@@ -212,13 +158,12 @@ class EmbeddedBroker:
         end: Kafka takes a partition without a leader for a deleted one (KAFKA-20734). Their
         offsets and records then stay open for ever.
         """
-        self._write_properties(alone_as_controller(properties))
-        self._launch(classpath, lock_fd, QUICK_JVM)
-        assert self._process is not None
+        self._server.configure(alone_as_controller(properties))
+        self._server.launch(QUICK_JVM)
         deadline = time.monotonic() + FENCED_WITHIN_S
         while self.is_running and time.monotonic() < deadline and not self._is_fenced():
             time.sleep(LOOK_EVERY_S)
-        self._process.stop()
+        self._server.end_process()
         self._folder.mark_fenced()
 
     def _is_fenced(self) -> bool:
@@ -228,10 +173,6 @@ class EmbeddedBroker:
     def _failure(self, what: str, port: int) -> Exception:
         tail = self._folder.log_tail(TAIL_LINES)
         return explain(what, tail, self._folder.root, self.host, port)
-
-    def _forget_process(self) -> None:
-        self._process = None
-        self._folder.release()
 
 
 def _leads_all(bootstrap: str, cluster_id: str) -> bool:

@@ -1,0 +1,121 @@
+"""The tests' cluster stands the loss of any node, as three brokers in production do."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.installation.cluster import Cluster, running_cluster
+from tests.support.quiet_clients import QUIET, admin_client
+from tests.support.records import Outgoing, read_to_end, write
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+ANSWER_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def _values(cluster: Cluster, topic: str, at_least: int) -> list[bytes | None]:
+    return [r.value for r in read_to_end(cluster.bootstrap_servers, topic, at_least)]
+
+
+def _write(cluster: Cluster, topic: str, value: bytes) -> None:
+    write(cluster.bootstrap_servers, topic, [Outgoing(b"k", value)])
+
+
+def test_writing_goes_on_when_the_leader_is_killed_and_it_comes_back(cluster: Cluster) -> None:
+    cluster.create_topic("killed")
+    _write(cluster, "killed", b"before")
+    leader = cluster.leader("killed")
+
+    cluster.kill(leader)
+    _write(cluster, "killed", b"meanwhile")
+    cluster.await_led("killed", by_another_than=leader)
+    cluster.start(leader)
+    cluster.await_whole()
+    _write(cluster, "killed", b"after")
+
+    assert _values(cluster, "killed", 3) == [b"before", b"meanwhile", b"after"]
+
+
+def test_frozen_leader_is_given_up_and_follows_when_it_goes_on(cluster: Cluster) -> None:
+    cluster.create_topic("frozen")
+    leader = cluster.leader("frozen")
+
+    cluster.freeze(leader)
+    cluster.await_led("frozen", by_another_than=leader)
+    _write(cluster, "frozen", b"meanwhile")
+    cluster.thaw(leader)
+    cluster.await_whole()
+
+    assert _values(cluster, "frozen", 1) == [b"meanwhile"]
+
+
+def test_node_that_is_stopped_hands_over_what_it_leads(cluster: Cluster) -> None:
+    cluster.create_topic("stopped")
+    leader = cluster.leader("stopped")
+
+    cluster.stop(leader)
+
+    assert cluster.leader("stopped") not in (-1, leader)
+    cluster.start(leader)
+    cluster.await_whole()
+
+
+def test_transactions_go_on_when_their_coordinators_are_killed(cluster: Cluster) -> None:
+    cluster.create_topic("transacted")
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, **QUIET}
+    producer = Producer({**settings, "transactional.id": "some-id"})
+    consumer = Consumer({**settings, "group.id": "some-group"})
+    producer.init_transactions(ANSWER_S)
+    coordinators = (
+        (cluster.transaction_coordinator, "some-id"),
+        (
+            cluster.group_coordinator,
+            "some-group",
+        ),
+    )
+
+    for number, (coordinator, name) in enumerate(coordinators):
+        killed = coordinator(name)
+        assert killed in cluster.numbers
+        producer.begin_transaction()
+        producer.produce("transacted", str(number).encode())
+        cluster.kill(killed)
+        offsets = [TopicPartition("transacted", 0, number)]
+        metadata = consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction(offsets, metadata, ANSWER_S)
+        producer.commit_transaction(ANSWER_S)
+        assert coordinator(name) not in (-1, killed)
+        cluster.start(killed)
+        cluster.await_whole()
+
+    consumer.close()
+    assert _values(cluster, "transacted", 2) == [b"0", b"1"]
+
+
+def test_coordinators_are_those_that_kafka_names(cluster: Cluster) -> None:
+    admin = admin_client(cluster.bootstrap_servers)
+    for group in ("one", "another", "a third"):
+        described = admin.describe_consumer_groups([group])[group].result(ANSWER_S)
+        assert described.coordinator.id == cluster.group_coordinator(group)
+
+
+def test_clients_are_sent_to_the_advertised_address_and_brokers_are_not(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        for number in cluster.numbers:
+            cluster.advertise(number, f"localhost:{cluster.port(number)}")
+        cluster.start_all()
+        found = admin_client(cluster.bootstrap_servers).list_topics(timeout=ANSWER_S)
+        assert {broker.host for broker in found.brokers.values()} == {"localhost"}
+        direct = admin_client(cluster.direct_servers).list_topics(timeout=ANSWER_S)
+        assert {broker.host for broker in direct.brokers.values()} == {"127.0.0.1"}
+    finally:
+        cluster.kill_all()
