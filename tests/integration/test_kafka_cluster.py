@@ -102,7 +102,7 @@ def test_transactions_go_on_when_their_coordinators_are_killed(cluster: Cluster)
 
 def test_coordinators_are_those_that_kafka_names(cluster: Cluster) -> None:
     admin = admin_client(cluster.bootstrap_servers)
-    for group in ("one", "another", "a third"):
+    for group in (f"group-{number}" for number in range(12)):
         described = admin.describe_consumer_groups([group])[group].result(ANSWER_S)
         assert described.coordinator.id == cluster.group_coordinator(group)
 
