@@ -24,8 +24,8 @@ from proxy.records.rejection import Rejection, unforeseen
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
-TRANSIENT: Final = frozenset({"target-unknown", "not-authorised"})
-"""An operator can mend these: they are tried again at the retry levels."""
+TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
+"""These pass, or an operator can mend them: they are tried again at the retry levels."""
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +86,7 @@ class Dispatcher:
             except Exception as error:  # noqa: BLE001 (one record must not stop the others)
                 end = unforeseen(error)
             if end is None:
-                deliveries.append(delivery)
+                deliveries.append(self._placed(delivery))
             elif isinstance(end, Hop):
                 hops.append(end)
                 ref = prefix, delivery.offset
@@ -111,10 +111,16 @@ class Dispatcher:
             self._released[ref] = self._release.decide(delivery, self._now_ms)
         if (end := self._released[ref]) is not None:
             return end
-        refusal = self._targets.refusal_at(delivery.target, delivery.partition)
+        refusal = self._targets.refusal_at(delivery.target, delivery.partition, delivery.key)
         if refusal is not None:
             return self._requeue(delivery, refusal)
         return self._against_rules(prefix, delivery)
+
+    def _placed(self, delivery: Delivery) -> Delivery:
+        """A record that may go anywhere does not go where nothing can be written."""
+        target, named, offset = delivery.target, delivery.partition, delivery.offset
+        partition = self._targets.partition_at(target, named, delivery.key, offset)
+        return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
         """Tried again at the retry levels, or the end when it has failed often enough."""
@@ -153,9 +159,8 @@ class Dispatcher:
         """
         if record.topic == ingress.topic:
             return True
-        refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
-        if refused is None and self._targets.takes(record.topic):
-            return True
-        why = refused or self._targets.refusal(record.topic)
-        log.warning("check-back not written", topic=record.topic, why=why.detail if why else "")
-        return False
+        why = self._refusals.refused.get(auxiliary_ref(ingress, record))
+        why = why or self._targets.refusal_at(record.topic, record.partition, record.key)
+        if why is not None:
+            log.warning("check-back not written", topic=record.topic, why=why.detail)
+        return why is None

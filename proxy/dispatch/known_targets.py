@@ -3,8 +3,10 @@
 `proxy.publishing.targets` asks it.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from proxy.dispatch.partitioning import ANY, partition_of
 from proxy.records.body import GONE, Headers
 from proxy.records.rejection import Rejection
 
@@ -42,6 +44,8 @@ class TopicRules(NamedTuple):
 class KnownTargets:
     """Topics with their partition counts, and why some cannot be written to.
 
+    `unavailable[topic]` is there for topics some of whose partitions cannot be written to now:
+    partition -> why.
     `rules[topic]` is there for topics that have refused a record batch. `is_compressing`: whether
     the producer does, so that the size of a record is known to the broker alone.
     """
@@ -49,6 +53,7 @@ class KnownTargets:
     def __init__(self, *, is_compressing: bool = False) -> None:
         self.partitions: dict[str, int] = {}
         self.rules: dict[str, TopicRules] = {}
+        self.unavailable: dict[str, Mapping[int, str]] = {}
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
 
@@ -61,30 +66,58 @@ class KnownTargets:
         else:
             self._refusals.pop(topic, None)
 
+    def learn_unavailable(self, topic: str, unavailable: Mapping[int, str]) -> None:
+        """The broker's newest answer: which partitions cannot be written to now, and why."""
+        if unavailable:
+            self.unavailable[topic] = unavailable
+        else:
+            self.unavailable.pop(topic, None)
+
     def clear(self) -> None:
         """Forget everything."""
-        for memory in (self.partitions, self.rules, self._refusals):
+        for memory in (self.partitions, self.rules, self.unavailable, self._refusals):
             memory.clear()
 
     def takes(self, topic: str) -> bool:
-        """Whether the topic is known, and can be written to."""
-        return self.partitions.get(topic, NONE) != NONE
+        """Whether the topic is known, and each of its partitions can be written to."""
+        return self.partitions.get(topic, NONE) != NONE and topic not in self.unavailable
 
     def refusal(self, topic: str) -> Rejection | None:
         """Why nothing can be written to this topic; None where it can."""
         return self._refusals.get(topic)
 
-    def refusal_at(self, target: str, partition: int) -> Rejection | None:
-        """Why nothing can be delivered to this partition (-1: any) of the target, or None."""
+    def refusal_at(self, target: str, partition: int, key: bytes | None) -> Rejection | None:
+        """Why nothing can be delivered to this partition (ANY: by key) of the target, or None."""
         count = self.partitions.get(target, NONE)
         if partition < count:
-            return None
+            return self._unavailable_at(target, partition, key, count)
         if partition == GONE:
             return _body_gone(target)
         return self._refusals.get(target) or Rejection(
             "partition-bad",
             f"timer-partition is {partition}, but {target} has partitions 0 to {count - 1}",
         )
+
+    def partition_at(self, target: str, partition: int, key: bytes | None, turn: int) -> int:
+        """Where to produce to: without partition and key to one that takes it, in turns."""
+        unavailable = self.unavailable.get(target)
+        if not unavailable or partition != ANY or key is not None:
+            return partition
+        available = [n for n in range(self.partitions[target]) if n not in unavailable]
+        return available[turn % len(available)] if available else partition
+
+    def _unavailable_at(
+        self, target: str, partition: int, key: bytes | None, count: int
+    ) -> Rejection | None:
+        unavailable = self.unavailable.get(target)
+        if not unavailable:
+            return None
+        if partition == ANY and key is not None:
+            partition = partition_of(key, count)
+        elif partition == ANY and len(unavailable) == count:
+            partition = next(iter(unavailable))
+        why = unavailable.get(partition)
+        return Rejection("partition-unavailable", f"{target}/{partition} {why}") if why else None
 
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers

@@ -103,12 +103,17 @@ def settings_reader_config(settings: Settings) -> dict[str, Any]:
     }
 
 
-def producer_config(settings: Settings, worker: int) -> dict[str, Any]:
-    """A transactional producer whose id is stable, so that a restart fences its predecessor."""
+def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[str, Any]:
+    """A transactional producer whose id is stable, so that a restart fences its predecessor.
+
+    `number`: of the producers that a worker has one after the other while the transaction of the
+    one before cannot end.
+    """
+    further = f".{number}" if number else ""
     return {
         **TUNED_PRODUCER,
         **common_config(settings),
-        "transactional.id": f"{settings.group_id}-{settings.instance_name}-{worker}",
+        "transactional.id": f"{settings.group_id}-{settings.instance_name}-{worker}{further}",
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
     }

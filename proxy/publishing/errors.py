@@ -20,6 +20,14 @@ class TransactionAborted(Exception):
     """The transaction was aborted and may be made again."""
 
 
+class PartitionsUnavailable(Exception):
+    """The transaction was given up and may be made again without what cannot be written now.
+
+    Its producer is of no more use: its next transaction begins when the broker has written the end
+    of this one everywhere, and there it cannot.
+    """
+
+
 class GroupMoved(Exception):
     """The transaction was aborted: the group has gone on since the caller last heard from it.
 

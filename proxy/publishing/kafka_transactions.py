@@ -1,18 +1,34 @@
 """The transactional calls of a producer: each with a time-out, its failures sorted by meaning."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
+from threading import Lock
 from typing import Final
 
+import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from proxy.publishing.errors import ClientStuck, GroupMoved, SessionLost, TransactionAborted
+from proxy.publishing.errors import (
+    ClientStuck,
+    GroupMoved,
+    PartitionsUnavailable,
+    SessionLost,
+    TransactionAborted,
+)
 
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
+SLOW_AFTER_S: Final = 1.0
+FLUSH_SLICE_S: Final = 0.25
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned so long after its time-out never will."""
+TRANSACTIONAL_IDS: Final = 8
+"""Each producer that is left behind keeps one busy until all its partitions are back. They follow
+one another in the brokers that coordinate them: one may write the end of no transaction for 30 s
+(its request.timeout.ms) because of one that it cannot end."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -22,53 +38,99 @@ OTHER_GENERATION: Final = frozenset(
     }
 )
 
+log = structlog.get_logger(__name__)
+
+
+class PendingCommit:
+    """A commit on its way: given up before the broker is asked for it, or out of our hands.
+
+    `moved_at_s`: when it last came forward.
+    """
+
+    def __init__(self) -> None:
+        self.result: Future[None]
+        self.moved_at_s = time.monotonic()
+        self._lock = Lock()
+        self._is_claimed = False
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether either has been decided."""
+        return self._is_claimed
+
+    def claim(self) -> bool:
+        """Whether the caller is the first: who commits, or who gives it up; never both."""
+        with self._lock:
+            is_first, self._is_claimed = not self._is_claimed, True
+            return is_first
+
 
 class KafkaTransactions:
-    """The transactions of `producer`, one at a time.
+    """The transactions of one producer, one at a time; of another one after `replace_producer`.
 
-    Made, it has fenced every producer with the same transactional id, and settled what they left
-    open. `commits` is where commits are waited for; `heartbeat` is called meanwhile, so that
+    `new_producer` makes one whose transactional id has this number, 0 for the first. Made, it has
+    fenced every producer with the same id, and settled what they left open. `new_commits` makes
+    that where the commits of one producer are waited for; `heartbeat` is called meanwhile, so that
     waiting is not taken for hanging.
     """
 
     def __init__(
-        self, producer: Producer, commits: Executor, heartbeat: Callable[[], None]
+        self,
+        new_producer: Callable[[int], Producer],
+        new_commits: Callable[[], Executor],
+        heartbeat: Callable[[], None],
     ) -> None:
-        self._producer, self._commits, self._heartbeat = producer, commits, heartbeat
-        self._called_at_s = 0.0
-        self._call(producer.init_transactions)
+        self._new_producer, self._new_commits = new_producer, new_commits
+        self._heartbeat = heartbeat
+        self._id_number = 0
+        self._open()
 
     def begin(self) -> None:
         """Begin a transaction: what is produced from now on belongs to it."""
-        self._producer.begin_transaction()
+        self.producer.begin_transaction()
 
-    def commit(self, offsets: Sequence[TopicPartition], group_metadata: object) -> Future[None]:
+    def commit(self, offsets: Sequence[TopicPartition], group_metadata: object) -> PendingCommit:
         """Ask for the commit of what was produced, and of `offsets`; not waited for."""
-        self._called_at_s = time.monotonic()
-        return self._commits.submit(self._commit, list(offsets), group_metadata)
+        pending = PendingCommit()
+        pending.result = self._commits.submit(
+            _commit, self.producer, pending, list(offsets), group_metadata
+        )
+        return pending
 
-    def wait_for(self, commit: Future[None]) -> None:
+    def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
         """Return once it is committed.
 
-        Raises TransactionAborted, GroupMoved, or SessionLost when the result stays unknown;
-        ClientStuck when the client library ignores its time-out.
+        `finds_unavailable` is asked when it does not come forward: whether there are partitions
+        that cannot be written to. Raises PartitionsUnavailable then, TransactionAborted,
+        GroupMoved, or SessionLost when the result stays unknown; ClientStuck when the client
+        library ignores its time-out.
         """
         while True:
             try:
-                return commit.result(LOOK_EVERY_S)
+                return pending.result.result(LOOK_EVERY_S)
             except TimeoutError:
                 self._heartbeat()
-                waited_s = time.monotonic() - self._called_at_s
-                if waited_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
-                    raise ClientStuck(waited_s) from None
+                stands_s = time.monotonic() - pending.moved_at_s
+                is_slow = stands_s >= SLOW_AFTER_S and not pending.is_claimed
+                if is_slow and finds_unavailable() and pending.claim():
+                    raise PartitionsUnavailable("what was produced does not arrive") from None
+                if stands_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
+                    raise ClientStuck(stands_s) from None
 
     def abort(self) -> None:
         """Abort; what was produced and not yet sent is purged, its reports served."""
-        self._called_at_s = time.monotonic()
-        try:
-            self._producer.abort_transaction(CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise SessionLost(f"abort failed: {error}") from error
+        _abort(self.producer)
+
+    def replace_producer(self) -> None:
+        """Leave the producer with its transaction, which is not committed, and go on with another.
+
+        It is aborted in the background: that may take as long as the partitions are unavailable.
+        Two producers are no danger (docs/exactly-once.md#why-two-workers-cannot-both-fire).
+        """
+        self._commits.submit(_leave, self.producer)
+        self._commits.shutdown()
+        self._id_number = (self._id_number + 1) % TRANSACTIONAL_IDS
+        self._open()
 
     def close(self) -> None:
         """Give the producer up with all it has in hand; the broker keeps what is committed.
@@ -76,27 +138,73 @@ class KafkaTransactions:
         Its own `close` would abort and flush first, which can wait for a broker that is away.
         """
         self._commits.shutdown()
-        self._producer.purge(blocking=False)
-        del self._producer
+        self.producer.purge(blocking=False)
+        del self.producer
 
-    def _commit(self, offsets: list[TopicPartition], group_metadata: object) -> None:
-        self._call(self._producer.send_offsets_to_transaction, offsets, group_metadata)
-        self._call(self._producer.commit_transaction)
+    def _open(self) -> None:
+        """A producer whose transactional id is not held by a transaction that cannot end."""
+        for _ in range(TRANSACTIONAL_IDS):
+            self.producer, self._commits = self._new_producer(self._id_number), self._new_commits()
+            try:
+                return self.producer.init_transactions(CALL_TIMEOUT_S)
+            except KafkaException as raised:
+                error: KafkaError = raised.args[0]
+                if error.code() != KafkaError.CONCURRENT_TRANSACTIONS:
+                    raise SessionLost(error.str()) from raised
+                log.warning("transactional id busy", number=self._id_number, why=error.str())
+                self._id_number = (self._id_number + 1) % TRANSACTIONAL_IDS
+        raise SessionLost("all transactional ids are held by transactions that do not end")
 
-    def _call(self, call: Callable[..., None], *args: object) -> None:
-        """One call; SessionLost when its result stays unknown (docs/exactly-once.md, rule 6).
 
-        After a time-out librdkafka would take the same call once more, but that can wait for
-        ever (2.16: send_offsets_to_transaction, after a broker was killed). The next session
-        asks the broker instead.
-        """
-        self._called_at_s = time.monotonic()
-        try:
-            call(*args, CALL_TIMEOUT_S)
-        except KafkaException as raised:
-            error: KafkaError = raised.args[0]
-            if not error.txn_requires_abort():
-                raise SessionLost(error.str()) from raised
-            self.abort()
-            kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
-            raise kind(error.str()) from raised
+def _commit(
+    producer: Producer,
+    pending: PendingCommit,
+    offsets: list[TopicPartition],
+    group_metadata: object,
+) -> None:
+    """In the thread of the commits; what is given up is left as it is."""
+    _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
+    least_left = math.inf
+    while left := producer.flush(FLUSH_SLICE_S):
+        if left < least_left:
+            least_left, pending.moved_at_s = left, time.monotonic()
+        has_waited = time.monotonic() - pending.moved_at_s > CALL_TIMEOUT_S
+        if pending.is_claimed or (has_waited and pending.claim()):
+            raise SessionLost(f"{left} records not delivered within {CALL_TIMEOUT_S:g} s")
+    if pending.claim():
+        _call(producer, pending, producer.commit_transaction)
+
+
+def _call(
+    producer: Producer, pending: PendingCommit, call: Callable[..., None], *args: object
+) -> None:
+    """One call; SessionLost when its result stays unknown (docs/exactly-once.md, rule 6).
+
+    After a time-out librdkafka would take the same call once more, but that can wait for ever
+    (2.16: send_offsets_to_transaction, after a broker was killed). The next session asks the broker
+    instead.
+    """
+    pending.moved_at_s = time.monotonic()
+    try:
+        call(*args, CALL_TIMEOUT_S)
+    except KafkaException as raised:
+        error: KafkaError = raised.args[0]
+        if not error.txn_requires_abort():
+            raise SessionLost(error.str()) from raised
+        pending.moved_at_s = time.monotonic()
+        _abort(producer)
+        kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
+        raise kind(error.str()) from raised
+
+
+def _abort(producer: Producer) -> None:
+    try:
+        producer.abort_transaction(CALL_TIMEOUT_S)
+    except KafkaException as error:
+        raise SessionLost(f"abort failed: {error}") from error
+
+
+def _leave(producer: Producer) -> None:
+    with suppress(SessionLost):
+        _abort(producer)
+    producer.purge(blocking=False)

@@ -19,22 +19,22 @@ from proxy.scheduling.batch import Batch
 
 
 class Publisher:
-    """Makes transactions of the transactional `producer`, one at a time.
+    """Makes transactions of a transactional producer, one at a time.
 
     `heartbeat` is called while waiting for the broker, so that waiting is not taken for hanging.
-    `commits` is where commits are waited for, one at a time. `retry` says when what could not be
-    published is tried again, `release` what is held back though it could be; `authenticator` signs
-    what goes to the ingress.
+    `new_producer` and `new_commits` are as `KafkaTransactions` takes them. `retry` says when what
+    could not be published is tried again, `release` what is held back though it could be;
+    `authenticator` signs what goes to the ingress.
     """
 
     def __init__(
         self,
-        producer: Producer,
+        new_producer: Callable[[int], Producer],
         targets: Targets,
         dead_letter_topic: str,
         outcome_topic: str,
         heartbeat: Callable[[], None],
-        commits: Executor,
+        new_commits: Callable[[], Executor],
         retry: RetryGroup,
         release: ReleaseControl,
         authenticator: HopAuthenticator,
@@ -42,8 +42,9 @@ class Publisher:
         self._targets, self._retry, self._release = targets, retry, release
         self._authenticator = authenticator
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._writer = RecordWriter(producer, heartbeat)
-        self._kafka = KafkaTransactions(producer, commits, heartbeat)
+        self._kafka = KafkaTransactions(new_producer, new_commits, heartbeat)
+        self._writer = RecordWriter(self._kafka, heartbeat)
+        self._last_topics: set[str] = set()
 
     def publish(
         self,
@@ -68,7 +69,9 @@ class Publisher:
                 self._dead_letter_topic, self._outcome_topic, known, refusals, self._authenticator
             ),
             refusals,
+            self._last_topics | {self._dead_letter_topic, self._outcome_topic},
         )
+        self._last_topics = contents.topics
         transaction = Transaction(self._kafka, contents, offsets, group_metadata, now_ms)
         transaction.send()
         return transaction

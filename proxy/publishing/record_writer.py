@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
 from proxy.dispatch.outgoing_records import OutgoingRecord
+from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.records.body import Content, unpacked
 from proxy.records.headers import DUE, ORIGIN, PREFIX
 from proxy.scheduling.batch import Batch
@@ -18,14 +19,17 @@ NOW: Final = 0
 
 
 class RecordWriter:
-    """Produces records within the transaction that is open.
+    """Produces records within the transaction of `kafka` that is open.
 
     `heartbeat` is called while the client library has no room.
     """
 
-    def __init__(self, producer: Producer, heartbeat: Callable[[], None]) -> None:
-        self._producer, self._heartbeat = producer, heartbeat
-        self.flush = producer.flush
+    def __init__(self, kafka: KafkaTransactions, heartbeat: Callable[[], None]) -> None:
+        self._kafka, self._heartbeat = kafka, heartbeat
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for what was produced to arrive; gives how many records have not."""
+        return self._kafka.producer.flush(timeout_s)
 
     def produce(
         self,
@@ -38,9 +42,10 @@ class RecordWriter:
         goes in as `callback`: librdkafka's wrapper looks at no other once that one is given.
         """
         topic, value, key, partition, headers, _, _ = record
+        producer = self._kafka.producer
         while True:
             try:
-                return self._producer.produce(
+                return producer.produce(
                     topic,
                     value,
                     key,
@@ -51,7 +56,7 @@ class RecordWriter:
                     headers,  # type: ignore[arg-type]
                 )
             except BufferError:
-                self._producer.poll(QUEUE_FULL_WAIT_S)
+                producer.poll(QUEUE_FULL_WAIT_S)
                 self._heartbeat()
 
     def deliver(self, batch: Batch) -> None:
@@ -59,7 +64,7 @@ class RecordWriter:
 
         By position: named arguments make `produce` a quarter dearer.
         """
-        prefix, produce = batch.ingress.prefix, self._producer.produce
+        prefix, produce = batch.ingress.prefix, self._kafka.producer.produce
         for entry, (partition, key, value, headers) in _contents(batch.deliveries):
             stamped = [header for header in headers if header[0][:6] != PREFIX]
             stamped.append((ORIGIN, f"{prefix}{entry[1]}"))  # type: ignore[arg-type]

@@ -1,11 +1,13 @@
-"""What the broker says of target topics: whether they exist, how many partitions, whether the
-proxy may write to them. Asked in bulk and remembered for a while, never once a record.
+"""What the broker says of target topics: whether they exist, how many partitions, which of these
+can be written to now, whether the proxy may. Asked in bulk and remembered for a while, never once
+a record.
 
 Asking never creates a topic, whatever the broker's auto.create.topics.enable says.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Final
 
 import structlog
@@ -15,9 +17,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
     ResourceType,
+    TopicDescription,
 )
 
 from proxy.dispatch.known_targets import NONE, KnownTargets, TopicRules
+from proxy.publishing.partition_states import (
+    UnavailablePartitions,
+    find_controller,
+    listed_states,
+    states_of,
+)
 from proxy.records.rejection import Rejection
 
 MISSING_FOR_MS: Final = 5_000
@@ -26,7 +35,9 @@ KNOWN_FOR_MS: Final = 60_000
 ASKED_AT_ONCE: Final = 500
 REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
+FIRST_ASK_TIMEOUT_S: Final = 1.0
 UNKNOWN: Final = "target-unknown"
+UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
 CREATED_PAUSE_S: Final = 0.05
 
@@ -49,7 +60,22 @@ class Targets:
     ) -> None:
         self._admin, self._create = admin, create
         self.known = KnownTargets(is_compressing=is_compressing)
+        self._unavailable = UnavailablePartitions(admin)
         self._known_until_ms: dict[str, int] = {}
+
+    def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
+        """Ask at once which partitions cannot be written to, when what was produced to these topics
+        does not arrive; whether there are any, of these or of topics known to have some.
+
+        Of topics that were never looked up, the proxy's own, it is said in the log, and nothing
+        else can be done.
+        """
+        existing = {topic for topic in topics if self.known.refusal(topic) is None}
+        asked = existing | self.known.unavailable.keys()
+        for topic, reasons in self._unavailable.of(listed_states(self._admin, asked)).items():
+            if self.known.takes(topic) or topic in self.known.unavailable:
+                self._note_unavailable(topic, reasons, now_ms)
+        return bool(self.known.unavailable)
 
     def learn(self, topics: set[str], now_ms: int) -> None:
         """Make sure that all of `topics` are known as they are now; ask the broker if not."""
@@ -58,6 +84,7 @@ class Targets:
         if len(until_ms) + len(stale) > REMEMBERED:
             until_ms.clear()
             self.known.clear()
+            self._unavailable.clear()
             stale = list(topics)
         for start in range(0, len(stale), ASKED_AT_ONCE):
             self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
@@ -107,21 +134,35 @@ class Targets:
                 time.sleep(CREATED_PAUSE_S)
 
     def _ask(self, topics: list[str], now_ms: int) -> None:
-        answers = self._admin.describe_topics(
-            TopicCollection(topics),
-            include_authorized_operations=True,
-            request_timeout=ASK_TIMEOUT_S,
-        )
-        for topic, answer in answers.items():
+        described: dict[str, TopicDescription] = {}
+        for topic, answer in self._described(topics).items():
             try:
-                description = answer.result()
+                described[topic] = answer.result()
             except KafkaException as error:
                 self._note_error(topic, error.args[0], now_ms)
-            else:
-                operations = description.authorized_operations
-                may_write = not operations or AclOperation.WRITE in operations
-                refusal = None if may_write else _not_authorised(topic, "may not write to it")
-                self._note(topic, len(description.partitions), refusal, now_ms)
+        for topic, description in described.items():
+            operations = description.authorized_operations
+            may_write = not operations or AclOperation.WRITE in operations
+            refusal = None if may_write else _not_authorised(topic, "may not write to it")
+            self._note(topic, len(description.partitions), refusal, now_ms)
+        states = {topic: states_of(description) for topic, description in described.items()}
+        for topic, reasons in self._unavailable.of(states).items():
+            self._note_unavailable(topic, reasons, now_ms)
+
+    def _described(self, topics: list[str]) -> dict[str, Future[TopicDescription]]:
+        """The answers. A client that waits for a controller that is gone has to find another."""
+        for timeout_s in (FIRST_ASK_TIMEOUT_S, ASK_TIMEOUT_S):
+            answers: dict[str, Future[TopicDescription]] = self._admin.describe_topics(
+                TopicCollection(topics),
+                include_authorized_operations=True,
+                request_timeout=timeout_s,
+            )
+            if not any(map(_is_unanswered, answers.values())):
+                break
+            find_controller(
+                self._admin, next(filter(self.known.takes, self.known.partitions), None)
+            )
+        return answers
 
     def _note_error(self, topic: str, error: KafkaError, now_ms: int) -> None:
         code = error.code()
@@ -135,9 +176,19 @@ class Targets:
         else:
             log.warning("target not described", topic=topic, error=error.str())
 
+    def _note_unavailable(self, topic: str, reasons: Mapping[int, str], now_ms: int) -> None:
+        self.known.learn_unavailable(topic, reasons)
+        if reasons:
+            self._known_until_ms[topic] = now_ms + MISSING_FOR_MS
+
     def _note(self, topic: str, partitions: int, refusal: Rejection | None, now_ms: int) -> None:
         self.known.learn(topic, partitions, refusal)
         self._known_until_ms[topic] = now_ms + (MISSING_FOR_MS if refusal else KNOWN_FOR_MS)
+
+
+def _is_unanswered(answer: Future[TopicDescription]) -> bool:
+    error = answer.exception()
+    return isinstance(error, KafkaException) and error.args[0].code() in UNANSWERED
 
 
 def _not_authorised(topic: str, what: str) -> Rejection:

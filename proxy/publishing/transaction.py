@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from enum import Enum
 from typing import Final
@@ -13,8 +13,14 @@ from confluent_kafka import KafkaException, TopicPartition
 from proxy.dispatch.dispatcher import Dispatcher, asked_about
 from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
 from proxy.dispatch.refusals import Refusals
-from proxy.publishing.errors import GroupMoved, NotFlushed, SessionLost, TransactionAborted
-from proxy.publishing.kafka_transactions import KafkaTransactions
+from proxy.publishing.errors import (
+    GroupMoved,
+    NotFlushed,
+    PartitionsUnavailable,
+    SessionLost,
+    TransactionAborted,
+)
+from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
 from proxy.publishing.tracked_sender import TrackedSender
@@ -34,7 +40,8 @@ class TransactionContents:
 
     First without delivery reports, which cost more than the records: so the first abort teaches
     nothing of its records. Made again, with them, each record that the broker refuses is known and
-    can end as a dead letter, and the others are not held up.
+    can end as a dead letter, and the others are not held up. `also_suspected`: topics beside those
+    of the batches whose partitions may be why the transaction gets nowhere.
     """
 
     def __init__(
@@ -45,31 +52,42 @@ class TransactionContents:
         dispatcher: Dispatcher,
         records: OutgoingRecords,
         refusals: Refusals,
+        also_suspected: AbstractSet[str],
     ) -> None:
         self._batches = batches
         self._targets, self._writer = targets, writer
         self._dispatcher, self._records, self._refusals = dispatcher, records, refusals
-        self._topics = {entry[2] for batch in batches for entry in batch.deliveries}
+        self._also_suspected = also_suspected
+        self.topics = {entry[2] for batch in batches for entry in batch.deliveries}
 
     def look_up(self, now_ms: int) -> None:
         """Ask the broker about topics of which nothing is known, or too little."""
-        self._targets.learn(asked_about(self._topics, self._batches), now_ms)
+        self._targets.learn(asked_about(self.topics, self._batches), now_ms)
         self._targets.learn_rules(self._refusals.limited)
+
+    def find_unavailable(self, now_ms: int) -> bool:
+        """Ask which partitions cannot be written to now; whether these may be what it waits for.
+
+        The last transaction counts, too: this one begins when that has ended in all partitions.
+        """
+        own = {batch.ingress.topic for batch in self._batches}
+        suspected = asked_about(self.topics, self._batches) | self._also_suspected | own
+        return self._targets.find_unavailable(suspected, now_ms)
 
     def write(self, *, is_again: bool) -> Sequence[Batch | ResolvedBatch]:
         """Produce everything into the open transaction; gives the batches as they were written.
 
         Raises KafkaException or NotFlushed when the transaction cannot go on.
         """
-        is_tracked = is_again or not self._topics.isdisjoint(self._targets.known.rules)
-        if not is_tracked and not self._dispatcher.is_needed(self._topics, self._batches):
+        is_tracked = is_again or not self.topics.isdisjoint(self._targets.known.rules)
+        if not is_tracked and not self._dispatcher.is_needed(self.topics, self._batches):
             return self._write_as_planned()
         return self._write_resolved(is_tracked=is_tracked)
 
     def learn(self) -> int:
         """After an abort: how many records have taught something for the next time."""
         learnt = self._refusals.learn()
-        self._targets.forget(self._topics | self._refusals.limited)
+        self._targets.forget(self.topics | self._refusals.limited)
         return learnt
 
     def _write_as_planned(self) -> Sequence[Batch]:
@@ -127,15 +145,19 @@ class Transaction:
         self._kafka, self._contents, self._now_ms = kafka, contents, now_ms
         self._offsets, self._group_metadata = offsets, group_metadata
         self._started_s = time.monotonic()
+        self._is_producer_held = False
         self._aborts = self._fruitless = 0
         self._written: Sequence[Batch | ResolvedBatch] = ()
-        self._commit: Future[None]
+        self._commit: PendingCommit
 
     def send(self) -> None:
         """Produce everything and ask for the commit, without waiting for it."""
         while self.state is State.PLANNED:
             self._contents.look_up(self._now_ms)
             with self._followed():
+                if self._is_producer_held:
+                    self._kafka.replace_producer()
+                    self._is_producer_held = False
                 self._kafka.begin()
                 self._write()
                 self._commit = self._kafka.commit(self._offsets, self._group_metadata)
@@ -147,16 +169,24 @@ class Transaction:
         while self.state is not State.COMMITTED:
             self.send()
             with self._followed():
-                self._kafka.wait_for(self._commit)
+                self._kafka.wait_for(self._commit, self._finds_unavailable)
                 self.state = State.COMMITTED
         return self._written
 
     def _write(self) -> None:
         try:
             self._written = self._contents.write(is_again=self._aborts > 0)
-        except (KafkaException, NotFlushed) as error:
+        except NotFlushed as error:
+            if self._finds_unavailable():
+                raise PartitionsUnavailable(str(error)) from error
+            self._kafka.abort()
+            raise TransactionAborted(str(error)) from error
+        except KafkaException as error:
             self._kafka.abort()  # a record sent before has failed: nothing more is taken
             raise TransactionAborted(str(error)) from error
+
+    def _finds_unavailable(self) -> bool:
+        return self._contents.find_unavailable(self._now_ms)
 
     @contextmanager
     def _followed(self) -> Iterator[None]:
@@ -164,7 +194,10 @@ class Transaction:
         try:
             yield
         except TransactionAborted as aborted:
-            self._note_abort(aborted)
+            self._note_abort(aborted, self._contents.learn())
+        except PartitionsUnavailable as unavailable:
+            self._is_producer_held = True
+            self._note_abort(unavailable, learnt=1)
         except GroupMoved:
             self.state = State.GROUP_MOVED
             raise
@@ -175,10 +208,9 @@ class Transaction:
             self.state = State.UNKNOWN
             raise SessionLost(str(error)) from error
 
-    def _note_abort(self, aborted: TransactionAborted) -> None:
+    def _note_abort(self, aborted: Exception, learnt: int) -> None:
         self.state = State.PLANNED
         self._aborts += 1
-        learnt = self._contents.learn()
         log.warning(
             "transaction aborted", error=str(aborted), attempt=self._aborts, records_learnt=learnt
         )

@@ -32,6 +32,8 @@ REASONS: Final = {
     "hop-bad": "a timer-hop- header, which the proxy alone writes, cannot be read",
     "partition-bad": "timer-partition is not a number, or the target has no such partition",
     "target-unknown": "the target topic does not exist on the broker, after all retries",
+    "partition-unavailable": "the target partition has no leader, or fewer replicas in sync than "
+    "min.insync.replicas, after all retries",
     "too-large": "the target topic does not take records of this size",
     "not-authorised": "the proxy may not write to the target topic, after all retries",
     "publish-failed": "the broker refused the record for another reason; the detail says which",
@@ -40,7 +42,7 @@ REASONS: Final = {
     "overdue": "the setting release.overdue has records this late set aside",
     "defect": "the proxy itself failed at this record, in a way that nobody foresaw",
 }
-"""Every code that `timer-error` can carry. The seven before the last, and a partition beyond the
+"""Every code that `timer-error` can carry. The eight before the last, and a partition beyond the
 target's, are found when the record fires, a defect at any time, the others when it is ingested."""
 
 

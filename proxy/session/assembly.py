@@ -46,16 +46,17 @@ class KafkaClients:
     """What a session has of Kafka, with clients that are made when it is their turn.
 
     `new_consumer` makes the member of the group, `new_reader` a consumer that reads single records
-    again, `new_producer` the transactional producer. `commits` is where commits are waited for.
+    again, `new_producer` a transactional producer, by the number of its transactional id.
+    `new_commits` makes that where the commits of one producer are waited for.
     """
 
     topic: TopicFacts
     settings_topic: SettingsPort
     admin: AdminClient
-    new_producer: Callable[[], Producer]
+    new_producer: Callable[[int], Producer]
     new_consumer: Callable[[], Consumer]
     new_reader: Callable[[], Consumer]
-    commits: Executor
+    new_commits: Callable[[], Executor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,12 @@ def assemble(
     digest = kafka.settings_topic.ensure(policy)
     create = DerivedTopics(kafka.admin, settings).create
     publisher = Publisher(
-        kafka.new_producer(),
+        kafka.new_producer,
         Targets(kafka.admin, create, is_compressing=is_compressing(settings)),
         names.dead_letters,
         names.outcomes,
         heartbeat,
-        kafka.commits,
+        kafka.new_commits,
         policy.retry_of(""),
         release,
         HopAuthenticator(signing_key, topic.topic_id),

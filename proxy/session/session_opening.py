@@ -82,10 +82,10 @@ def _kafka_clients(
         describe_topic(ingress, admin),
         open_settings_topic(settings, side.board.heartbeat),
         admin,
-        lambda: connected(Producer(producer_config(settings, worker)), ingress),
+        lambda number: connected(Producer(producer_config(settings, worker, number)), ingress),
         lambda: Consumer(consumer_config(settings, worker)),
         lambda: Consumer(lookup_config(settings)),
-        CommitThread(),
+        CommitThread,
     )
 
 

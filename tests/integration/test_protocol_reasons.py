@@ -18,13 +18,15 @@ JUNK = bytes(range(128, 256))
 SMALL_BYTES = 2_000
 SHOWN_ELSEWHERE = {
     "not-authorised",
+    "partition-unavailable",
     "body-gone",
     "transaction-expired",
     "overdue",
     "header-unsupported",
     "defect",
 }
-"""In test_protocol_authorisation, test_bodies_in_kafka, test_half_messages, the tests of release
+"""In test_protocol_authorisation, faults/test_unavailable_targets (requeued; a dead letter in
+unit/dispatch/test_dispatcher), test_bodies_in_kafka, test_half_messages, the tests of release
 control, and, for headers that an older policy did not serve, in unit/test_protocol. No defect is
 known: unit/session/test_forged_hops makes one."""
 

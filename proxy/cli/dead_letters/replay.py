@@ -222,10 +222,14 @@ def _refused(failed: Failed) -> NotReplayed:
 
 
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """What the broker would refuse now. Rights do not count here: those of the proxy that count."""
+    """What the broker would refuse now.
+
+    Rights do not count here: those of the proxy do. Nor does what passes: the proxy tries again.
+    """
     targets.learn({target}, wall_clock_ms())
-    reason = targets.known.refusal_at(target, partition)
-    return None if reason and reason.code == "not-authorised" else reason
+    reason = targets.known.refusal_at(target, partition, None)
+    passes = reason is not None and reason.code in {"not-authorised", "partition-unavailable"}
+    return None if passes else reason
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:

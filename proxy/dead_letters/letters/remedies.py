@@ -19,6 +19,7 @@ REMEDIES: Final = {
     "delay-too-long": "Replay with a shorter delay, or raise `max_delay`, restart, and replay.",
     "partition-bad": "Replay with --set or --unset timer-partition, or add partitions and replay.",
     "target-unknown": "Create the topic, then replay; or replay with --set timer-topic=...",
+    "partition-unavailable": "Bring back the brokers that have the partition, then replay.",
     "too-large": "Raise max.message.bytes of the target topic, then replay.",
     "not-authorised": "Grant the proxy's user Write and Describe on the target, then replay.",
     "publish-failed": "Do what the detail says, then replay.",

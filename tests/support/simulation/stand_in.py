@@ -79,7 +79,8 @@ class StandInKafka:
     wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values,
     `max_record_bytes` whole records: what `tells_rules` tells as its max.message.bytes.
     `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
-    happens while the next transaction commits, just before it does.
+    happens while the next transaction commits, just before it does. Partitions that are
+    `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
     """
 
     partitions: int = 2
@@ -91,6 +92,8 @@ class StandInKafka:
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
     tells_rules: bool = False
+    leaderless: set[tuple[str, int]] = field(default_factory=set)
+    short_of_replicas: set[tuple[str, int]] = field(default_factory=set)
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
     rebalances: list[tuple[str, int]] = field(default_factory=list)
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
@@ -347,6 +350,27 @@ class StandInAdmin:
         """Where it is not allowed, a topic's size limit has to be found by trying."""
         return {resource: self._rules(resource.name) for resource in asked}
 
+    def list_topics(self, topic: str | None, timeout: float) -> SimpleNamespace:
+        """As a broker's metadata have it: leader -1 where there is none."""
+        listed = {}
+        for name in self._kafka.topics if topic is None else {topic} & self._kafka.topics.keys():
+            described = [self._partition(name, n) for n in range(self._kafka.topics[name])]
+            partitions = {
+                p.id: SimpleNamespace(
+                    id=p.id, leader=1 if p.leader else -1, isrs=p.isr, replicas=p.replicas
+                )
+                for p in described
+            }
+            listed[name] = SimpleNamespace(partitions=partitions)
+        return SimpleNamespace(topics=listed)
+
+    def _partition(self, topic: str, number: int) -> SimpleNamespace:
+        place, node = (topic, number), SimpleNamespace(id=1)
+        leader = None if place in self._kafka.leaderless else node
+        replicas = [node] * (2 if place in self._kafka.short_of_replicas else 1)
+        in_sync = [leader] if leader else []
+        return SimpleNamespace(id=number, leader=leader, isr=in_sync, replicas=replicas)
+
     def _rules(self, name: str) -> Future[Any]:
         answer: Future[Any] = Future()
         if not self._kafka.tells_rules:
@@ -354,6 +378,7 @@ class StandInAdmin:
             return answer
         largest = str(self._kafka.max_record_bytes.get(name, 1 << 30))
         found = {"max.message.bytes": largest, "cleanup.policy": "delete"}
+        found["min.insync.replicas"] = "2"
         answer.set_result({key: SimpleNamespace(value=value) for key, value in found.items()})
         return answer
 
@@ -363,5 +388,7 @@ class StandInAdmin:
         if count is None:
             answer.set_exception(kafka_error(KafkaError.UNKNOWN_TOPIC_OR_PART))
         else:
-            answer.set_result(SimpleNamespace(partitions=[None] * count, authorized_operations=[]))
+            partitions = [self._partition(name, number) for number in range(count)]
+            found = SimpleNamespace(partitions=partitions, authorized_operations=[])
+            answer.set_result(found)
         return answer

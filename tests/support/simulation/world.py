@@ -265,10 +265,10 @@ class World:
             TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
             self.policies,
             cast(Any, StandInAdmin(self.kafka)),
-            lambda: cast(Any, StandInProducer(self.kafka)),
+            lambda _number: cast(Any, StandInProducer(self.kafka)),
             lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records)),
             lambda: cast(Any, StandInReader(self.kafka)),
-            self._commits,
+            lambda: self._commits,
         )
         settings = SETTINGS.model_copy(
             update={

@@ -57,6 +57,9 @@ class Bench:
     ) -> ResolvedBatch:
         return self._dispatcher.resolve(Batch(INGRESS, entries, (), (), auxiliary))
 
+    def is_needed(self, batch: Batch) -> bool:
+        return self._dispatcher.is_needed({entry[2] for entry in batch.deliveries}, [batch])
+
 
 def test_record_for_a_topic_that_takes_it_is_delivered() -> None:
     done = Bench().resolve(an_entry(1), an_entry(2, partition=1))
@@ -157,3 +160,57 @@ def test_refused_check_back_says_nothing_of_the_message_it_is_about() -> None:
     )
     done = bench.resolve(an_entry(3), auxiliary=(note,))
     assert [delivery.offset for delivery in done.deliveries] == [3]
+
+
+NO_LEADER = {1: "has no leader"}
+KEY_OF_0, KEY_OF_1 = b"a", b"key"
+"""By murmur2, of the two partitions of `orders`."""
+
+
+def test_records_of_a_partition_without_a_leader_are_requeued_and_no_others() -> None:
+    bench = Bench()
+    bench.targets.learn_unavailable("orders", NO_LEADER)
+    done = bench.resolve(
+        an_entry(1, partition=0),
+        an_entry(2, partition=1),
+        an_entry(3, key=KEY_OF_0),
+        an_entry(4, key=KEY_OF_1),
+    )
+    assert [delivery.offset for delivery in done.deliveries] == [1, 3]
+    assert [hop.delivery.offset for hop in done.hops] == [2, 4]
+    assert {hop.detail for hop in done.hops} == {
+        "partition-unavailable: orders/1 has no leader; attempt 1 of 4"
+    }
+
+
+def test_record_without_key_goes_where_it_can_be_written() -> None:
+    bench = Bench()
+    bench.targets.learn_unavailable("orders", NO_LEADER)
+    done = bench.resolve(an_entry(1, key=None), an_entry(2, key=None))
+    assert [delivery.partition for delivery in done.deliveries] == [0, 0]
+
+    bench.targets.learn_unavailable("orders", {0: "has no leader", **NO_LEADER})
+    assert len(bench.resolve(an_entry(3, key=None)).hops) == 1
+
+
+def test_partition_that_stays_unavailable_makes_dead_letters_in_the_end() -> None:
+    bench = Bench()
+    bench.targets.learn_unavailable("orders", NO_LEADER)
+    done = bench.resolve(an_entry(1, partition=1, attempt=3))
+    assert [letter.reason.code for letter in done.dead_letters] == ["partition-unavailable"]
+
+
+def test_records_are_looked_at_one_by_one_only_while_a_partition_is_unavailable() -> None:
+    bench = Bench()
+    batch = Batch(INGRESS, [an_entry(1)])
+    assert not bench.is_needed(batch)
+    bench.targets.learn_unavailable("orders", NO_LEADER)
+    assert bench.is_needed(batch)
+    bench.targets.learn_unavailable("orders", {})
+    assert not bench.is_needed(batch)
+
+
+def test_check_back_to_an_unavailable_partition_is_left_out() -> None:
+    bench = Bench()
+    bench.targets.learn_unavailable("checks", {0: "has no leader"})
+    assert bench.resolve(auxiliary=(a_check_back(1, "checks"),)).auxiliary == []

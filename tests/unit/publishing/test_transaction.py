@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.publishing.errors import GroupMoved, SessionLost
+from proxy.publishing import kafka_transactions
+from proxy.publishing.errors import ClientStuck, GroupMoved, SessionLost
+from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import FRUITLESS_ABORTS
@@ -39,22 +42,24 @@ def kafka() -> StandInKafka:
     return found
 
 
-def a_publisher(kafka: StandInKafka, commits: Any = None) -> Publisher:
+def a_publisher(
+    kafka: StandInKafka, new_commits: Any = AtOnce, new_producer: Any = None, attempts: int = 1
+) -> Publisher:
     return Publisher(
-        cast(Any, StandInProducer(kafka)),
+        new_producer or (lambda _number: cast(Any, StandInProducer(kafka))),
         Targets(cast(Any, StandInAdmin(kafka))),
         "dead",
         "outcomes",
         lambda: None,
-        commits or AtOnce(),
-        RetryGroup("", (10,), 1),
+        new_commits,
+        RetryGroup("", (10,), attempts),
         ReleaseControl(),
         HopAuthenticator(HopKey.new(), "id-1"),
     )
 
 
 def test_transaction_is_committing_until_it_has_been_waited_for(kafka: StandInKafka) -> None:
-    transaction = a_publisher(kafka, WhenAsked()).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka, WhenAsked).publish([BATCH], [OFFSET], object(), 1_000)
     assert transaction.state.value == "committing"
     assert kafka.read("orders") == []
     assert transaction.wait() == [BATCH]
@@ -66,7 +71,7 @@ def test_transaction_is_committing_until_it_has_been_waited_for(kafka: StandInKa
 
 
 def test_transaction_waited_for_twice_is_committed_once(kafka: StandInKafka) -> None:
-    transaction = a_publisher(kafka, WhenAsked()).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka, WhenAsked).publish([BATCH], [OFFSET], object(), 1_000)
     assert transaction.wait() == transaction.wait()
     assert len(kafka.read("orders")) == 1
 
@@ -119,3 +124,88 @@ def test_record_too_large_for_its_topic_ends_and_the_transaction_is_committed(
     (written,) = transaction.wait()
     assert [letter.reason.code for letter in written.dead_letters] == ["too-large"]
     assert (len(kafka.read("orders")), len(kafka.read("dead"))) == (0, 1)
+
+
+class Never(Executor):
+    """What is submitted is not done while anybody looks."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Future()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits before a commit is called slow."""
+    monkeypatch.setattr(kafka_transactions, "SLOW_AFTER_S", 0.0)
+    monkeypatch.setattr(kafka_transactions, "LOOK_EVERY_S", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_transaction_held_by_a_lost_partition_goes_on_with_another_producer_without_it(
+    kafka: StandInKafka,
+) -> None:
+    kafka.topics["bills"] = 1
+    bill = (1_000, 9, "bills", packer()((-1, b"key", b"value", [])))
+    batch = Batch(IngressPartition(INGRESS, 0), [ENTRY, bill])
+    made: list[int] = []
+    commits = iter([Never(), AtOnce()])
+
+    def new_producer(number: int) -> Any:
+        made.append(number)
+        return StandInProducer(kafka)
+
+    publisher = a_publisher(kafka, commits.__next__, new_producer, attempts=2)
+    transaction = publisher.publish([batch], [OFFSET], object(), 1_000)
+    kafka.leaderless = {("orders", 0)}
+    (written,) = transaction.wait()
+
+    assert made == [0, 1]
+    assert [hop.detail for hop in written.hops] == [
+        "partition-unavailable: orders/0 has no leader; attempt 1 of 2"
+    ]
+    assert [len(kafka.read(topic)) for topic in ("orders", "bills", INGRESS)] == [0, 1, 1]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_commit_that_the_broker_was_asked_for_is_never_given_up(kafka: StandInKafka) -> None:
+    """It may take effect: made again, its records would be there twice."""
+    asked = PendingCommit()
+    asked.result = Future()
+    assert asked.claim()
+    asked.moved_at_s -= 1_000
+    transactions = KafkaTransactions(
+        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, lambda: None
+    )
+    with pytest.raises(ClientStuck):
+        transactions.wait_for(asked, lambda: True)
+
+
+def test_commit_that_was_given_up_is_never_asked_for(kafka: StandInKafka) -> None:
+    transactions = KafkaTransactions(
+        lambda _number: cast(Any, StandInProducer(kafka)), WhenAsked, lambda: None
+    )
+    transactions.begin()
+    transactions.producer.produce("orders", b"value")
+    given_up = transactions.commit([OFFSET], object())
+    assert given_up.claim()
+    given_up.result.result()
+    assert kafka.read("orders") == []
+
+
+def test_transactional_id_held_by_a_transaction_that_cannot_end_is_passed_over(
+    kafka: StandInKafka,
+) -> None:
+    class Held(StandInProducer):
+        def init_transactions(self, timeout: float) -> None:
+            raise kafka_error(KafkaError.CONCURRENT_TRANSACTIONS, retriable=True)
+
+    made: list[int] = []
+
+    def new_producer(number: int) -> Any:
+        made.append(number)
+        return (StandInProducer if number == 2 else Held)(kafka)
+
+    KafkaTransactions(new_producer, AtOnce, lambda: None)
+    assert made == [0, 1, 2]
+    with pytest.raises(SessionLost, match="all transactional ids are held"):
+        KafkaTransactions(lambda _number: cast(Any, Held(kafka)), AtOnce, lambda: None)

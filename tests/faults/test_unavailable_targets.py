@@ -1,0 +1,147 @@
+"""A target partition that cannot be written to delays its own records, and no others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.clock import wall_clock_ms
+from tests.support.installation.cluster import Cluster, running_cluster
+from tests.support.installation.clustered import ClusteredInstallation
+from tests.support.installation.load import Load
+from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.oracle.ends import Ends
+from tests.support.records import Outgoing
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+LEVELS = " ".join(["5s"] * 18)
+"""Sixteen attempts take far longer than the node is away."""
+RULES = Rules(levels_ms=levels_ms(LEVELS))
+PER_SECOND = 60
+BEFORE_S, OUTAGE_S, AFTER_S = 4, 36, 2
+ON_TIME_AFTER_S, LATE_MS = 25, 3_000
+"""A generous bar, for machines of any kind; unaware, nothing arrives before the node is back."""
+JUDGED_WITHIN_S = 300
+FIRST = 60
+"""Records that show the proxy that their targets are well: it asks again after a minute."""
+
+
+@dataclass
+class Loss:
+    """What is left of a run in which a node was lost: the ends of all records, and the log."""
+
+    lost: str
+    short: str
+    mixed: str
+    others: list[str]
+    sent: int
+    went_ms: int
+    came_ms: int
+    ends: Ends
+    log: str
+
+    def set_aside(self, target: str) -> set[str]:
+        """The partitions of a target whose records were requeued, and why, attempts left out."""
+        outcomes = [o for found in self.ends.outcomes.values() for o in found]
+        details = [str(o["detail"]).partition("; attempt")[0] for o in outcomes]
+        begin = f"partition-unavailable: {target}"
+        return {detail.removeprefix(begin) for detail in details if detail.startswith(begin)}
+
+    def lateness_ms(self, targets: list[str]) -> list[int]:
+        """Of the records that were due while the node was away, but for the first while."""
+        from_ms = self.went_ms + ON_TIME_AFTER_S * 1_000
+        placed = [p for found in self.ends.deliveries.values() for p in found]
+        timed = [
+            (int(p.record.header("timer-due") or b""), p.record.timestamp_ms)
+            for p in placed
+            if p.topic in targets
+        ]
+        return [at_ms - due_ms for due_ms, at_ms in timed if from_ms <= due_ms < self.came_ms]
+
+
+def _lose_a_node(cluster: Cluster, folder: Path) -> Loss:
+    installation = ClusteredInstallation(cluster, folder)
+    try:
+        spare, steady = installation.spare, installation.steady
+        lost = installation.target_on("lost", [[spare]])
+        all_three = {"min.insync.replicas": "3"}
+        short = installation.target_on("short", [[*steady, spare]], all_three)
+        mixed = installation.target_on("mixed", [[steady[0]], [spare], [steady[1]]])
+        others = [installation.target_on(f"other-{n}", [[*steady, spare]] * 2) for n in (1, 2)]
+        installation.create_own_topics()
+        proxy = installation.proxy(levels=LEVELS, retry={"first_level": 1})
+        proxy.start_ready()
+        installation.send(_first_records([lost, short, mixed]))
+        installation.await_ends(FIRST)
+        with Load(installation, others, per_second=PER_SECOND) as steady_load:
+            time.sleep(BEFORE_S)
+            went_ms = wall_clock_ms()
+            cluster.kill(spare)
+            # Neither before nor while it goes: Kafka leaves a transaction that has written to a
+            # partition open there when its leader goes before the end is written (KAFKA-20734).
+            with Load(installation, [lost, short, mixed], per_second=PER_SECOND) as load:
+                time.sleep(OUTAGE_S)
+                came_ms = wall_clock_ms()
+                cluster.start(spare)
+                time.sleep(AFTER_S)
+        ends = installation.judge(JUDGED_WITHIN_S, RULES)
+        log = proxy.whole_log
+        sent = FIRST + steady_load.sent + load.sent
+        return Loss(lost, short, mixed, others, sent, went_ms, came_ms, ends, log)
+    finally:
+        installation.close()
+
+
+def _first_records(targets: list[str]) -> Iterator[Outgoing]:
+    for number in range(FIRST):
+        target = targets[number % len(targets)]
+        yield Outgoing(b"key-%d" % number, b"first", [("timer-topic", target.encode())])
+
+
+@pytest.fixture(scope="module")
+def loss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loss]:
+    """One node of three is killed under load, and comes back."""
+    folder = tmp_path_factory.mktemp("unavailable")
+    with running_cluster(folder / "cluster") as cluster:
+        yield _lose_a_node(cluster, folder)
+
+
+def test_every_record_is_delivered_once_and_none_early(loss: Loss) -> None:
+    """The judge has seen to it; here, that none of them became a dead letter."""
+    assert loss.ends.counts["delivered"] == loss.sent
+    assert set(loss.ends.counts) == {"delivered", "requeued"}
+
+
+def test_records_of_a_partition_without_a_leader_are_set_aside(loss: Loss) -> None:
+    assert loss.set_aside(loss.lost) == {"/0 has no leader"}
+    assert loss.set_aside(loss.mixed) == {"/1 has no leader"}
+
+
+def test_records_of_a_partition_short_of_replicas_are_set_aside(loss: Loss) -> None:
+    assert loss.set_aside(loss.short) == {
+        "/0 has 2 of 3 replicas in sync, and min.insync.replicas is 3"
+    }
+
+
+def test_records_of_all_others_are_on_time_and_no_session_is_lost(loss: Loss) -> None:
+    late_ms = loss.lateness_ms(loss.others)
+    assert len(late_ms) > PER_SECOND
+    assert max(late_ms) < LATE_MS
+    assert all(loss.set_aside(other) == set() for other in loss.others)
+    assert "session lost" not in loss.log
+
+
+def test_transaction_that_was_held_by_them_is_given_up(loss: Loss) -> None:
+    assert "what was produced does not arrive" in loss.log
+
+
+def test_operator_is_told_once_of_each_partition(loss: Loss) -> None:
+    for topic in (loss.lost, loss.short, loss.mixed):
+        lines = [line for line in loss.log.splitlines() if topic in line]
+        assert sum('"partition unavailable"' in line for line in lines) == 1
+        assert sum('"partitions available again"' in line for line in lines) == 1

@@ -1,0 +1,69 @@
+"""An installation on a cluster of three nodes, one of which may go at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.support.installation.cluster import Cluster
+from tests.support.installation.installation import BROKER_STAMPED, Installation
+from tests.support.quiet_clients import QUIET
+
+ANSWER_S = 60
+
+
+class ClusteredInstallation(Installation):
+    """Its own topics have three replicas. `spare` is the node it can do without the longest: no
+    coordinator of its own, and the leader of none of the topics made here."""
+
+    def __init__(self, cluster: Cluster, folder: Path, partitions: int = 2) -> None:
+        self.cluster = cluster
+        _create_kafkas_own_topics(cluster)
+        super().__init__(cluster.bootstrap_servers, folder, partitions)
+
+    @property
+    def spare(self) -> int:
+        """The node that looks after neither the group nor the first worker's transactions."""
+        busy = {
+            self.cluster.group_coordinator(f"{self.name}.proxy"),
+            self.cluster.transaction_coordinator(f"{self.name}.proxy-one-0"),
+        }
+        return min(set(self.cluster.numbers) - busy)
+
+    @property
+    def steady(self) -> list[int]:
+        """The other nodes."""
+        return [number for number in self.cluster.numbers if number != self.spare]
+
+    def target_on(
+        self, about: str, assignment: list[list[int]], config: Mapping[str, str] | None = None
+    ) -> str:
+        """A target topic with the replicas of each partition on these nodes, the leader first."""
+        topic = f"{self.name}.{about}"
+        self.cluster.create_topic_on(topic, assignment, {**BROKER_STAMPED, **(config or {})})
+        self.targets.append(topic)
+        return topic
+
+    def create_own_topics(self) -> None:
+        """Before the proxy does, which would have them led by any node."""
+        led = [[*self.steady, self.spare]]
+        for topic in (self.dead_letters, self.outcomes):
+            self.cluster.create_topic_on(topic, led)
+        compacted = {"cleanup.policy": "compact"}
+        self.cluster.create_topic_on(f"{self.name}.settings", led, compacted)
+
+    def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        led = [[*self.steady, self.spare], [*reversed(self.steady), self.spare]]
+        placed = [led[number % 2] for number in range(partitions)]
+        self.cluster.create_topic_on(topic, placed, config)
+
+
+def _create_kafkas_own_topics(cluster: Cluster) -> None:
+    """Only then is it known who coordinates what."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, **QUIET}
+    Producer({**settings, "transactional.id": "first"}).init_transactions(ANSWER_S)
+    consumer = Consumer({**settings, "group.id": "first"})
+    consumer.committed([TopicPartition("__transaction_state", 0)], ANSWER_S)
+    consumer.close()
