@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.support.installation.cluster import Cluster
 from tests.support.installation.installation import BROKER_STAMPED, Installation
 from tests.support.quiet_clients import QUIET
+from tests.support.waiting import wait_for
 
 ANSWER_S = 60
 
@@ -65,5 +66,12 @@ def _create_kafkas_own_topics(cluster: Cluster) -> None:
     settings = {"bootstrap.servers": cluster.bootstrap_servers, **QUIET}
     Producer({**settings, "transactional.id": "first"}).init_transactions(ANSWER_S)
     consumer = Consumer({**settings, "group.id": "first"})
-    consumer.committed([TopicPartition("__transaction_state", 0)], ANSWER_S)
+
+    def is_answered() -> bool:
+        try:
+            return bool(consumer.committed([TopicPartition("__transaction_state", 0)], ANSWER_S))
+        except KafkaException:
+            return False  # the broker has just begun to look after this group
+
+    wait_for(is_answered, ANSWER_S, "the coordinator of a group")
     consumer.close()
