@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -22,6 +23,10 @@ from proxy.publishing.errors import (
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
+DOUBLED_AT_MOST: Final = 3
+DOUBLED_FOR_S: Final = 60.0
+"""Each producer left behind in the last minute doubles the patience: a slow broker is not taken
+again and again for one that cannot end transactions."""
 FLUSH_SLICE_S: Final = 0.25
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned so long after its time-out never will."""
@@ -83,6 +88,7 @@ class KafkaTransactions:
         self._new_producer, self._new_commits = new_producer, new_commits
         self._heartbeat = heartbeat
         self._id_number = 0
+        self._replaced_at_s: deque[float] = deque(maxlen=DOUBLED_AT_MOST)
         self._open()
 
     def begin(self) -> None:
@@ -111,7 +117,7 @@ class KafkaTransactions:
             except TimeoutError:
                 self._heartbeat()
                 stands_s = time.monotonic() - pending.moved_at_s
-                is_slow = stands_s >= SLOW_AFTER_S and not pending.is_claimed
+                is_slow = stands_s >= self._patience_s() and not pending.is_claimed
                 if is_slow and finds_unavailable() and pending.claim():
                     raise PartitionsUnavailable("what was produced does not arrive") from None
                 if stands_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
@@ -129,6 +135,7 @@ class KafkaTransactions:
         """
         self._commits.submit(_leave, self.producer)
         self._commits.shutdown()
+        self._replaced_at_s.append(time.monotonic())
         self._id_number = (self._id_number + 1) % TRANSACTIONAL_IDS
         self._open()
 
@@ -140,6 +147,10 @@ class KafkaTransactions:
         self._commits.shutdown()
         self.producer.purge(blocking=False)
         del self.producer
+
+    def _patience_s(self) -> float:
+        since_s = time.monotonic() - DOUBLED_FOR_S
+        return float(SLOW_AFTER_S * 2 ** sum(at_s > since_s for at_s in self._replaced_at_s))
 
     def _open(self) -> None:
         """A producer whose transactional id is not held by a transaction that cannot end."""

@@ -10,7 +10,12 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.publishing import kafka_transactions
-from proxy.publishing.errors import ClientStuck, GroupMoved, SessionLost
+from proxy.publishing.errors import (
+    ClientStuck,
+    GroupMoved,
+    PartitionsUnavailable,
+    SessionLost,
+)
 from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
@@ -209,3 +214,38 @@ def test_transactional_id_held_by_a_transaction_that_cannot_end_is_passed_over(
     assert made == [0, 1, 2]
     with pytest.raises(SessionLost, match="all transactional ids are held"):
         KafkaTransactions(lambda _number: cast(Any, Held(kafka)), AtOnce, lambda: None)
+
+
+class LookedTwice(Exception):
+    """Once would have been enough to give up."""
+
+
+def test_each_producer_left_behind_doubles_the_patience_with_the_next(
+    kafka: StandInKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is slow, and not held, gets through in the end."""
+    monkeypatch.setattr(kafka_transactions, "LOOK_EVERY_S", 0.0)
+    looks: list[None] = []
+
+    def heartbeat() -> None:
+        looks.append(None)
+        if len(looks) > 1:
+            raise LookedTwice
+
+    transactions = KafkaTransactions(
+        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, heartbeat
+    )
+
+    def is_given_up_after(stands_s: float) -> bool:
+        looks.clear()
+        pending = PendingCommit()
+        pending.result = Future()
+        pending.moved_at_s -= stands_s
+        with pytest.raises((LookedTwice, PartitionsUnavailable)) as raised:
+            transactions.wait_for(pending, lambda: True)
+        return raised.type is PartitionsUnavailable
+
+    for patience_s in (1, 2, 4, 8, 8):
+        assert not is_given_up_after(patience_s - 0.5)
+        assert is_given_up_after(patience_s)
+        transactions.replace_producer()
