@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
     AdminClient,
     ConfigResource,
     ResourceType,
@@ -132,8 +133,14 @@ def existing_topics(settings: Settings, admin: AdminClient) -> set[str]:
 
 
 def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
-    """Raises TopicMissing, BrokerRefused, or KafkaException where asking again may help."""
-    answer = admin.describe_topics(TopicCollection([name]), request_timeout=ASK_TIMEOUT_S)[name]
+    """Of a topic that the proxy reads, and writes to when a record has to go on.
+
+    Raises TopicMissing, BrokerRefused, or KafkaException where asking again may help."""
+    answer = admin.describe_topics(
+        TopicCollection([name]),
+        include_authorized_operations=True,
+        request_timeout=ASK_TIMEOUT_S,
+    )[name]
     try:
         found = answer.result()
     except KafkaException as error:
@@ -144,6 +151,12 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
                 f"The proxy's user may not see the topic {name}.", "Grant it Describe."
             ) from None
         raise
+    if found.authorized_operations and AclOperation.WRITE not in found.authorized_operations:
+        raise BrokerRefused(
+            f"The proxy's user may not write to the topic {name}, where it rewrites records that "
+            "have to wait on.",
+            "Grant it Write.",
+        )
     return TopicFacts(name, _id_of(found), len(found.partitions))
 
 
