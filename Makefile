@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test lint format bench soak lock clean dist chart two-pods test-image \
+.PHONY: help setup run demo test test-long lint format bench soak lock clean dist chart two-pods test-image \
   test-chart-install
 
 help: ## Say what each target does
@@ -43,11 +43,16 @@ run: $(READY) ## A real Kafka broker and the proxy in front of it, ready to try
 demo: $(READY) ## Everything once, in a minute or two
 	@$(BIN)/kafka-delay-proxy demo $(ARGS)
 
-test: $(READY) ## Every test but the soak (starts its own broker when none is named)
-	$(BIN)/python -m pytest -m "not soak" -n 4 --dist loadfile $(ARGS)
+test: $(READY) ## Every test but the long ones (starts its own broker when none is named)
+	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
 
-soak: $(READY) ## The long tests
-	$(BIN)/python -m pytest -m soak $(ARGS)
+test-long: $(READY) ## The long tests
+	$(BIN)/python -m pytest -m long $(ARGS)
+
+MINUTES ?= 10
+SEED ?= 0
+soak: $(READY) ## Faults of all kinds under load on three brokers: make soak MINUTES=60 SEED=1
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 bench: $(READY) ## Measure; prints the table and writes JSON
 	$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -28,6 +28,7 @@ JUDGED_BY_SPARK = {
     "test_broker_away_for_a_while_costs_nothing_but_time",
     "test_killed_again_and_again_for_ten_minutes",
     "test_killed_many_times_at_random_moments_under_load",
+    "test_everything_that_can_happen_to_three_brokers_and_two_proxies",
     "test_one_joins_and_leaves_and_another_joins_and_is_killed",
     "test_proxy_killed_again_and_again_under_every_kind_of_request",
     "test_worker_that_dies_is_started_anew_and_a_dead_parent_leaves_none_behind",

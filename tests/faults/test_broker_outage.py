@@ -70,7 +70,7 @@ def _outage(
     auditor.confirm(installation, ends)
 
 
-@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.soak), "kill"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.long), "kill"])
 def test_broker_away_for_a_while_costs_nothing_but_time(
     broker: EmbeddedBroker, installation: Installation, auditor: Auditor, how: str
 ) -> None:
@@ -116,7 +116,7 @@ def test_records_that_are_tried_again_outlive_an_outage(
     assert set(ends.counts) == {"delivered", "requeued"}
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "kill", "freeze"])
 def test_broker_away_for_a_minute_costs_nothing_but_time(
     broker: EmbeddedBroker, installation: Installation, auditor: Auditor, how: str

@@ -60,7 +60,7 @@ def test_killed_many_times_at_random_moments_under_load(
     _crash_loop(installation, auditor, range(crashes), keeps_disk=disk == "kept")
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 def test_killed_again_and_again_for_ten_minutes(
     installation: Installation, auditor: Auditor, disk: str

@@ -370,7 +370,7 @@ def test_an_interrupt_in_the_handler_ends_the_consumer_before_that_record(world:
     "is_exact",
     [
         pytest.param(False, id="plain"),
-        pytest.param(True, id="exactly-once", marks=pytest.mark.soak),
+        pytest.param(True, id="exactly-once", marks=pytest.mark.long),
     ],
 )
 def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(

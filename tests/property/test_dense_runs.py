@@ -88,7 +88,7 @@ def test_every_record_ends_once_where_operations_meet(kind: StoreKind | None) ->
     _play(kind, range(RUNS[kind]))
 
 
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [None, "wheel", "levels"])
 def test_every_record_ends_once_in_thousands_of_runs(kind: StoreKind | None) -> None:
     """Whatever meets, each record ends exactly once, none early, as the order of the log says."""

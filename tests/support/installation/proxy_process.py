@@ -23,9 +23,17 @@ SHARDS_WITHIN_S = 180
 LOG_TAIL_LINES = 60
 SHIFTED_CLOCK = """\
 import time
-_time, _time_ns = time.time, time.time_ns
-time.time = lambda: _time() + {ahead_s}
-time.time_ns = lambda: _time_ns() + {ahead_s} * 1_000_000_000
+from pathlib import Path
+_time_ns, _monotonic = time.time_ns, time.monotonic
+_path, _looked_s, _ahead_ns = Path({path!r}), -1.0, 0
+
+def time_ns():
+    global _looked_s, _ahead_ns
+    if _monotonic() > _looked_s + 0.02:
+        _looked_s, _ahead_ns = _monotonic(), int(float(_path.read_text() or 0) * 1_000_000_000)
+    return _time_ns() + _ahead_ns
+
+time.time_ns, time.time = time_ns, lambda: time_ns() / 1_000_000_000
 """
 """Python's own clock alone: librdkafka's timed waits hang where the whole process' is shifted."""
 
@@ -72,35 +80,43 @@ class ProxyProcess:
         paths = [self._log_of(number) for number in range(1, self._starts + 1)]
         return "".join(path.read_text("utf-8", "replace") for path in paths)
 
-    def start(self, clock_ahead_s: int = 0) -> None:
+    def start(self, clock_ahead_s: int | None = None) -> None:
         """Start the process and return at once; its wall clock may be wrong."""
         assert not self.is_running, "it runs already"
         self._starts += 1
+        if clock_ahead_s is not None:
+            self.shift_clock(clock_ahead_s)
         command = [sys.executable, "-m", "proxy", "run", "--config", str(self.config_path)]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
-                env=self.environment(clock_ahead_s),
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
 
-    def start_ready(self, clock_ahead_s: int = 0) -> None:
+    def start_ready(self, clock_ahead_s: int | None = None) -> None:
         """Start, and return when every shard it owns has caught up."""
         self.start(clock_ahead_s)
         self.wait_ready()
 
-    def environment(self, clock_ahead_s: int) -> dict[str, str]:
-        """For a Python process whose wall clock is ahead by so much, or behind."""
-        if clock_ahead_s == 0:
-            return dict(os.environ)
-        folder = self.folder / f"clock-ahead-{clock_ahead_s}"
+    def shift_clock(self, ahead_s: int) -> None:
+        """From now on its wall clock is ahead by so much, or behind; running, if it was started
+        with a clock that had been shifted before."""
+        folder = self.folder / "clock"
         folder.mkdir(exist_ok=True)
-        shifted = SHIFTED_CLOCK.format(ahead_s=clock_ahead_s)
+        ahead, changed = folder / "ahead-s", folder / "ahead-s.new"
+        changed.write_text(str(ahead_s), "utf-8")
+        changed.replace(ahead)
+        shifted = SHIFTED_CLOCK.format(path=str(ahead))
         (folder / "sitecustomize.py").write_text(shifted, "utf-8")
-        return {**os.environ, "PYTHONPATH": str(folder)}
+
+    def environment(self) -> dict[str, str]:
+        """For a process of this proxy's: with its clock."""
+        folder = self.folder / "clock"
+        return {**os.environ, "PYTHONPATH": str(folder)} if folder.exists() else dict(os.environ)
 
     def wait_ready(self) -> None:
         """Return when /readyz answers 200; fail with the log when that does not come about."""

@@ -1,0 +1,28 @@
+"""Three minutes of the soak: faults drawn from a seed, on three brokers, judged twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.soak.scene import Scene
+from tests.soak.soak import soak
+from tests.support.oracle.auditor import Auditor
+from tests.support.oracle.ends import Ends
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+MINUTES, SEED, PER_SECOND = 3, 18, 60
+LEAST_FAULTS = 15
+
+
+def test_everything_that_can_happen_to_three_brokers_and_two_proxies(
+    tmp_path: Path, auditor: Auditor
+) -> None:
+    def audit(made: Scene, ends: Ends) -> None:
+        auditor.confirm(made.installation, ends)
+
+    found = soak(tmp_path, seed=SEED, minutes=MINUTES, per_second=PER_SECOND, audit=audit)
+    assert len(found.done) >= LEAST_FAULTS
+    assert {one.lane for one in found.done} == {"proxies", "brokers"}
