@@ -59,6 +59,8 @@ def load_settings(path: Path | None = None) -> Settings:
         raise SettingsError("\n".join(_sentences(error, document))) from None
     except EnvironmentUnreadable as error:
         raise SettingsError(f"An environment variable is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise SettingsError("An environment variable nests too many lists.") from None
     return Settings.model_validate(read.model_dump(by_alias=True))
 
 
@@ -135,6 +137,12 @@ def _read_file(path: Path) -> _Document:
         raise SettingsError(f"The settings file {path} is not UTF-8 text.") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"{path}{_said_of(error)}", "Correct it there.") from None
+    except (ValueError, RecursionError):
+        raise SettingsError(
+            f"The settings file {path} holds a value that cannot be: a date that there is not, or "
+            "lists within lists.",
+            "Write texts that look like dates in quotes.",
+        ) from None
     if values is None:
         return _Document({}, {}, str(path))
     if not isinstance(values, dict):
@@ -181,6 +189,8 @@ def _unknown_in_file(document: _Document) -> Iterator[str]:
         if path[:-1] and path[:-1] not in known:
             continue
         siblings = [other[-1] for other in known if other[:-1] == path[:-1]]
+        if not siblings:  # below a key that takes no keys: what stands there may be a secret
+            continue
         advice = _nearest(path[-1], siblings, "key")
         yield f"{document.name} line {line}: `{'.'.join(path)}` is no setting. {advice}"
 
