@@ -19,6 +19,7 @@ from confluent_kafka import (
 
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
+from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.settings_topic import pause_key
@@ -64,10 +65,18 @@ class BrokerAccess:
         at = -1 if partition is None else partition
         if not wait_s:
             return Cancelled(self._write(self._names.ingress, key, b"", at, ident))
+        topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
-            _seek_to_end(outcomes, self._names.outcomes)
+            try:
+                _seek_to_end(outcomes, topic)
+            except KafkaException as error:
+                raise self._refused(error.args[0], "Read", topic) from None
             origin = self._write(self._names.ingress, key, b"", at, ident)
-            return _await_outcome(outcomes, origin, time.monotonic() + wait_s)
+            try:
+                return _await_outcome(outcomes, origin, time.monotonic() + wait_s)
+            except KafkaException as error:
+                why = self._refused(error.args[0], "Read", topic)
+                raise Problem(503, "broker", f"{origin} is written. {why}") from None
 
     def pause(self, pattern: str, now_ms: int) -> None:
         """Have all workers of the group hold back what is for these targets. Raises Problem."""
@@ -85,7 +94,7 @@ class BrokerAccess:
             try:
                 return self._lookup.read(partition, [offset], READ_THROUGH).get(offset)
             except KafkaException as error:
-                raise _refused_by_broker(error.args[0]) from None
+                raise self._refused(error.args[0], "Read", self._names.ingress) from None
             finally:
                 self._lookup.close()
 
@@ -119,18 +128,20 @@ class BrokerAccess:
                 headers=cast(Any, headers),
             )
         except KafkaException as raised:
-            raise _refused_by_broker(raised.args[0]) from None
+            raise self._refused(raised.args[0], "Write", topic) from None
         except BufferError:
             raise Problem(503, "busy", "Too much waits to be written; try again.") from None
         until_s = time.monotonic() + WRITE_WITHIN_S
         while not reports and time.monotonic() < until_s:
             producer.poll(POLL_S)
         if not reports:
+            self._close(producer)
             detail = "The broker has not confirmed the record in time: it may be written later."
             raise Problem(503, "broker", detail)
         error, message = reports[0]
         if error is not None:
-            raise _refused_by_broker(error)
+            self._close(producer)
+            raise self._refused(error, "Write", topic)
         return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
     def _open(self) -> Producer:
@@ -146,6 +157,21 @@ class BrokerAccess:
                 self._producer = connected(Producer(settings), self._settings.topics.ingress)
             return self._producer
 
+    def _close(self, producer: Producer) -> None:
+        """The next call makes a new one, with the certificates that lie on disk by then."""
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
+
+    def _refused(self, error: KafkaError, operation: str, topic: str) -> Problem:
+        said = error.str().rstrip(".")
+        if error.code() in NO_SUCH_PARTITION:
+            return Problem(404, "no-such-partition", f"The broker knows no such place: {said}.")
+        if is_refusal(error):
+            remedy = grant([Right(operation, "topic", topic)], self._settings)
+            return Problem(503, "broker", f"The broker does not do it: {said}. {remedy}")
+        return Problem(503, "broker", f"The broker does not do it: {said}.")
+
     def _consumer(self) -> Consumer:
         return Consumer({**lookup_config(self._settings), "auto.offset.reset": "latest"})
 
@@ -157,27 +183,23 @@ def _collect_in(
 
 
 def _seek_to_end(consumer: Consumer, topic: str) -> None:
-    """Read on from what is there now; wait until the ends are known."""
-    try:
-        partitions = consumer.list_topics(topic, READ_WITHIN_S).topics[topic].partitions
-        places = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
-        for place in places:
-            place.offset = consumer.get_watermark_offsets(place, READ_WITHIN_S)[1]
-        consumer.assign(places)
-    except KafkaException as error:
-        raise _refused_by_broker(error.args[0]) from None
+    """Read on from what is there now; wait until the ends are known. Raises KafkaException."""
+    partitions = consumer.list_topics(topic, READ_WITHIN_S).topics[topic].partitions
+    places = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
+    for place in places:
+        place.offset = consumer.get_watermark_offsets(place, READ_WITHIN_S)[1]
+    consumer.assign(places)
 
 
 def _await_outcome(consumer: Consumer, origin: str, until_s: float) -> Cancelled:
+    """Raises KafkaException where the outcomes may not be read."""
     while time.monotonic() < until_s:
         message = consumer.poll(POLL_S)
-        if message is not None and message.error() is None and message.key() == origin.encode():
+        if message is None:
+            continue
+        if (error := message.error()) is not None and is_refusal(error):
+            raise KafkaException(error)
+        if error is None and message.key() == origin.encode():
             outcome = json.loads(message.value() or b"{}")
             return Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
     return Cancelled(origin)
-
-
-def _refused_by_broker(error: KafkaError) -> Problem:
-    if error.code() in NO_SUCH_PARTITION:
-        return Problem(404, "no-such-partition", f"The broker knows no such place: {error.str()}.")
-    return Problem(503, "broker", f"The broker does not do it: {error.str()}.")

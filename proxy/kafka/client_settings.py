@@ -94,7 +94,7 @@ def settings_reader_config(settings: Settings) -> dict[str, Any]:
     return {
         **common_config(settings),
         **COMMITTED_READER,
-        "group.id": f"{settings.group_id}-settings-reader",
+        "group.id": settings.group_id,
         "auto.offset.reset": "earliest",
         "max.poll.interval.ms": 86_400_000,
         "fetch.wait.max.ms": 100,

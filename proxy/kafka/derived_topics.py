@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings
+from proxy.kafka.access.rights import create_right, grant, is_refusal
 from proxy.kafka.replication import MIN_INSYNC, replication_in
 
 TIMEOUT_S: Final = 10.0
@@ -30,7 +31,8 @@ class DerivedTopics:
         settings: Settings,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._admin, self._topics, self._retry = admin, settings.topics, settings.retry
+        self._admin, self._settings = admin, settings
+        self._topics, self._retry = settings.topics, settings.retry
         self._now_s = now_s
         self._unnamed: set[str] = set()
         self._listed_until_s = 0.0
@@ -56,11 +58,17 @@ class DerivedTopics:
             )[topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                log.warning("topic not created", topic=topic, why=error.args[0].str())
-                return f"the topic {topic} could not be created: {error.args[0].str()}"
+                return self._not_created(topic, error.args[0])
         else:
             log.info("topic created", topic=topic)
         return None
+
+    def _not_created(self, topic: str, error: KafkaError) -> str:
+        why = error.str()
+        if is_refusal(error):
+            why = f"{why}. {grant([create_right(topic)], self._settings)}"
+        log.warning("topic not created", topic=topic, why=why)
+        return f"the topic {topic} could not be created: {why}"
 
     def _too_many(self, topic: str, group: str) -> str | None:
         """Groups that the settings do not name have so many topics; those that have one may have

@@ -19,6 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from proxy.kafka.access.rights import REFUSALS
 from proxy.kafka.unreadable_message import UnreadableMessage
 from proxy.records.header_text import read_headers
 from proxy.records.message import Message
@@ -34,12 +35,15 @@ HANGING: Final = (
 )
 
 NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
-THE_END: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG})
+THE_END: Final = frozenset(
+    {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
+)
 """Nothing more comes after these, though the error of a message does not say that it is fatal.
 
 A member can fence itself when the broker restarts: only when it happens again and again is it
 another process (`proxy.worker.worker`). What is to be read next and is not in the log any
-more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`)."""
+more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`). Of a right
+that is missing the worker says which one."""
 
 log = structlog.get_logger(__name__)
 

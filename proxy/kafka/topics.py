@@ -18,7 +18,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings
-from proxy.errors import BrokerRefused, BrokerUnreachable, TopicMissing
+from proxy.errors import BrokerRefused, TopicMissing
+from proxy.kafka.access.broker_errors import HearingAdminClient
+from proxy.kafka.access.rights import (
+    create_right,
+    grant,
+    is_refusal,
+    refuse_missing_rights,
+)
 from proxy.kafka.client_settings import common_config
 from proxy.kafka.replication import MIN_INSYNC, replication_in
 
@@ -41,9 +48,9 @@ class TopicFacts:
     partitions: int
 
 
-def admin_client(settings: Settings) -> AdminClient:
+def admin_client(settings: Settings) -> HearingAdminClient:
     """An admin client with the user's own connection settings."""
-    return AdminClient(common_config(settings))
+    return HearingAdminClient(settings, common_config(settings))
 
 
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
@@ -66,27 +73,37 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     }
 
 
-def ensure_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
-    """As a proxy that starts does: create what is missing if `topics.create` allows; the names."""
+def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
+    """As a proxy that starts does: create what is missing if `topics.create` allows; the names.
+
+    Raises TopicMissing; BrokerRefused where a right is missing; BrokerUnreachable.
+    """
     admin = admin or admin_client(settings)
-    missing = _missing_topics(settings, admin)
-    if missing and not settings.topics.create:
-        raise TopicMissing(missing[0])
-    return create_topics(settings, missing, admin)
+    try:
+        refuse_missing_rights(settings, admin)
+        missing = _missing_topics(settings, admin)
+        if missing and not settings.topics.create:
+            raise TopicMissing(missing[0])
+        created = create_topics(settings, missing, admin)
+        if created:
+            refuse_missing_rights(settings, admin)
+    except KafkaException as error:
+        raise admin.sentence(error) from None
+    return created
 
 
-def create_missing_topics(settings: Settings, admin: AdminClient | None = None) -> list[str]:
+def create_missing_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
     """Create the own topics that are missing, since a person asks for it; the names created."""
     admin = admin or admin_client(settings)
     return create_topics(settings, _missing_topics(settings, admin), admin)
 
 
-def _missing_topics(settings: Settings, admin: AdminClient) -> list[str]:
-    existing = existing_topics(settings, admin)
+def _missing_topics(settings: Settings, admin: HearingAdminClient) -> list[str]:
+    existing = existing_topics(admin)
     return [name for name in own_topics(settings) if name not in existing]
 
 
-def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> list[str]:
+def create_topics(settings: Settings, names: list[str], admin: HearingAdminClient) -> list[str]:
     """Create these own topics; one that another process just created is fine."""
     if not names:
         return []
@@ -105,31 +122,35 @@ def create_topics(settings: Settings, names: list[str], admin: AdminClient) -> l
             answer.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise BrokerRefused(
-                    f"The topic {name} could not be created: {error.args[0].str()}.",
-                    "Create it by hand, or let the proxy's user create topics.",
-                ) from None
+                raise _not_created(name, error.args[0], settings) from None
     log.info("topics created", topics=names)
-    await_known(settings, names, admin)
+    await_known(names, admin)
     return names
 
 
-def await_known(settings: Settings, names: list[str], admin: AdminClient) -> None:
+def _not_created(name: str, error: KafkaError, settings: Settings) -> BrokerRefused:
+    remedy = "Create it by hand."
+    if is_refusal(error):
+        remedy = f"Create it by hand, or: {grant([create_right(name)], settings)}"
+    return BrokerRefused(f"The topic {name} could not be created: {error.str()}.", remedy)
+
+
+def await_known(names: list[str], admin: HearingAdminClient) -> None:
     """Brokers hear of topics a little after they were made: who asks sooner finds none.
 
     After KNOWN_WITHIN_S whoever needs them gets an error.
     """
     deadline = time.monotonic() + KNOWN_WITHIN_S
-    while not existing_topics(settings, admin).issuperset(names) and time.monotonic() < deadline:
+    while not existing_topics(admin).issuperset(names) and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
 
 
-def existing_topics(settings: Settings, admin: AdminClient) -> set[str]:
-    """Names of all topics; raises BrokerUnreachable when nobody answers."""
+def existing_topics(admin: HearingAdminClient) -> set[str]:
+    """Names of all topics; raises BrokerUnreachable or BrokerRefused when nobody answers."""
     try:
         return set(admin.list_topics(timeout=ASK_TIMEOUT_S).topics)
     except KafkaException as error:
-        raise BrokerUnreachable(settings.bootstrap_servers, error.args[0].str()) from None
+        raise admin.sentence(error) from None
 
 
 def describe_topic(name: str, admin: AdminClient) -> TopicFacts:

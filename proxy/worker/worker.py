@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from proxy.clock import Clock
 from proxy.config.settings import Settings
 from proxy.errors import ClientUnusable, InstanceConflict
+from proxy.kafka.access.rights import log_missing_rights
 from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.session.admin_side import AdminSide
 from proxy.session.session_opening import open_session
@@ -72,6 +73,7 @@ def run_worker(
         except (SessionLost, KafkaException, StorageError) as lost:
             side.show_lost_session()
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
+            log_missing_rights(settings, str(lost))
             time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
         gc.collect()
 

@@ -1,8 +1,9 @@
 """What the broker says: is it there, are the topics right, may the proxy do what it must."""
 
 from collections.abc import Iterator
+from functools import partial
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
@@ -15,27 +16,32 @@ from proxy.cli.check.broker_state import (
     Refused,
     TopicConfig,
     describe_topics,
-    lacking_rights,
+    may_create,
     read_configs,
 )
 from proxy.cli.check.clock import clock_findings
-from proxy.cli.check.findings import Finding, advice, ok, stop
+from proxy.cli.check.findings import Finding, advice, lacks, ok, stop, warn
 from proxy.cli.check.retries import group_topic_findings, group_topics
 from proxy.cli.check.topics import (
     broker_config_findings,
     replication_findings,
     topic_findings,
 )
-from proxy.cli.kafka.connection import Connection
+from proxy.cli.kafka.connection import Connection, client_config
 from proxy.config.settings import Settings
+from proxy.kafka.access.rights import (
+    Right,
+    create_right,
+    grant,
+    group_right,
+    is_refusal,
+    lacking,
+    rights_on,
+    transactional_right,
+)
 from proxy.kafka.replication import replication_for
 
-NEEDED = {
-    "ingress": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},
-    "dead_letters": {AclOperation.WRITE, AclOperation.DESCRIBE},
-    "outcomes": {AclOperation.WRITE, AclOperation.DESCRIBE},
-    "settings": {AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE},
-}
+ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 NO_GROUP_YET = frozenset(
     {
         KafkaError.GROUP_ID_NOT_FOUND,
@@ -77,9 +83,9 @@ def _questions(
     present = [name for name in own if name in there]
     configs = read_configs(admin, present, str(cluster.nodes[0].id))
     found = {}
-    for role in NEEDED:
+    for role in ROLES:
         name = getattr(settings.topics, role)
-        yield from _topic(role, name, described[name], configs, settings)
+        yield from _topic(admin, name, described[name], configs, settings)
         if name in there:
             partitions = there[name].partitions
             replicas = min((len(one.replicas) for one in partitions), default=None)
@@ -87,44 +93,62 @@ def _questions(
     yield from topic_findings(settings, found)
     wanted = replication_for(settings.topics, len(cluster.nodes))
     yield from replication_findings(found.values(), wanted)
-    yield from group_topic_findings(settings, described)
+    yield from group_topic_findings(settings, described, partial(may_create, admin))
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from _group(admin, settings)
     if settings.topics.settings in there:
         yield from clock_findings(admin, settings)
+    yield _transactional_ids(settings)
 
 
 def _topic(
-    role: str, name: str, answer: Described, configs: dict[str, dict[str, str]], settings: Settings
+    admin: AdminClient,
+    name: str,
+    answer: Described,
+    configs: dict[str, dict[str, str]],
+    settings: Settings,
 ) -> Iterator[Finding]:
-    subject = f"topic {name}"
+    subject, needed = f"topic {name}", rights_on(name, settings)
     if isinstance(answer, Refused):
-        yield _absent(subject, answer.error, settings)
+        yield _absent(admin, name, answer.error, settings)
         return
-    if missing := lacking_rights(answer, NEEDED[role]):
-        yield stop(subject, f"the proxy's user lacks {missing}", f"Grant {missing} on the topic.")
+    if missing := lacking(answer, needed):
+        yield lacks(subject, missing, settings)
     else:
         yield ok(subject, f"there; partitions: {len(answer.partitions)}")
+    if unread := lacking(answer, _read_by_the_api(name, settings)):
+        yield advice(
+            subject,
+            "the admin API cannot wait for what becomes of a cancel",
+            grant(unread, settings),
+        )
     if name not in configs:
         yield advice(
             subject,
             "its configuration may not be read",
-            "Grant DescribeConfigs to have it checked.",
+            f"To have it checked: {grant([Right('DescribeConfigs', 'topic', name)], settings)}",
         )
 
 
-def _absent(subject: str, error: KafkaError, settings: Settings) -> Finding:
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return stop(subject, "the proxy's user may not see it", "Grant Describe on the topic.")
+def _read_by_the_api(topic: str, settings: Settings) -> list[Right]:
+    return [Right("Read", "topic", topic)] if topic == settings.topics.outcomes else []
+
+
+def _absent(admin: AdminClient, name: str, error: KafkaError, settings: Settings) -> Finding:
+    subject = f"topic {name}"
+    if is_refusal(error):
+        return lacks(subject, rights_on(name, settings), settings)
     if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
         return stop(subject, error.str(), "See the broker's log.")
-    if settings.topics.create:
-        return ok(subject, "not there; `run` creates it")
-    return stop(
-        subject,
-        "does not exist",
-        "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
-    )
+    if not settings.topics.create:
+        return stop(
+            subject,
+            "does not exist",
+            "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
+        )
+    if not may_create(admin, name):
+        return lacks(f"{subject}, not there yet", [create_right(name)], settings)
+    return ok(subject, "not there; `run` creates it")
 
 
 def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
@@ -136,7 +160,7 @@ def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
         group = answers[settings.group_id].result()
     except KafkaException as error:
         if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            yield stop(subject, "the proxy's user may not use it", "Grant Read on the group.")
+            yield lacks(subject, [group_right(settings)], settings)
         elif error.args[0].code() in NO_GROUP_YET:
             yield ok(subject, "not there yet")
         else:
@@ -144,8 +168,23 @@ def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
         return
     allowed = set(group.authorized_operations or [])
     if allowed and AclOperation.READ not in allowed:
-        yield stop(subject, "the proxy's user lacks Read", "Grant Read on the group.")
+        yield lacks(subject, [group_right(settings)], settings)
     elif group.state in {ConsumerGroupState.DEAD, ConsumerGroupState.UNKNOWN}:
         yield ok(subject, "not there yet")
     else:
         yield ok(subject, f"{group.state.name.lower()}, {len(group.members)} members")
+
+
+def _transactional_ids(settings: Settings) -> Finding:
+    """No request tells what may be done with them: one that no proxy uses is tried."""
+    right = transactional_right(settings)
+    subject = f"transactional ids {right.name}…"
+    ident = f"{right.name}{settings.instance_name}-check"
+    producer = Producer(client_config(settings, transactional_id=ident))
+    try:
+        producer.init_transactions(Connection.limit_s)
+    except KafkaException as error:
+        if is_refusal(error.args[0]):
+            return lacks(subject, [right], settings)
+        return warn(subject, error.args[0].str(), "See the broker's log.")
+    return ok(subject, "may be used")

@@ -1,18 +1,19 @@
 """Asks the broker about topics: whether they exist, their configuration, the user's rights."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AclOperation,
     AdminClient,
     ConfigResource,
     ResourceType,
     TopicDescription,
 )
+from confluent_kafka.cimpl import NewTopic
 
 from proxy.cli.kafka.connection import Connection
+from proxy.kafka.access.rights import is_refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,6 @@ def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Descr
     return described
 
 
-def lacking_rights(topic: TopicDescription, needed: Collection[AclOperation]) -> str:
-    """The needed operations that the asking user lacks; none where the broker does not tell."""
-    allowed = set(topic.authorized_operations or needed)
-    return ", ".join(sorted(op.name.title() for op in set(needed) - allowed))
-
-
 def read_configs(
     admin: AdminClient, topics: list[str], broker_id: str
 ) -> dict[str, dict[str, str]]:
@@ -63,6 +58,17 @@ def read_configs(
             continue
         configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
     return configs
+
+
+def may_create(admin: AdminClient, topic: str) -> bool:
+    """Whether the broker would let the asking user create it; it is not created."""
+    wanted = NewTopic(topic, num_partitions=1)
+    answers = admin.create_topics([wanted], validate_only=True, request_timeout=Connection.limit_s)
+    try:
+        answers[topic].result()
+    except KafkaException as error:
+        return not is_refusal(error.args[0])
+    return True
 
 
 @dataclass(frozen=True, slots=True)

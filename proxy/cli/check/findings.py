@@ -1,8 +1,12 @@
 """One line of `check`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+
+from proxy.config.settings import Settings
+from proxy.kafka.access.rights import Right, grant
 
 
 class Severity(StrEnum):
@@ -41,3 +45,12 @@ ok = partial(Finding, Severity.OK)
 advice = partial(Finding, Severity.ADVICE)
 warn = partial(Finding, Severity.WARN)
 stop = partial(Finding, Severity.STOP)
+
+
+def lacks(
+    subject: str, missing: Sequence[Right], settings: Settings, severity: Severity = Severity.STOP
+) -> Finding:
+    """Rights on one resource that the broker does not grant."""
+    operations = ", ".join(right.operation for right in missing)
+    found = f"the proxy's user lacks {operations}"
+    return Finding(severity, subject, found, grant(missing, settings))

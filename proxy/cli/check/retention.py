@@ -14,6 +14,7 @@ from proxy.config.ingress_retention import (
     roll_after_ms,
 )
 from proxy.config.settings import Settings
+from proxy.kafka.access.rights import Right, grant
 
 DAY_MS: Final = 86_400_000
 SEGMENTS: Final = 7
@@ -25,7 +26,7 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
     subject = f"topic {ingress.name}"
     kept_ms = number_in(ingress.config, "retention.ms")
     if kept_ms is None:
-        yield from _unknown(subject, settings)
+        yield from _unknown(subject, ingress.name, settings)
     elif kept_ms < 0:
         yield ok(subject, "keeps records for ever (retention.ms=-1)")
     else:
@@ -35,12 +36,13 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
     yield from _size(subject, number_in(ingress.config, "retention.bytes"))
 
 
-def _unknown(subject: str, settings: Settings) -> Iterator[Finding]:
+def _unknown(subject: str, topic: str, settings: Settings) -> Iterator[Finding]:
+    right = Right("DescribeConfigs", "topic", topic)
     if settings.roll_after_ms is None:
         yield warn(
             subject,
             "how long it keeps records may not be read: none is rewritten before it is deleted",
-            "Grant DescribeConfigs on the topic, or set `roll_after` to half its retention.ms.",
+            f"Set `roll_after` to half its retention.ms. Or: {grant([right], settings)}",
         )
 
 

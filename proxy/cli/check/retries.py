@@ -1,20 +1,19 @@
 """Whether what fails can be tried again: retry and dead-letter topics of consumer groups."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
-from proxy.cli.check.broker_state import Described, Refused, lacking_rights
-from proxy.cli.check.findings import Finding, advice, stop, warn
+from proxy.cli.check.broker_state import Described, Refused
+from proxy.cli.check.findings import Finding, Severity, advice, lacks, stop, warn
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
+from proxy.kafka.access.rights import create_right, is_refusal, lacking, target_rights
 from proxy.requests.topic_names import is_legal_topic
 
 ANY_GROUP = "group"
-NEEDED = frozenset({AclOperation.WRITE, AclOperation.DESCRIBE})
 
 
 def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
@@ -67,27 +66,29 @@ def _pairs(settings: Settings, groups: list[str]) -> list[str]:
 
 
 def group_topic_findings(
-    settings: Settings, described: Mapping[str, Described]
+    settings: Settings, described: Mapping[str, Described], may_create: Callable[[str], bool]
 ) -> Iterator[Finding]:
     """What the broker says of the topics of the groups that the settings name."""
     for topic in group_topics(settings):
         answer = described[topic]
-        subject = f"topic {topic}"
         if isinstance(answer, Refused):
-            yield from _refused(subject, answer.error, settings)
+            yield from _refused(topic, answer.error, settings, may_create)
             continue
-        if missing := lacking_rights(answer, NEEDED):
-            yield warn(
-                subject, f"the proxy's user lacks {missing}", f"Grant {missing} on the topic."
-            )
+        if missing := lacking(answer, target_rights(topic)):
+            yield lacks(f"topic {topic}", missing, settings, Severity.WARN)
 
 
-def _refused(subject: str, error: KafkaError, settings: Settings) -> Iterator[Finding]:
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        yield warn(subject, "the proxy's user may not see it", "Grant Describe on the topic.")
+def _refused(
+    topic: str, error: KafkaError, settings: Settings, may_create: Callable[[str], bool]
+) -> Iterator[Finding]:
+    subject = f"topic {topic}"
+    if is_refusal(error):
+        yield lacks(subject, target_rights(topic), settings, Severity.WARN)
     elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not settings.topics.create:
         yield warn(
             subject,
             "does not exist; records for it are put off, and end as dead letters",
             "Create it, or set `topics: create: true`.",
         )
+    elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not may_create(topic):
+        yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)

@@ -18,7 +18,6 @@ from proxy.cli.dead_letters.output import (
 )
 from proxy.cli.dead_letters.replay import ReplayOptions
 from proxy.cli.dead_letters.topics import DeadLetterTopics
-from proxy.cli.kafka.connection import explained
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.clock import wall_clock_ms
@@ -28,6 +27,7 @@ from proxy.dead_letters.letters.letter_summary import newest, oldest, summary_of
 from proxy.dead_letters.letters.replay_planner import is_original
 from proxy.dead_letters.letters.replay_rate import read_rate
 from proxy.dead_letters.letters.selection import Selection, read_moment_ms, read_reasons
+from proxy.kafka.access.broker_errors import explained
 
 app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)
 

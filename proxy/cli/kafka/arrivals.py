@@ -14,8 +14,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.cli.kafka.connection import Connection, client_config, explain, explained
+from proxy.cli.kafka.connection import Connection, client_config
 from proxy.config.settings import Settings
+from proxy.kafka.access.broker_errors import explain, explained
 
 AGAIN_S = 0.1
 NOT_KNOWN_YET = frozenset(

@@ -9,10 +9,8 @@ from typing import Annotated
 
 import typer
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.cli.kafka.connection import client_config, explained
 from proxy.cli.terminal.options import Config, settings_for, settings_for_embedded
 from proxy.cli.terminal.output import say
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
@@ -22,7 +20,8 @@ from proxy.config.settings import Settings, TopicSettings
 from proxy.config.sources import CONFIG_VARIABLE
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import is_free, pick_free
-from proxy.kafka.topics import await_known, ensure_topics
+from proxy.kafka.access.broker_errors import explained
+from proxy.kafka.topics import admin_client, await_known, ensure_topics
 from proxy.logs import configure_logs
 
 DEFAULT_PORT = 9092
@@ -67,7 +66,7 @@ def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
     """The proxy's own topics, and `topics` for trials: configuration by name."""
     with explained(settings):
         ensure_topics(settings)
-        admin = AdminClient(client_config(settings))
+        admin = admin_client(settings)
         wanted = [
             NewTopic(name, num_partitions=TRIAL_PARTITIONS, config=config)
             for name, config in topics.items()
@@ -78,7 +77,7 @@ def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-        await_known(settings, list(topics), admin)
+        await_known(list(topics), admin)
 
 
 def proxy_process(

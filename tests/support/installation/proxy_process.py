@@ -71,8 +71,8 @@ class ProxyProcess:
 
     @property
     def log(self) -> str:
-        """What the last start has written."""
-        return self._log_path.read_text("utf-8", "replace")
+        """What the last start has written; nothing before the first."""
+        return "" if not self._starts else self._log_path.read_text("utf-8", "replace")
 
     @property
     def whole_log(self) -> str:

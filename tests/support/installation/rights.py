@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
@@ -22,7 +26,59 @@ ASKING: Mapping[str, str] = MappingProxyType(
     }
 )
 """A broker that refuses what a rule denies, and allows all else."""
+ANYBODY = "User:ANONYMOUS"
+DOCS = Path(__file__).parents[3] / "docs"
+ROW = re.compile(r"\| (topics?|group|transactional ids?)( that begin with)? (`.*?`) \| (.*?) \|")
+KINDS = {"t": ResourceType.TOPIC, "g": ResourceType.GROUP, "tr": ResourceType.TRANSACTIONAL_ID}
 TIMEOUT_S = 180
+
+
+class Right(NamedTuple):
+    """One operation on one resource, or on all whose names begin so."""
+
+    operation: str
+    kind: ResourceType
+    name: str
+    is_prefix: bool = False
+
+    def binding(self, user: str) -> AclBinding:
+        """As Kafka has it."""
+        return AclBinding(*self._who_and_what(user))
+
+    def binding_filter(self, user: str) -> AclBindingFilter:
+        """What finds that one rule."""
+        return AclBindingFilter(*self._who_and_what(user))
+
+    def _who_and_what(self, user: str) -> tuple[Any, ...]:
+        operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.operation).upper()
+        pattern = ResourcePatternType.PREFIXED if self.is_prefix else ResourcePatternType.LITERAL
+        allowed = AclOperation[operation], AclPermissionType.ALLOW
+        return self.kind, self.name, pattern, user, "*", *allowed
+
+
+def documented_rights(page: str, heading: str) -> list[Right]:
+    """The rights that a table of a page of the docs names under a heading."""
+    _, _, behind = (DOCS / page).read_text("utf-8").partition(f"\n## {heading}\n")
+    return [
+        Right(operation, _kind(kind), name, bool(prefix))
+        for kind, prefix, names, operations in ROW.findall(behind.partition("\n## ")[0])
+        for name in re.findall(r"`(.*?)`", names)
+        for operation in re.findall(r"[A-Z]\w+", operations)
+    ]
+
+
+def grant(bootstrap: str, user: str, *rights: Right) -> None:
+    """Let the user do this."""
+    admin = admin_client(bootstrap)
+    for done in admin.create_acls([right.binding(user) for right in rights]).values():
+        done.result(TIMEOUT_S)
+
+
+def revoke(bootstrap: str, user: str, right: Right) -> None:
+    """Take a right away that was granted."""
+    wanted = right.binding_filter(user)
+    admin = admin_client(bootstrap)
+    assert len(admin.delete_acls([wanted])[wanted].result(TIMEOUT_S)) == 1
 
 
 def allow(bootstrap: str, topic: str, operation: AclOperation) -> None:
@@ -37,6 +93,10 @@ def deny(bootstrap: str, topic: str, operation: AclOperation) -> None:
 
 def _rule(bootstrap: str, topic: str, operation: AclOperation, kind: AclPermissionType) -> None:
     pattern = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
-    rule = AclBinding(*pattern, "User:ANONYMOUS", "*", operation, kind)
+    rule = AclBinding(*pattern, ANYBODY, "*", operation, kind)
     admin = admin_client(bootstrap)
     admin.create_acls([rule])[rule].result(TIMEOUT_S)
+
+
+def _kind(word: str) -> ResourceType:
+    return next(kind for start, kind in reversed(KINDS.items()) if word.startswith(start))

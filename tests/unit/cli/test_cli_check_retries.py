@@ -14,6 +14,11 @@ MISSING = Refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 HIDDEN = Refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
+def may_create(_topic: str) -> bool:
+    """The proxy's user may create it."""
+    return True
+
+
 def settings(**values: Any) -> Settings:
     return Settings.model_validate(values)
 
@@ -53,9 +58,19 @@ def test_topics_of_named_groups_must_be_there_where_the_proxy_makes_none() -> No
     by_hand = settings(retry=groups, topics={"create": False})
     assert group_topics(by_hand) == ["retry.slow", "dlq.slow"]
     described = {"retry.slow": MISSING, "dlq.slow": HIDDEN}
-    findings = list(group_topic_findings(by_hand, described))
-    assert ["does not exist" in findings[0].found, "see it" in findings[1].found] == [True, True]
-    assert len(list(group_topic_findings(settings(retry=groups), described))) == 1
+    findings = list(group_topic_findings(by_hand, described, may_create))
+    assert "does not exist" in findings[0].found
+    assert findings[1].found == "the proxy's user lacks Write, Describe"
+    assert "--operation Write --operation Describe --topic dlq.slow" in findings[1].remedy
+    assert len(list(group_topic_findings(settings(retry=groups), described, may_create))) == 1
+
+
+def test_a_group_whose_topics_may_not_be_created_is_warned_of() -> None:
+    groups = settings(retry={"groups": {"slow": {"first_level": 5}}})
+    described = {"retry.slow": MISSING, "dlq.slow": MISSING}
+    findings = list(group_topic_findings(groups, described, lambda topic: topic == "dlq.slow"))
+    assert [finding.severity for finding in findings] == [Severity.WARN]
+    assert "--operation Create --topic retry.slow" in findings[0].remedy
 
 
 def test_etf1_s_deletions_are_pointed_out() -> None:

@@ -100,5 +100,11 @@ def test_topic_that_another_worker_has_just_made_is_there() -> None:
 
 
 def test_broker_that_refuses_is_quoted() -> None:
-    why = made(Admin(error=KafkaError.TOPIC_AUTHORIZATION_FAILED), "retry.one")
+    why = made(Admin(error=KafkaError.POLICY_VIOLATION), "retry.one")
     assert why == "the topic retry.one could not be created: no"
+
+
+def test_a_right_that_is_missing_is_named_with_the_line_that_grants_it() -> None:
+    why = made(Admin(error=KafkaError.TOPIC_AUTHORIZATION_FAILED), "retry.one")
+    assert why is not None
+    assert why.endswith("--operation Create --topic retry.one")

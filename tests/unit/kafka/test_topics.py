@@ -7,13 +7,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import TopicMissing
 from proxy.kafka import topics
+from proxy.kafka.access.broker_errors import HearingAdminClient
 from proxy.kafka.topics import (
     ID_EVERY_S,
     TopicFacts,
@@ -46,9 +47,14 @@ class LateAdmin:
         done.set_result(None)
         return dict.fromkeys(self.made, done)
 
+    def describe_topics(self, asked: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        unknown: Future[Any] = Future()
+        unknown.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return dict.fromkeys(asked.topic_names, unknown)
+
 
 def made_by(admin: LateAdmin) -> set[str]:
-    return set(ensure_topics(Settings(), cast(AdminClient, admin)))
+    return set(ensure_topics(Settings(), cast(HearingAdminClient, admin)))
 
 
 def test_topics_just_made_are_waited_for_until_the_broker_knows_them() -> None:
@@ -68,13 +74,13 @@ def test_a_proxy_that_may_not_create_topics_says_which_one_is_missing() -> None:
     admin = LateAdmin(late=1)
     may_not = Settings(topics=TopicSettings(create=False))
     with pytest.raises(TopicMissing, match=r"timer\.ingress.*topics create"):
-        ensure_topics(may_not, cast(AdminClient, admin))
+        ensure_topics(may_not, cast(HearingAdminClient, admin))
     assert admin.made == []
 
 
 def test_a_person_may_have_topics_created_that_the_proxy_may_not_create() -> None:
     may_not = Settings(topics=TopicSettings(create=False))
-    assert set(create_missing_topics(may_not, cast(AdminClient, LateAdmin(late=1)))) == OWN
+    assert set(create_missing_topics(may_not, cast(HearingAdminClient, LateAdmin(late=1)))) == OWN
 
 
 def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> None:

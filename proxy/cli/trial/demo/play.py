@@ -10,7 +10,6 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message
 
 from proxy.cli.kafka.arrivals import open_consumer
-from proxy.cli.kafka.connection import explain
 from proxy.cli.kafka.ingress_writer import ingress_producer, origin_of
 from proxy.cli.terminal.options import settings_for_embedded
 from proxy.cli.terminal.output import progress, say
@@ -27,6 +26,7 @@ from proxy.embedded import EmbeddedBroker
 from proxy.embedded.ports import pick_free
 from proxy.errors import ProxyError
 from proxy.extras import lacking
+from proxy.kafka.access.broker_errors import explain
 
 SEED = 20_261_121
 READY_LIMIT_S = 60.0

@@ -1,0 +1,137 @@
+"""What the client library's errors mean to a person: what was refused, and the setting to correct.
+
+A call that fails mostly says that no broker answers. Why, the client tells its `error_cb`.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from proxy.config.settings import Settings
+from proxy.errors import BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
+
+UNREACHABLE: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,  # noqa: SLF001
+    }
+)
+LOCKED_OUT: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError._SSL,  # noqa: SLF001
+    }
+)
+HEARD_AT_MOST: Final = 100
+
+
+class _Meaning(NamedTuple):
+    """`words` of the client library, what they mean, as the end of a sentence, and what to do."""
+
+    words: re.Pattern[str]
+    found: str
+    remedy: str
+
+
+MEANINGS: Final = (
+    _Meaning(
+        re.compile("broker certificate could not be verified"),
+        "shows a certificate that does not hold",
+        "Either `ssl.ca.location` under `kafka` does not name the authority that signed it, or the "
+        "certificate is for other host names than the one in `bootstrap.servers`, or it has "
+        "expired.",
+    ),
+    _Meaning(
+        re.compile(r"alert (bad certificate|certificate \w+|unknown ca)"),
+        "does not accept the proxy's certificate",
+        "Correct or renew what `ssl.certificate.location` and `ssl.key.location` under `kafka` "
+        "name: it must not have expired, and an authority that the broker trusts must have signed "
+        "it.",
+    ),
+    _Meaning(
+        re.compile("invalid credentials"),
+        "does not accept the password",
+        "Correct `sasl.username` and `sasl.password` under `kafka` (environment: "
+        "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
+    ),
+    _Meaning(
+        re.compile("Unsupported SASL mechanism"),
+        "has no such way to log in",
+        "Correct `sasl.mechanism` under `kafka`.",
+    ),
+    _Meaning(
+        re.compile("connecting to a"),
+        "speaks another protocol",
+        "Correct `security.protocol` under `kafka`, or the port in `bootstrap.servers`.",
+    ),
+)
+
+
+class HearingAdminClient(AdminClient):
+    """An admin client that knows why no broker answers: refused, locked out, no such host.
+
+    Raises SettingsError when librdkafka does not take the settings.
+    """
+
+    def __init__(self, settings: Settings, config: dict[str, Any]) -> None:
+        self._settings = settings
+        self._heard: deque[KafkaError] = deque(maxlen=HEARD_AT_MOST)
+        hearing: dict[str, Any] = {**config, "error_cb": self._heard.append}
+        with explained(settings):
+            super().__init__(hearing)
+
+    def sentence(self, error: KafkaException) -> ProxyError:
+        """What to tell of an error of this client; the true cause, where it was heard."""
+        self.poll(0)
+        cause: KafkaError = error.args[0]
+        if cause.code() in UNREACHABLE:
+            cause = min([*self._heard, cause], key=_vagueness)
+        return explain(cause, self._settings)
+
+
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Turns the client's errors within the block into sentences."""
+    try:
+        yield
+    except KafkaException as error:
+        raise explain(error.args[0], settings) from error
+
+
+def explain(error: KafkaError, settings: Settings) -> ProxyError:
+    """The sentence for an error of librdkafka or of the broker."""
+    bootstrap, said = settings.bootstrap_servers, error.str().rstrip(".")
+    if meaning := _meaning(error):
+        return BrokerRefused(f"The broker at {bootstrap} {meaning.found}: {said}.", meaning.remedy)
+    if error.code() in LOCKED_OUT:
+        return BrokerRefused(
+            f"The broker at {bootstrap} does not let the proxy in: {said}.",
+            "Correct `security.protocol`, `sasl.*` or `ssl.*` under `kafka`.",
+        )
+    if error.code() in UNREACHABLE:
+        return BrokerUnreachable(bootstrap, said)
+    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
+        return SettingsError(f"librdkafka does not accept what is under `kafka`: {said}.")
+    return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
+
+
+def _meaning(error: KafkaError) -> _Meaning | None:
+    if error.code() not in UNREACHABLE | LOCKED_OUT:
+        return None
+    return next((one for one in MEANINGS if one.words.search(error.str())), None)
+
+
+def _vagueness(error: KafkaError) -> int:
+    if _meaning(error):
+        return 0
+    if error.code() in LOCKED_OUT:
+        return 1
+    vague = error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() not in UNREACHABLE
+    return 3 if vague else 2

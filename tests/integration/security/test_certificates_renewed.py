@@ -1,0 +1,62 @@
+"""Certificates renewed on disk are picked up by a proxy that runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.admin_client import call
+from tests.support.installation.certificates import Authority, Identity
+from tests.support.installation.installation import Installation
+from tests.support.installation.secured_broker import HOST, MUTUAL
+from tests.support.installation.secured_site import SecuredSite, secured_site
+from tests.support.installation.story import Story
+from tests.support.oracle.asked import Rules
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+WITHIN_S = 180
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[SecuredSite]:
+    """A broker of the test's own, whose certificates change."""
+    with secured_site(tmp_path, open_to_all=True) as made:
+        yield made
+
+
+def test_certificates_renewed_on_disk_are_picked_up_without_a_restart(
+    site: SecuredSite, installation: Installation
+) -> None:
+    """The broker changes its certificate, and trusts the old ones no more. A renewal that is only
+    half done (a new certificate beside the old key) is lived through, too."""
+    told = Story(installation, Rules(), kafka=site.kafka(MUTUAL))
+    orders, proxy = installation.target(), told.proxy
+    proxy.start_ready()
+    assert call(proxy, "PUT", "/pauses/nobody")[0] == 200
+    told.tell("before", topic=orders)
+    told.send()
+    installation.await_ends(1)
+
+    renewed = Authority("renewed")
+    own = renewed.issue("proxy")
+    old_key = Path(site.folder / "key.pem").read_text("ascii")
+    site.client_certificate(Identity(own.certificate, old_key))
+    site.trust(renewed)
+    site.broker.restart(renewed, renewed.issue("broker", [HOST]))
+    told.tell("meanwhile", topic=orders)
+    told.send()
+    wait_for(lambda: "key values mismatch" in proxy.log, WITHIN_S, "the half renewal to be met")
+    assert proxy.get("/readyz")[0] == 503
+
+    site.client_certificate(own)
+    installation.await_ends(2)
+    proxy.wait_ready()
+    wait_for(
+        lambda: call(proxy, "DELETE", "/pauses/nobody")[0] == 200, WITHIN_S, "the API to write"
+    )
+    told.end()
+    assert len(told.delivered("meanwhile")) == 1

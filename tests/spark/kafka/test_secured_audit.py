@@ -1,0 +1,77 @@
+"""The audit comes through TLS with a login or a certificate, and with the rights of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
+from pyspark.sql import SparkSession
+
+from spark_jobs.audit_delivery import audit
+from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.snapshot import OwnTopics
+from tests.support.installation.installation import Installation
+from tests.support.installation.rights import Right, grant
+from tests.support.installation.secured_broker import MUTUAL, SCRAM
+from tests.support.installation.secured_site import USER, SecuredSite, secured_site
+from tests.support.records import Outgoing
+
+pytestmark = pytest.mark.integration
+
+AUDITORS = {SCRAM: f"User:{USER}", MUTUAL: f"User:CN={USER}"}
+AUDITS_GROUP = "kafka-delay-proxy-audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An installation on a secured broker, one of whose records has been delivered."""
+
+    site: SecuredSite
+    installation: Installation
+
+    @property
+    def own(self) -> OwnTopics:
+        made = self.installation
+        return OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
+
+    def rights(self) -> list[Right]:
+        """Those of docs/audit.md#what-it-needs; Kafka's authoriser grants Describe with Read."""
+        made = self.installation
+        own = made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings"
+        groups = f"{made.name}.proxy", AUDITS_GROUP
+        return [
+            *(Right("Read", ResourceType.TOPIC, topic) for topic in (*own, *made.targets)),
+            *(Right("Describe", ResourceType.GROUP, group) for group in groups),
+        ]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The proxy itself comes in plain text, where everything is allowed."""
+    folder = tmp_path_factory.mktemp("secured")
+    with secured_site(folder, open_to_all=False) as site:
+        installation = Installation(site.broker.bootstrap, folder, partitions=1)
+        orders = installation.target()
+        installation.proxy().start_ready()
+        installation.send([Outgoing(b"k", b"v", [("timer-topic", orders.encode())])])
+        installation.judge()
+        yield Served(site, installation)
+        installation.close()
+
+
+@pytest.mark.parametrize("listener", [SCRAM, MUTUAL])
+def test_an_audit_through_a_secured_listener_judges_what_was_delivered(
+    spark: SparkSession, served: Served, tmp_path: Path, listener: str
+) -> None:
+    grant(served.installation.bootstrap, AUDITORS[listener], *served.rights())
+    connection = served.site.connection(listener)
+    pairs = [f"{name}={text}" for name, text in connection.items() if name != "bootstrap.servers"]
+    kafka = kafka_settings(connection["bootstrap.servers"], pairs)
+    group = f"{served.installation.name}.proxy"
+    found = audit(spark, AuditJob(kafka, group, served.own, (), tmp_path / "audit"), Selection())
+    assert not found.violations
+    assert {name: n for name, n in found.verdicts.items() if n} == {"delivered": 1}

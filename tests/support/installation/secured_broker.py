@@ -1,0 +1,111 @@
+"""A broker as companies run it: TLS, mutual TLS and SCRAM over TLS, with ACLs.
+
+The listener in plain text is the tests' own: whoever comes through it may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from proxy.embedded import EmbeddedBroker, ports
+from tests.support.installation.certificates import Authority, Identity
+from tests.support.quiet_clients import admin_client
+
+HOST: Final = "127.0.0.1"
+TIMEOUT_S: Final = 180
+ITERATIONS: Final = 4096
+TLS, MUTUAL, SCRAM = "TLS", "MUTUAL", "SCRAM"
+LISTENERS: Final = {"PLAINTEXT": "PLAINTEXT", TLS: "SSL", MUTUAL: "SSL", SCRAM: "SASL_SSL"}
+"""Its listeners, each with its protocol."""
+WITH_ACLS: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "auto.create.topics.enable": "false",
+}
+SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+class SecuredBroker:
+    """One broker with a listener for each of `LISTENERS`.
+
+    `authority` signs the broker's certificate and is the one that the mutual listener trusts.
+    Users that are no super users have the rights of `tests.support.installation.rights` alone;
+    with `open_to_all`, every right.
+    """
+
+    def __init__(
+        self, folder: Path, authority: Authority, identity: Identity, *, open_to_all: bool = False
+    ) -> None:
+        self._folder, self._open_to_all = folder, open_to_all
+        self._ports = {name: ports.pick_free(HOST) for name in (*LISTENERS, "CONTROLLER")}
+        self._broker = self._made(authority, identity)
+
+    @property
+    def bootstrap(self) -> str:
+        """The address of the listener in plain text."""
+        return self.address("PLAINTEXT")
+
+    def address(self, listener: str) -> str:
+        """`host:port` of a listener."""
+        return f"{HOST}:{self._ports[listener]}"
+
+    def add_user(self, name: str, password: str) -> None:
+        """A user for the listener SCRAM, or the same one with another password."""
+        secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+        wanted = UserScramCredentialUpsertion(name, secret, password.encode())
+        admin = admin_client(self.bootstrap)
+        admin.alter_user_scram_credentials([wanted])[name].result(TIMEOUT_S)
+
+    def restart(self, authority: Authority, identity: Identity) -> None:
+        """With another certificate of its own, trusting clients of another authority."""
+        self._broker.stop()
+        self._broker = self._made(authority, identity)
+        self._broker.start()
+
+    def __enter__(self) -> Self:
+        self._broker.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._broker.kill()
+
+    def _made(self, authority: Authority, identity: Identity) -> EmbeddedBroker:
+        access = {**WITH_ACLS, "allow.everyone.if.no.acl.found": str(self._open_to_all).lower()}
+        properties = {**self._listeners(), **_tls(authority, identity), **access}
+        return EmbeddedBroker(self._folder, port=self._ports["PLAINTEXT"], overrides=properties)
+
+    def _listeners(self) -> Mapping[str, str]:
+        protocols = {**LISTENERS, "CONTROLLER": "PLAINTEXT"}
+        return {
+            "listeners": ",".join(f"{name}://{self.address(name)}" for name in protocols),
+            "advertised.listeners": ",".join(f"{n}://{self.address(n)}" for n in LISTENERS),
+            "listener.security.protocol.map": ",".join(map(":".join, protocols.items())),
+            "controller.quorum.voters": f"1@{self.address('CONTROLLER')}",
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.scram.scram-sha-512.sasl.jaas.config": SCRAM_LOGIN,
+        }
+
+
+def _tls(authority: Authority, identity: Identity) -> Mapping[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": identity.certificate,
+        "ssl.keystore.key": identity.key,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.certificate,
+    }

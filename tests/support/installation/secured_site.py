@@ -1,0 +1,78 @@
+"""A secured broker, the certificates around it, and the settings with which to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.support.installation.certificates import Authority, Identity
+from tests.support.installation.installation import SESSION_TIMEOUT_MS
+from tests.support.installation.secured_broker import HOST, MUTUAL, SCRAM, TLS, SecuredBroker
+
+USER, PASSWORD = "delay-proxy", "a-password-that-must-not-be-shown"
+KEY_PASSWORD: Final = "a-key-password-that-must-not-be-shown"
+
+
+@dataclass(frozen=True, slots=True)
+class SecuredSite:
+    """`folder` holds `ca.pem` and the client's `certificate.pem` and `key.pem`."""
+
+    broker: SecuredBroker
+    authority: Authority
+    own: Identity
+    folder: Path
+
+    def kafka(self, listener: str, **changed: str) -> dict[str, str]:
+        """Settings of a client that comes through this listener; keyword `a_b` is `a.b`."""
+        session = {"session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+        return {**session, **self.connection(listener, **changed)}
+
+    def connection(self, listener: str, **changed: str) -> dict[str, str]:
+        """The same without what is for consumers alone."""
+        named = {name.replace("_", "."): value for name, value in changed.items()}
+        bootstrap = {"bootstrap.servers": self.broker.address(listener)}
+        return {**bootstrap, **self._tls(), **self._login(listener), **named}
+
+    def client_certificate(self, identity: Identity) -> None:
+        """Replace the client's certificate and key on disk."""
+        identity.write(self.folder)
+
+    def trust(self, authority: Authority) -> None:
+        """Replace the authority that the client trusts on disk."""
+        (self.folder / "ca.pem").write_text(authority.certificate, "ascii")
+
+    def _tls(self) -> dict[str, str]:
+        return {"security.protocol": "SSL", "ssl.ca.location": str(self.folder / "ca.pem")}
+
+    def _login(self, listener: str) -> dict[str, str]:
+        if listener == MUTUAL:
+            return {
+                "ssl.certificate.location": str(self.folder / "certificate.pem"),
+                "ssl.key.location": str(self.folder / "key.pem"),
+            }
+        if listener == SCRAM:
+            return {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": USER,
+                "sasl.password": PASSWORD,
+            }
+        assert listener == TLS
+        return {}
+
+
+@contextmanager
+def secured_site(folder: Path, *, open_to_all: bool) -> Iterator[SecuredSite]:
+    """A broker that runs; the user USER may log in, the client's certificate is good."""
+    authority = Authority()
+    own = authority.issue("broker", [HOST])
+    made = SecuredBroker(folder / "broker", authority, own, open_to_all=open_to_all)
+    with made as broker:
+        site = SecuredSite(broker, authority, own, folder)
+        site.trust(authority)
+        site.client_certificate(authority.issue(USER))
+        broker.add_user(USER, PASSWORD)
+        yield site

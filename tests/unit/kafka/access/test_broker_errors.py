@@ -1,0 +1,61 @@
+"""What the client library says becomes a sentence that names the setting to correct."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from proxy.config.settings import Settings
+from proxy.errors import BrokerRefused, BrokerUnreachable, SettingsError
+from proxy.kafka.access.broker_errors import HearingAdminClient, explain, explained
+
+LIBRDKAFKA: Any = KafkaError
+SSL, DOWN = LIBRDKAFKA._SSL, LIBRDKAFKA._ALL_BROKERS_DOWN
+TRANSPORT, AUTHENTICATION = LIBRDKAFKA._TRANSPORT, LIBRDKAFKA._AUTHENTICATION
+UNTRUSTED = (
+    "SSL handshake failed: certificate verify failed: broker certificate could not be verified"
+)
+ALERT = "Receive failed: error:0A000412:SSL routines::ssl/tls alert %s: SSL alert number 42"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "setting"),
+    [
+        (SSL, UNTRUSTED, "`ssl.ca.location`"),
+        (TRANSPORT, ALERT % "bad certificate", "`ssl.certificate.location`"),
+        (TRANSPORT, ALERT % "certificate expired", "`ssl.certificate.location`"),
+        (TRANSPORT, ALERT % "unknown ca", "`ssl.certificate.location`"),
+        (SSL, ALERT % "protocol version", "`ssl.*`"),
+        (AUTHENTICATION, "Authentication failed due to invalid credentials", "`sasl.password`"),
+        (AUTHENTICATION, "Unsupported SASL mechanism", "`sasl.mechanism`"),
+        (TRANSPORT, "connecting to a PLAINTEXT broker listener?", "`security.protocol`"),
+    ],
+)
+def test_what_a_broker_refuses_names_the_setting(code: int, said: str, setting: str) -> None:
+    sentence = explain(KafkaError(code, said), Settings())
+    assert isinstance(sentence, BrokerRefused)
+    assert setting in sentence.remedy
+
+
+def test_a_broker_that_is_away_is_not_taken_for_one_that_refuses() -> None:
+    sentence = explain(KafkaError(TRANSPORT, "Connection refused"), Settings())
+    assert isinstance(sentence, BrokerUnreachable)
+
+
+def test_the_cause_is_told_before_its_consequences() -> None:
+    admin = HearingAdminClient(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
+    admin._heard.extend([KafkaError(DOWN, "1/1 brokers are down"), KafkaError(SSL, UNTRUSTED)])
+    timed_out = KafkaException(KafkaError(TRANSPORT, "Failed to get metadata"))
+    assert "shows a certificate that does not hold" in str(admin.sentence(timed_out))
+
+
+def test_a_refusal_that_needs_no_cause_is_told_as_it_is() -> None:
+    admin = HearingAdminClient(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
+    admin._heard.append(KafkaError(SSL, UNTRUSTED))
+    refused = KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "no"))
+    assert "POLICY_VIOLATION" in str(admin.sentence(refused))
+
+
+def test_settings_that_the_client_library_does_not_take_are_no_defect() -> None:
+    with pytest.raises(SettingsError, match="under `kafka`"), explained(Settings()):
+        raise KafkaException(KafkaError(LIBRDKAFKA._INVALID_ARG, "no such property"))
