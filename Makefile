@@ -13,7 +13,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-long lint format bench soak lock clean dist chart two-pods test-image \
+.PHONY: help setup run demo test test-long test-kafka lint format bench soak lock clean dist \
+  chart two-pods test-image \
   test-chart-install
 
 help: ## Say what each target does
@@ -48,6 +49,11 @@ test: $(READY) ## Every test but the long ones (starts its own broker when none 
 
 test-long: $(READY) ## The long tests
 	$(BIN)/python -m pytest -m long $(ARGS)
+
+test-kafka: $(READY) ## The tests that need a broker, with the Kafka of VERSION=3.9.2, say
+	@test -n "$(VERSION)" || { echo "Name a version: make test-kafka VERSION=3.9.2"; exit 1; }
+	KAFKA_VERSION=$(VERSION) $(BIN)/python -m pytest tests/integration tests/faults -m "not long" \
+	  -n 2 --dist loadfile $(ARGS)
 
 MINUTES ?= 10
 SEED ?= 0

@@ -14,6 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from proxy.embedded import EmbeddedBroker
 from tests.support.installation.broker import any_broker
+from tests.support.installation.other_kafka import use_named_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +45,7 @@ FEW_COLLECTIONS = (
 """Of garbage, in Spark's process. The tests leave it little, but many classes and much compiled
 code: of that one compiler alone has 48 MB, and each time a part of it is full all is collected."""
 os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_COLLECTIONS)
+use_named_kafka()
 AS_ELSEWHERE = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",

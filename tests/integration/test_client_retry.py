@@ -20,6 +20,7 @@ from proxy.client import (
     TransactionFailed,
 )
 from tests.conftest import StartBroker
+from tests.support.installation.other_kafka import FROM_KAFKA_4
 from tests.support.quiet_clients import QUIET
 from tests.support.raw_produce import produce_raw
 from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
@@ -32,6 +33,7 @@ Handle = Callable[[Received], object]
 CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
 KIP_848 = {"group.protocol": "consumer"}
+EXACTLY_ONCE_KIP_848 = pytest.param(KIP_848, True, marks=FROM_KAFKA_4)
 
 
 class World:
@@ -315,7 +317,7 @@ class Shared:
 
 @pytest.mark.parametrize(
     ("config", "is_exact"),
-    [(CLASSIC, False), (CLASSIC, True), (COOPERATIVE, True), (KIP_848, True)],
+    [(CLASSIC, False), (CLASSIC, True), (COOPERATIVE, True), EXACTLY_ONCE_KIP_848],
     ids=["plain", "exactly-once", "exactly-once-cooperative", "exactly-once-kip-848"],
 )
 def test_while_consumers_come_and_go_every_failure_is_retried(

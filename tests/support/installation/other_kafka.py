@@ -1,0 +1,41 @@
+"""The tests' embedded broker with another Kafka than the one that the product pins."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import pytest
+
+from proxy.embedded.java import jar_cache, locked_jars
+from proxy.embedded.java.lock_jars import ROOTS, write_lock
+from proxy.embedded.java.locked_jars import Jar, jars_of, kafka_version
+
+NAMED_BY: Final = "KAFKA_VERSION"
+FROM_KAFKA_4: Final = pytest.mark.skipif(
+    os.environ.get(NAMED_BY, "").startswith("3."), reason="brokers offer KIP-848 from 4.0 on"
+)
+
+
+def use_named_kafka() -> None:
+    """Brokers that this process starts are of `KAFKA_VERSION`, where that is set.
+
+    Commands that a test starts in processes of their own (`broker`, `dev`, `demo`) keep the Kafka
+    that the product pins.
+    """
+    version = os.environ.get(NAMED_BY)
+    if version and version != kafka_version():
+        jars = _jars(version)
+        jar_cache.locked_jars = locked_jars.locked_jars = lambda: jars  # type: ignore[attr-defined]
+
+
+def _jars(version: str) -> tuple[Jar, ...]:
+    """Resolved once, written down in the user's cache, and from then on held against that."""
+    lock = jar_cache.cache_folder() / f"kafka-{version}.lock"
+    if not lock.exists():
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        arriving = lock.with_suffix(f".{os.getpid()}")
+        roots = [root.replace(kafka_version(), version) for root in ROOTS]
+        write_lock(arriving, f"Kafka {version}, for tests", "make test-kafka", roots)
+        arriving.replace(lock)
+    return jars_of(lock.read_text("utf-8"))
