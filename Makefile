@@ -13,9 +13,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-long test-kafka lint format bench soak lock clean dist \
-  chart two-pods test-image \
-  test-chart-install
+.PHONY: help setup run demo test test-long test-kafka lint format bench soak lock clean dist chart \
+  two-pods test-image test-chart-install
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
