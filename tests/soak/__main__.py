@@ -22,6 +22,7 @@ from tests.support.oracle.auditor import Auditor
 from tests.support.oracle.ends import Ends
 
 MIB = 1 << 20
+FEW_PARTITIONS = {"spark.sql.shuffle.partitions": "4"}
 app = typer.Typer(add_completion=False)
 console = Console()
 
@@ -88,7 +89,7 @@ def _table(figures: dict[str, Any]) -> Table:
 
 def _auditing(home: Path) -> Callable[[Scene, Ends], None]:
     def audit(made: Scene, ends: Ends) -> None:
-        spark = spark_session("soak", "local[2]", "2g")
+        spark = spark_session("soak", "local[2]", "2g", FEW_PARTITIONS)
         try:
             Auditor(spark, home).confirm(made.installation, ends)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -54,10 +55,11 @@ class Relay:
         both = {to_client, to_broker}
         self.writers |= both
         try:
-            await asyncio.gather(
-                self._pump(client, to_broker, self.to_broker),
-                self._pump(broker, to_client, self.to_client),
-            )
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(
+                    self._pump(client, to_broker, self.to_broker),
+                    self._pump(broker, to_client, self.to_client),
+                )
         finally:
             self.writers -= both
 
