@@ -133,12 +133,12 @@ class Dispatcher:
         return Hop(delivery, REQUEUED, detail, again_ms, failed)
 
     def _against_rules(self, prefix: str, delivery: Delivery) -> Rejection | None:
-        """What the broker would refuse, where the topic's rules are known."""
+        """What the broker would refuse, as far as the topic's rules are known."""
         target = delivery.target
-        rules = self._targets.rules.get(target)
-        if rules is None:
+        if self._targets.batch_limit_bytes(target) is None:
             return None
-        if rules.needs_key and delivery.key is None:
+        rules = self._targets.rules.get(target)
+        if rules is not None and rules.needs_key and delivery.key is None:
             why = f"the topic {target} is compacted: its records need a key"
             return Rejection("publish-failed", why)
         size_bytes = self._targets.exceeding_bytes(
@@ -146,11 +146,9 @@ class Dispatcher:
         )
         if size_bytes is None:
             return None
-        return Rejection(
-            "too-large",
-            f"the record takes {size_bytes} bytes, the topic {target} allows "
-            f"{rules.max_message_bytes} (max.message.bytes)",
-        )
+        told = f"allows {rules.max_message_bytes}" if rules else "has refused one no larger"
+        why = f"the record takes {size_bytes} bytes, the topic {target} {told} (max.message.bytes)"
+        return Rejection("too-large", why)
 
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
         """A check-back that cannot be written is left out: the next one follows.

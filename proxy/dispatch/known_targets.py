@@ -14,6 +14,8 @@ RECORD_BATCH_BYTES: Final = 61
 """A record batch without its records."""
 IN_COMPANY_BYTES: Final = 10
 """What a record may take more behind others: larger deltas of offset and time."""
+USUAL_LIMIT_BYTES: Final = 1_048_588
+"""The largest record batch that topics take unless they are told otherwise."""
 NONE: Final = -1
 """Partition count of a topic that cannot be written to."""
 
@@ -41,18 +43,31 @@ class TopicRules(NamedTuple):
     needs_key: bool
 
 
+class TriedSizes(NamedTuple):
+    """What trying has shown of a topic whose rules may not be asked for.
+
+    Record batches twice as large as `batch_bytes` were refused; `refused_bytes` is the smallest
+    record that was refused, sent alone.
+    """
+
+    batch_bytes: int
+    refused_bytes: int | None = None
+
+
 class KnownTargets:
     """Topics with their partition counts, and why some cannot be written to.
 
     `unavailable[topic]` is there for topics some of whose partitions cannot be written to now:
     partition -> why.
-    `rules[topic]` is there for topics that have refused a record batch. `is_compressing`: whether
-    the producer does, so that the size of a record is known to the broker alone.
+    `rules[topic]` is there for topics that have refused a record batch, `tried[topic]` where these
+    rules may not be asked for. `is_compressing`: whether the producer does, so that the size of a
+    record is known to the broker alone.
     """
 
     def __init__(self, *, is_compressing: bool = False) -> None:
         self.partitions: dict[str, int] = {}
         self.rules: dict[str, TopicRules] = {}
+        self.tried: dict[str, TriedSizes] = {}
         self.unavailable: dict[str, Mapping[int, str]] = {}
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
@@ -75,8 +90,29 @@ class KnownTargets:
 
     def clear(self) -> None:
         """Forget everything."""
-        for memory in (self.partitions, self.rules, self.unavailable, self._refusals):
+        for memory in (self.partitions, self.rules, self.tried, self.unavailable, self._refusals):
             memory.clear()
+
+    def shrink_batches(self, topic: str, refused_bytes: int) -> None:
+        """Record batches of at most `refused_bytes` were refused: the next are half as large."""
+        tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
+        self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
+
+    def refuse_from(self, topic: str, size_bytes: int) -> None:
+        """A record of this size was refused, sent alone: larger ones will be, too."""
+        tried = self.tried.get(topic)
+        if tried is not None and size_bytes < (tried.refused_bytes or size_bytes + 1):
+            self.tried[topic] = tried._replace(refused_bytes=size_bytes)
+
+    def try_sizes_again(self, topic: str) -> None:
+        """The topic may take larger records by now; small record batches do no harm."""
+        self.tried[topic] = self.tried[topic]._replace(refused_bytes=None)
+
+    def batch_limit_bytes(self, topic: str) -> int | None:
+        """How large a record batch may grow there; None where nothing has been refused yet."""
+        if topic in self.rules:
+            return self.rules[topic].max_message_bytes
+        return self.tried[topic].batch_bytes if topic in self.tried else None
 
     def takes(self, topic: str) -> bool:
         """Whether the topic is known, and each of its partitions can be written to."""
@@ -126,11 +162,17 @@ class KnownTargets:
 
         Compressed, the size is known to the broker alone: it has to be tried.
         """
-        rules = self.rules.get(topic)
-        if rules is None or self._is_compressing:
+        refused_bytes = self._refused_bytes(topic)
+        if refused_bytes is None or self._is_compressing:
             return None
         size_bytes = record_batch_bytes(key, value, headers)
-        return size_bytes if size_bytes > rules.max_message_bytes else None
+        return size_bytes if size_bytes >= refused_bytes else None
+
+    def _refused_bytes(self, topic: str) -> int | None:
+        """The smallest record that is known to be refused there."""
+        if topic in self.rules:
+            return self.rules[topic].max_message_bytes + 1
+        return self.tried[topic].refused_bytes if topic in self.tried else None
 
 
 def _body_gone(target: str) -> Rejection:

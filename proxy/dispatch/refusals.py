@@ -1,8 +1,10 @@
 """What the broker has refused of a transaction that had to be aborted, record by record."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from proxy.dispatch.known_targets import KnownTargets
 from proxy.records.message import IngressPartition
 from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import AuxiliaryRecord
@@ -20,11 +22,16 @@ def auxiliary_ref(ingress: IngressPartition, record: AuxiliaryRecord) -> RecordR
 
 
 class Report(NamedTuple):
-    """A delivery report that says no: why, and whether it was the record or its dead letter."""
+    """A delivery report that says no: why, and whether it was the record or its dead letter.
+
+    `size_bytes` is that of a record batch with this record only; `was_alone`: it was sent as one.
+    """
 
     rejection: Rejection
     topic: str
     is_dead_letter: bool
+    size_bytes: int
+    was_alone: bool
 
 
 @dataclass(slots=True)
@@ -33,8 +40,10 @@ class Refusals:
 
     The broker refuses record batches as a whole: one that is too large, though each record may be
     small, or one of which a single record is invalid. So its topic becomes `limited` first: its
-    rules are asked for and kept. A record refused all the same goes `alone`, in a record batch of
-    its own; what fails then is `refused`, and a dead letter goes `without_value`, then `bare`.
+    rules are asked for and kept. Where that is not allowed, record batches that are too large are
+    halved until they are taken, or hold one record. A record refused for any other reason goes
+    `alone`, in a record batch of its own. What fails then is `refused`, and a dead letter goes
+    `without_value`, then `bare`.
     """
 
     refused: dict[RecordRef, Rejection] = field(default_factory=dict)
@@ -44,12 +53,24 @@ class Refusals:
     alone: set[tuple[str, RecordRef]] = field(default_factory=set)
     reports: dict[RecordRef, Report] = field(default_factory=dict)
 
-    def learn(self) -> int:
-        """Draw conclusions from the aborted transaction's reports; from how many there were any."""
+    def learn(self, targets: KnownTargets) -> int:
+        """Draw conclusions from the aborted transaction's reports; from how many there were any.
+
+        What they say of sizes goes to `targets`, too: it holds for later transactions.
+        """
         were_limited = set(self.limited)
-        learnt = sum(
-            self._learn_one(ref, report, were_limited) for ref, report in self.reports.items()
-        )
+        halved_bytes: Counter[str] = Counter()
+        learnt = 0
+        for ref, report in self.reports.items():
+            if _tells_sizes(report, were_limited, targets):
+                if not report.was_alone:
+                    halved_bytes[report.topic] += report.size_bytes
+                    learnt += 1
+                    continue
+                targets.refuse_from(report.topic, report.size_bytes)
+            learnt += self._learn_one(ref, report, were_limited)
+        for topic, refused_bytes in halved_bytes.items():
+            targets.shrink_batches(topic, refused_bytes)
         self.reports = {}
         return learnt
 
@@ -59,7 +80,7 @@ class Refusals:
             return False
         if code in BY_RECORD_BATCH and report.topic not in were_limited:
             self.limited.add(report.topic)
-        elif code in BY_RECORD_BATCH and (report.topic, ref) not in self.alone:
+        elif code in BY_RECORD_BATCH and not report.was_alone:
             self.alone.add((report.topic, ref))
         elif report.is_dead_letter:
             if ref in self.bare:
@@ -68,3 +89,9 @@ class Refusals:
         else:
             self.refused[ref] = report.rejection
         return True
+
+
+def _tells_sizes(report: Report, were_limited: set[str], targets: KnownTargets) -> bool:
+    """Whether it is all that can be known of the sizes its topic takes."""
+    is_too_large = report.rejection.code == "too-large"
+    return is_too_large and report.topic in were_limited and report.topic not in targets.rules

@@ -62,6 +62,7 @@ class Targets:
         self.known = KnownTargets(is_compressing=is_compressing)
         self._unavailable = UnavailablePartitions(admin)
         self._known_until_ms: dict[str, int] = {}
+        self._tried_until_ms: dict[str, int] = {}
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
         """Ask at once which partitions cannot be written to, when what was produced to these topics
@@ -79,10 +80,12 @@ class Targets:
 
     def learn(self, topics: set[str], now_ms: int) -> None:
         """Make sure that all of `topics` are known as they are now; ask the broker if not."""
+        self._try_sizes_again(topics, now_ms)
         until_ms = self._known_until_ms
         stale = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
         if len(until_ms) + len(stale) > REMEMBERED:
             until_ms.clear()
+            self._tried_until_ms.clear()
             self.known.clear()
             self._unavailable.clear()
             stale = list(topics)
@@ -116,6 +119,13 @@ class Targets:
         for topic in topics:
             self._known_until_ms.pop(topic, None)
             self.known.rules.pop(topic, None)
+
+    def _try_sizes_again(self, topics: set[str], now_ms: int) -> None:
+        """Nobody says when a topic whose rules may not be asked for takes more."""
+        for topic in topics & self.known.tried.keys():
+            if self._tried_until_ms.setdefault(topic, now_ms + KNOWN_FOR_MS) <= now_ms:
+                self.known.try_sizes_again(topic)
+                del self._tried_until_ms[topic]
 
     def _create_missing(self, topics: Iterable[str], now_ms: int) -> None:
         """Those that may be created; the broker may not know them for a moment."""

@@ -1,6 +1,6 @@
 """Sends records so that each refusal is known and touches no other record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message
 from proxy.dispatch.known_targets import (
     IN_COMPANY_BYTES,
     RECORD_BATCH_BYTES,
-    TopicRules,
+    KnownTargets,
     record_batch_bytes,
 )
 from proxy.dispatch.outgoing_records import OutgoingRecord
@@ -37,20 +37,20 @@ REFUSAL_CODES: Final = {
 class TrackedSender:
     """Sends with a delivery report per record, once through a transaction's records.
 
-    `produce` is `RecordWriter.produce`, `flush` waits for what was produced. In topics that have
-    `rules` record batches are ended before they grow too large. What the refusals want alone gets
-    a record batch of its own.
+    `produce` is `RecordWriter.produce`, `flush` waits for what was produced. In topics of which
+    `targets` knows a limit record batches are ended before they grow too large. What the refusals
+    want alone gets a record batch of its own.
     """
 
     def __init__(
         self,
         produce: Callable[..., None],
         flush: Callable[[float], int],
-        rules: Mapping[str, TopicRules],
+        targets: KnownTargets,
         refusals: Refusals,
     ) -> None:
         self._produce, self._flush_producer = produce, flush
-        self._rules, self._refusals = rules, refusals
+        self._targets, self._refusals = targets, refusals
         self._filled_bytes: dict[str, int] = {}
 
     def send(self, record: OutgoingRecord) -> None:
@@ -61,30 +61,32 @@ class TrackedSender:
         if record.ref is None:
             self._produce(record)
             return
+        size_bytes = record_batch_bytes(record.key, record.value, record.headers)
+        limit_bytes = self._targets.batch_limit_bytes(record.topic)
         is_alone = (record.topic, record.ref) in self._refusals.alone
-        if is_alone or not self._fits(record):
+        fills_bytes = size_bytes + IN_COMPANY_BYTES
+        was_alone = is_alone or (limit_bytes is not None and fills_bytes > limit_bytes)
+        if is_alone or not self._fits(record.topic, fills_bytes, limit_bytes):
             self._flush()
-        on_delivery = partial(
-            _report, self._refusals.reports, record.ref, record.topic, record.is_dead_letter
+        self._produce(
+            record, partial(_report, self._refusals.reports, record, size_bytes, was_alone)
         )
-        self._produce(record, on_delivery)
         if is_alone:
             self._flush()
 
-    def _fits(self, record: OutgoingRecord) -> bool:
+    def _fits(self, topic: str, fills_bytes: int, limit_bytes: int | None) -> bool:
         """Whether it still fits into a record batch with what was sent there since the flush.
 
-        It is counted by topic, as if all went into one partition.
+        It is counted by topic, as if all went into one partition. What does not fit though it is
+        the first is alone: nothing fits behind it.
         """
-        rules = self._rules.get(record.topic)
-        if rules is None:
+        if limit_bytes is None:
             return True
-        alone_bytes = record_batch_bytes(record.key, record.value, record.headers)
-        grown_bytes = alone_bytes - RECORD_BATCH_BYTES + IN_COMPANY_BYTES
-        filled_bytes = self._filled_bytes.get(record.topic, RECORD_BATCH_BYTES)
-        fits = filled_bytes + grown_bytes <= rules.max_message_bytes
+        grown_bytes = fills_bytes - RECORD_BATCH_BYTES
+        filled_bytes = self._filled_bytes.get(topic, RECORD_BATCH_BYTES)
+        fits = filled_bytes + grown_bytes <= limit_bytes
         before_bytes = filled_bytes if fits else RECORD_BATCH_BYTES
-        self._filled_bytes[record.topic] = grown_bytes + before_bytes
+        self._filled_bytes[topic] = grown_bytes + before_bytes
         return fits
 
     def _flush(self) -> None:
@@ -95,14 +97,16 @@ class TrackedSender:
 
 def _report(
     reports: dict[RecordRef, Report],
-    ref: RecordRef,
-    topic: str,
-    is_dead_letter: bool,
+    record: OutgoingRecord,
+    size_bytes: int,
+    was_alone: bool,
     error: KafkaError | None,
     _: Message,
 ) -> None:
     """Called by the client library once the broker has taken the record, or has not."""
     code = None if error is None else REFUSAL_CODES.get(error.code())
-    if error is not None and code is not None:
+    if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")
-        reports[ref] = Report(rejection, topic, is_dead_letter)
+        reports[record.ref] = Report(
+            rejection, record.topic, record.is_dead_letter, size_bytes, was_alone
+        )

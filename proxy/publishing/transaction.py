@@ -79,14 +79,16 @@ class TransactionContents:
 
         Raises KafkaException or NotFlushed when the transaction cannot go on.
         """
-        is_tracked = is_again or not self.topics.isdisjoint(self._targets.known.rules)
+        known = self._targets.known
+        is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
+        is_tracked = is_again or is_limited
         if not is_tracked and not self._dispatcher.is_needed(self.topics, self._batches):
             return self._write_as_planned()
         return self._write_resolved(is_tracked=is_tracked)
 
     def learn(self) -> int:
         """After an abort: how many records have taught something for the next time."""
-        learnt = self._refusals.learn()
+        learnt = self._refusals.learn(self._targets.known)
         self._targets.forget(self.topics | self._refusals.limited)
         return learnt
 
@@ -98,10 +100,10 @@ class TransactionContents:
         return self._batches
 
     def _write_resolved(self, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
-        writer, rules = self._writer, self._targets.known.rules
+        writer, known = self._writer, self._targets.known
         send: Callable[[OutgoingRecord], None] = writer.produce
         if is_tracked:
-            send = TrackedSender(writer.produce, writer.flush, rules, self._refusals).send
+            send = TrackedSender(writer.produce, writer.flush, known, self._refusals).send
         resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
         for batch in resolved:
             for record in self._records.deliveries(batch):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.dispatch.known_targets import TopicRules, record_batch_bytes
+from proxy.dispatch.known_targets import KnownTargets, TopicRules, record_batch_bytes
 from proxy.dispatch.outgoing_records import OutgoingRecord
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.errors import NotFlushed
@@ -29,7 +29,9 @@ class Sending:
         self.groups: list[list[OutgoingRecord]] = [[]]
         self.reports: list[Callable[..., None] | None] = []
         self._unsent = unsent
-        self._sender = TrackedSender(self._produce, self._flush, rules or {}, self.refusals)
+        targets = KnownTargets()
+        targets.rules = rules or {}
+        self._sender = TrackedSender(self._produce, self._flush, targets, self.refusals)
 
     def send(self, *records: OutgoingRecord) -> list[int]:
         """How many records each group has."""
@@ -70,7 +72,19 @@ def test_refusal_is_reported_of_its_record_and_a_failure_of_the_broker_of_none()
         assert report is not None
         report(error, None)
     assert list(sending.refusals.reports) == [(ORIGIN, 1)]
-    assert sending.refusals.reports[ORIGIN, 1].rejection.code == "too-large"
+    told = sending.refusals.reports[ORIGIN, 1]
+    assert (told.rejection.code, told.was_alone) == ("too-large", False)
+
+
+def test_record_with_which_no_other_fits_into_a_record_batch_is_reported_as_alone() -> None:
+    size_bytes = record_batch_bytes(b"key", bytes(100), [])
+    sending = Sending({"orders": TopicRules(size_bytes, needs_key=False)})
+    assert sending.send(a_record(1, 100), a_record(2, 100)) == [1, 1]
+    for report in sending.reports:
+        assert report is not None
+        report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), None)
+    found = sending.refusals.reports.values()
+    assert [(report.size_bytes, report.was_alone) for report in found] == [(size_bytes, True)] * 2
 
 
 def test_outcome_is_sent_without_a_report() -> None:
