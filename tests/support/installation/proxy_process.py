@@ -41,6 +41,8 @@ time.time_ns, time.time = time_ns, lambda: time_ns() / 1_000_000_000
 class ProxyProcess:
     """One `run` with settings of its own; each start writes a log of its own into `folder`."""
 
+    module = "proxy"
+
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
@@ -86,7 +88,7 @@ class ProxyProcess:
         self._starts += 1
         if clock_ahead_s is not None:
             self.shift_clock(clock_ahead_s)
-        command = [sys.executable, "-m", "proxy", "run", "--config", str(self.config_path)]
+        command = [sys.executable, "-m", self.module, "run", "--config", str(self.config_path)]
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 command,

@@ -1,0 +1,97 @@
+"""One cell of the failure matrix: records of several kinds, and a proxy held at a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from proxy.embedded import EmbeddedBroker
+from tests.support.installation.held_proxy import HeldProxy
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.oracle.conservation import await_ends, ingress_records
+from tests.support.records import Headers, Outgoing
+
+LEVELS = "100ms 200ms 400ms"
+SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
+RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
+PARTITIONS = 2
+PLAIN, DELAYED, NAMED = 10, 20, 5
+FARTHEST_MS = 1_000
+ENDED_WITHIN_S = 120
+
+
+class Scene:
+    """A proxy that has ended a record, and comes to `step` with the first of many more."""
+
+    def __init__(self, broker: EmbeddedBroker, folder: Path, step: str) -> None:
+        self.broker, self.step = broker, step
+        self.installation = Installation(broker.bootstrap_servers, folder, PARTITIONS)
+        self.settings = {
+            **SETTINGS,
+            "kafka": self.installation.kafka(**{"transaction.timeout.ms": "6000"}),
+        }
+        self.held = HeldProxy(folder / "one", self.installation.settings("one", **self.settings))
+        self.installation.proxies["one"] = self.held
+
+    def bring_to_step(self) -> None:
+        """Return when the proxy stands there, within the first transaction of these records."""
+        self._target = self.installation.target(partitions=2).encode()
+        self.held.start_ready()
+        self.installation.send([self._record(0, None), self._record(1, None)])
+        self.installation.await_ingested()
+        self.held.hold_at(self.step)
+        self.installation.send(self._records())
+        self.held.await_held()
+
+    def heir(self) -> ProxyProcess:
+        """Another instance of the same group, not started yet."""
+        return self.installation.proxy("two", **self.settings)
+
+    def await_all_ends(self) -> None:
+        """Return when everything has ended, though the first may stand still."""
+        records = self.installation
+        await_ends(records, lambda: ingress_records(records), ENDED_WITHIN_S)
+
+    def judge(self) -> None:
+        """Every record ended once, as it asked: none lost, repeated, early or altered."""
+        counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
+        assert counts["delivered"] == 2 + PLAIN + DELAYED + NAMED
+        assert counts["cancelled"] == counts["applied"] == NAMED
+        assert counts["requeued"] == 2 * counts["dead-lettered"] == 2
+
+    def _records(self) -> Iterator[Outgoing]:
+        """Some due at once, so that the first transaction has records in it."""
+        for number in range(PLAIN):
+            yield self._record(number, None)
+        yield Outgoing(b"lost", b"", [("timer-topic", f"{self.installation.name}.none".encode())])
+        for number in range(DELAYED):
+            yield self._record(number, FARTHEST_MS * number // DELAYED)
+        for number in range(2 * NAMED):
+            yield self._record(number, FARTHEST_MS, b"id-%d" % number)
+        for number in range(NAMED):
+            cancel: Headers = [("timer-cancel", b"id-%d" % number)]
+            yield Outgoing(b"%d" % number, b"", cancel, number % PARTITIONS)
+
+    def _record(self, number: int, delay_ms: int | None, ident: bytes | None = None) -> Outgoing:
+        asked: Headers = [("timer-topic", self._target)]
+        if delay_ms is not None:
+            asked.append(("timer-delay", b"%d" % delay_ms))
+        if ident is not None:
+            asked.append(("timer-id", ident))
+        return Outgoing(b"%d" % number, b"value %d" % number, asked, number % PARTITIONS)
+
+
+@contextmanager
+def held_scene(broker: EmbeddedBroker, folder: Path, step: str) -> Iterator[Scene]:
+    """The proxy stands at the step: the caller does harm, and makes good; then all is judged."""
+    scene = Scene(broker, folder, step)
+    try:
+        scene.bring_to_step()
+        yield scene
+        scene.judge()
+    finally:
+        scene.installation.close()

@@ -1,0 +1,123 @@
+"""The proxy, held at one step of a transaction until the test lets it go on.
+
+`python -m` with the arguments of the command `kafka-delay-proxy`. Beside the settings file, `hold`
+names the step. The process that comes there renames it to `held`, and goes on once that is gone:
+with `cut` in it, after having cut all its connections to the broker.
+"""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from proxy.cli import main
+from proxy.publishing import publisher
+from proxy.publishing.transaction import Transaction
+from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.session import session_opening
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.waiting import wait_for
+
+STEPS = (
+    "before begin",
+    "begun",
+    "first record",
+    "all records",
+    "offsets sent",
+    "before commit",
+    "committed",
+    "before confirm",
+)
+CUT = "cut"
+LOOK_EVERY_S = 0.01
+HELD_WITHIN_S = 180
+
+
+class HeldProxy(ProxyProcess):
+    """A proxy that stops at a step when it is told to."""
+
+    module = "tests.support.installation.held_proxy"
+
+    def hold_at(self, step: str) -> None:
+        """From now on: the next time it comes to this step."""
+        unseen = self.folder / "unseen"
+        unseen.write_text(step, "utf-8")
+        unseen.rename(self.folder / "hold")
+
+    def await_held(self) -> None:
+        """Return when it stands there; it is there that the caller does harm."""
+        held = self.folder / "held"
+        wait_for(held.exists, HELD_WITHIN_S, f"the step: {self.log_tail()}")
+
+    def go_on(self) -> None:
+        """Let it do the next step; harmless when it has been killed."""
+        (self.folder / "held").unlink()
+
+    def go_on_cut_off(self) -> None:
+        """The same, with all its connections to the broker cut."""
+        (self.folder / CUT).touch()
+        self.go_on()
+
+
+def _hold(step: str) -> None:
+    hold = _folder / "hold"
+    if not hold.exists() or hold.read_text("utf-8") != step:
+        return
+    held = hold.rename(_folder / "held")
+    while held.exists():
+        time.sleep(LOOK_EVERY_S)
+    cut = _folder / CUT
+    if cut.exists():
+        cut.unlink()
+        _cut_connections()
+
+
+def _cut_connections() -> None:
+    """Shut every TCP connection that this process has opened or accepted, both ways."""
+    for opened in filter(Path.is_socket, Path("/proc/self/fd").iterdir()):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(opened.name))) as connection:
+            if connection.family == socket.AF_INET and connection.getpeername():
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _HeldProducer(Producer):
+    """The transactional producer of a session; the others do not begin transactions."""
+
+    def begin_transaction(self) -> None:
+        _hold("before begin")
+        super().begin_transaction()
+        _hold("begun")
+
+    def produce(self, *args: Any, **named: Any) -> None:
+        super().produce(*args, **named)
+        _hold("first record")
+
+    def send_offsets_to_transaction(self, *args: Any, **named: Any) -> None:
+        _hold("all records")
+        super().send_offsets_to_transaction(*args, **named)
+        _hold("offsets sent")
+
+    def commit_transaction(self, *args: Any, **named: Any) -> None:
+        _hold("before commit")
+        super().commit_transaction(*args, **named)
+        _hold("committed")
+
+
+class _HeldTransaction(Transaction):
+    def wait(self) -> Sequence[Batch | ResolvedBatch]:
+        done = super().wait()
+        _hold("before confirm")
+        return done
+
+
+if __name__ == "__main__":
+    _folder = Path(sys.argv[sys.argv.index("--config") + 1]).parent
+    session_opening.Producer = _HeldProducer  # type: ignore[attr-defined]
+    publisher.Transaction = _HeldTransaction  # type: ignore[attr-defined]
+    main()
