@@ -17,6 +17,7 @@ from proxy.kafka.unassigned_partitions import UnassignedPartitions
 from proxy.publishing.errors import SessionLost
 from proxy.session.assembly import Parts
 from proxy.session.clock_watch import ClockWatch
+from proxy.session.pipeline import Pipeline
 from proxy.session.reporter import Reporter
 
 LOOK_EVERY_S: Final = 0.25
@@ -59,7 +60,7 @@ class Session:
         self._clock_watch.begin()
         self._settings_topic.catch_up()
         self._release.pause(self._settings_topic.paused)
-        self._ingress.join(self._pipeline)
+        self._ingress.join(_Owner(self._pipeline))
 
     def _turn(self) -> None:
         self._pipeline.turn()
@@ -96,3 +97,17 @@ class Session:
         self._reporter.report()
         self._unassigned.look()
         self._lookup.stop_if_idle()
+
+
+class _Owner:
+    """The pipeline, until it has lost partitions: from then on it takes none over."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
+
+    def take_over(self, partitions: list[int]) -> dict[int, int]:
+        """Nothing of a session that ends. The member may be evicted and back within one fetch, and
+        its consumer then waits for the committed offsets in vain (librdkafka 2.16).
+        """
+        return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.publishing.errors import SessionLost
@@ -62,6 +63,17 @@ def test_session_ends_once_partitions_are_lost() -> None:
     world.kafka.rebalances.append(("on_lost", 0))
     with pytest.raises(SessionLost, match="given this member's partitions away"):
         session.run(lambda: False)
+
+
+def test_session_that_has_lost_partitions_takes_none_over_before_it_ends() -> None:
+    """The stand-in gives them back at once: their committed offsets are the next session's."""
+    world = a_world()
+    session, _ = a_session(world)
+    world.kafka.rebalances.append(("on_lost", 0))
+    with capture_logs() as logs, pytest.raises(SessionLost):
+        session.run(lambda: False)
+    taken_over = [line["partition"] for line in logs if line["event"] == "shard taken over"]
+    assert taken_over == [0]
 
 
 def test_session_ends_once_the_ingress_is_another_topic() -> None:
