@@ -18,7 +18,8 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 AHEAD_S = 3_600
-LATE_AT_MOST_MS = 10_000
+LATE_AT_MOST_MS = 120_000
+"""Far less than the clock was wrong by, and more than any machine takes."""
 SAID_WITHIN_S = 60
 
 

@@ -75,7 +75,7 @@ def test_whatever_is_held_back_every_record_ends_once_and_never_early(
 ) -> None:
     """Whatever is paused, capped or overdue, each record ends exactly once and none early."""
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
-    world.policy = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000)
+    world.policy, world.max_step_ms = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000), 0
     world.release = ReleaseControl({"orders": PER_TARGET} if has_target_caps else {}, overdue)
     world.cap = RateLimit(PER_SECOND) if is_capped else Unlimited()
     try:
