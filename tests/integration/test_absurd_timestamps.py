@@ -1,0 +1,56 @@
+"""Records whose own timestamps are no clock's: they end alone, and stop nothing behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.support.installation.installation import Installation
+from tests.support.quiet_clients import QUIET
+
+pytestmark = pytest.mark.integration
+
+FLUSH_TIMEOUT_S = 60
+ANY_TIME = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "retention.ms": "-1",
+}
+ABSURD_MS = (10**15, 2**62, 2**63 - 1)
+
+
+@pytest.fixture
+def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
+    """With an ingress that keeps whatever time producers write."""
+    made = Installation(kafka, tmp_path, partitions=1, ingress_config=ANY_TIME)
+    yield made
+    made.close()
+
+
+def test_records_from_beyond_all_time_are_dead_letters_and_the_others_arrive(
+    installation: Installation,
+) -> None:
+    topic = installation.target()
+    topics = {**installation.settings("one")["topics"], "allow_create_time": True}
+    proxy = installation.proxy(topics=topics)
+    producer = Producer({"bootstrap.servers": installation.bootstrap, **QUIET})
+    for number, timestamp_ms in enumerate(ABSURD_MS):
+        for asked in ([], [("timer-delay", b"1s")], [("timer-deliver-at", b"5")]):
+            headers = [("timer-topic", topic.encode()), *asked]
+            producer.produce(
+                installation.ingress, b"absurd", headers=headers, timestamp=timestamp_ms
+            )
+        producer.produce(
+            installation.ingress, b"%d" % number, headers=[("timer-topic", topic.encode())]
+        )
+    assert producer.flush(FLUSH_TIMEOUT_S) == 0
+    proxy.start_ready()
+    ends = installation.judge()
+    assert ends.counts == {"dead-lettered": 3 * len(ABSURD_MS), "delivered": len(ABSURD_MS)}
+    letters = [letter for found in ends.dead_letters.values() for letter in found]
+    assert {letter.header("timer-error") for letter in letters} == {b"time-unreadable"}
+    assert {letter.value for letter in letters} == {b"absurd"}
