@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from tests.support.installation.installation import Installation
 from tests.support.quiet_clients import QUIET
+from tests.support.records import Headers
 
 pytestmark = pytest.mark.integration
 
@@ -40,9 +41,9 @@ def test_records_from_beyond_all_time_are_dead_letters_and_the_others_arrive(
     producer = Producer({"bootstrap.servers": installation.bootstrap, **QUIET})
     for number, timestamp_ms in enumerate(ABSURD_MS):
         for asked in ([], [("timer-delay", b"1s")], [("timer-deliver-at", b"5")]):
-            headers = [("timer-topic", topic.encode()), *asked]
+            headers: Headers = [("timer-topic", topic.encode()), *asked]
             producer.produce(
-                installation.ingress, b"absurd", headers=headers, timestamp=timestamp_ms
+                installation.ingress, b"absurd", headers=list(headers), timestamp=timestamp_ms
             )
         producer.produce(
             installation.ingress, b"%d" % number, headers=[("timer-topic", topic.encode())]
