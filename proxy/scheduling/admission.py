@@ -196,8 +196,9 @@ class Admission:
         if buffer is self.buffer and events and buffer.auxiliary_bytes >= CHECK_BACK_BYTES:
             return False
         buffer.outcomes += self._identities.prepare(offset, prepare)
-        written = (record_of(self._ingress, event) for event in events)
-        buffer.auxiliary += [record for record in written if record is not None]
+        for event in events:
+            if (record := record_of(self._ingress, event)) is not None:
+                buffer.add_auxiliary(record)
         return True
 
     def _decide(

@@ -93,11 +93,13 @@ class TransactionBuffer:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
+    auxiliary_bytes: int = 0
+    """How much the values of its auxiliary records take."""
 
-    @property
-    def auxiliary_bytes(self) -> int:
-        """How much the values of its auxiliary records take."""
-        return sum(len(record.value or b"") for record in self.auxiliary)
+    def add_auxiliary(self, record: AuxiliaryRecord) -> None:
+        """Take one of these, and count its value."""
+        self.auxiliary.append(record)
+        self.auxiliary_bytes += len(record.value or b"")
 
     def __len__(self) -> int:
         ended = len(self.deliveries) + len(self.dead_letters)
