@@ -163,6 +163,7 @@ class KafkaTransactions:
                 if error.code() != KafkaError.CONCURRENT_TRANSACTIONS:
                     raise SessionLost(error.str()) from raised
                 log.warning("transactional id busy", number=self._id_number, why=error.str())
+                self._heartbeat()
                 self._id_number = (self._id_number + 1) % TRANSACTIONAL_IDS
         raise SessionLost("all transactional ids are held by transactions that do not end")
 
