@@ -34,6 +34,17 @@ class BrokerUnreachable(ProxyError):
         )
 
 
+class BrokerLate(BrokerUnreachable):
+    """Kafka is there, but does not answer in time: a leader or controller is away, for example."""
+
+    def __init__(self, bootstrap: str, detail: str) -> None:
+        ProxyError.__init__(
+            self,
+            f"Kafka at {bootstrap} does not answer in time: {detail}.",
+            "Look whether all its brokers are up and reachable.",
+        )
+
+
 class BrokerRefused(ProxyError):
     """The broker answered and said no: not authorised, not authenticated, unsupported."""
 

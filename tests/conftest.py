@@ -35,6 +35,11 @@ JUDGED_BY_SPARK = {
     "test_worker_that_dies_is_started_anew_and_a_dead_parent_leaves_none_behind",
 }
 """Of the fault tests, those that end with the audit."""
+SEVERAL_BROKERS = (
+    "tests/faults/test_unavailable_targets.py",
+    "tests/integration/test_kafka_cluster.py",
+)
+"""Files that start a cluster. So does a test that Spark judges: two at once starve each other."""
 SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 """No Java process of the tests lives long enough for the second one to pay."""
@@ -70,13 +75,15 @@ class StartBroker(Protocol):
 
 
 class OneSparkSession(LoadFileScheduling):  # type: ignore[misc]
-    """What shares a module's story stays on one worker; all that need Spark share one session.
+    """What shares a module's story stays on one worker; all that need Spark share one session, and
+    clusters run one at a time.
 
     What takes longest begins first, so that no worker is left alone with it at the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return SPARK if may_use_spark(nodeid) else str(super()._split_scope(nodeid))
+        is_heavy = may_use_spark(nodeid) or nodeid.startswith(SEVERAL_BROKERS)
+        return SPARK if is_heavy else str(super()._split_scope(nodeid))
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=_place_in_line), last=False)

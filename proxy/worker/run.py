@@ -1,7 +1,9 @@
 """Runs the proxy: one worker in this process, or several in processes of their own."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -12,6 +14,7 @@ from proxy.admin.calls import Calls
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.config.settings import Settings
+from proxy.errors import BrokerLate
 from proxy.extras import require_store
 from proxy.kafka.topics import ensure_topics
 from proxy.recovery.local_state import locked_data_dir
@@ -21,6 +24,9 @@ from proxy.worker.worker import run_worker, stop_signals
 from proxy.worker.worker_processes import WorkerProcesses
 from proxy.worker.worker_snapshots import WorkerSnapshots
 
+ANSWERED_WITHIN_S: Final = 120.0
+"""Longer than any broker's restart takes; each try takes some seconds by itself."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -28,11 +34,29 @@ def run(settings: Settings) -> int:
     """Run the proxy until SIGTERM or SIGINT; the exit code."""
     require_store(settings.store)
     with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
-        ensure_topics(settings)
+        _await_topics(settings, is_stopping)
         run_all = _run_here if settings.workers == 1 else _run_processes
         exit_code = run_all(settings, is_stopping)
         log.info("proxy stopped")
     return exit_code
+
+
+def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None:
+    """The own topics are there, or it is told to stop.
+
+    Brokers that come and go are waited for, as they are later on. Addresses at which nobody
+    listens are an error at once: they may be wrong.
+    """
+    deadline = time.monotonic() + ANSWERED_WITHIN_S
+    while not is_stopping():
+        try:
+            ensure_topics(settings)
+        except BrokerLate as late:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("start waits for Kafka", why=str(late))
+        else:
+            return
 
 
 def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
@@ -13,15 +14,18 @@ from proxy.embedded import EmbeddedBroker
 from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation
 from tests.support.installation.load import Load
+from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules, levels_ms
 from tests.support.oracle.auditor import Auditor
 from tests.support.records import Outgoing
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 BEFORE_S, OUTAGE_S, AFTER_S = 2, 8, 1
 """The outage outlasts the session and the transaction of the proxy, 6 s each."""
 RETRIED = 50
+NOTICED_WITHIN_S = 120
 IDLE_OUTAGE_S = 2
 """The proxy keeps its place in the group."""
 
@@ -90,6 +94,28 @@ def test_proxy_that_was_idle_while_the_broker_was_away_goes_on(
     time.sleep(IDLE_OUTAGE_S)
     broker.start()
     assert installation.judge(360).counts == {"delivered": 100}
+
+
+def test_proxy_that_starts_while_the_broker_does_not_answer_waits_for_it(
+    broker: EmbeddedBroker, installation: Installation
+) -> None:
+    installation.target()
+    proxy, stopped = installation.proxy("one"), installation.proxy("two")
+    broker.signal(SIGSTOP)
+    try:
+        for waiting in (proxy, stopped):
+            waiting.start()
+        for waiting in (proxy, stopped):
+            wait_for(partial(_waits, waiting), NOTICED_WITHIN_S, "a proxy that waits")
+        assert stopped.stop() == 0
+    finally:
+        broker.signal(SIGCONT)
+    proxy.wait_ready()
+
+
+def _waits(proxy: ProxyProcess) -> bool:
+    assert proxy.is_running, proxy.log_tail()
+    return "does not answer in time" in proxy.log
 
 
 def test_records_that_are_tried_again_outlive_an_outage(

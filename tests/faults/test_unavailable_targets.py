@@ -19,8 +19,8 @@ from tests.support.records import Outgoing
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
-LEVELS = " ".join(["5s"] * 18)
-"""Sixteen attempts take far longer than the node is away."""
+LEVELS = " ".join(["5s"] * 6 + ["20s"] * 12)
+"""Sixteen attempts take four minutes: far longer than the node is away, however slow its start."""
 RULES = Rules(levels_ms=levels_ms(LEVELS))
 PER_SECOND = 60
 BEFORE_S, OUTAGE_S, AFTER_S = 4, 60, 2

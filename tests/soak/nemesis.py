@@ -210,7 +210,7 @@ class BrokerLane(Lane):
         node = fault.one_of(cluster.numbers)
         match fault.what:
             case "kill leader":
-                node = cluster.leader(self._scene.installation.ingress, 0)
+                node = cluster.await_leader(self._scene.installation.ingress, 0)
                 self._down(fault, node, cluster.kill)
             case "kill coordinator":
                 node = cluster.group_coordinator(f"{self._scene.installation.name}.proxy")

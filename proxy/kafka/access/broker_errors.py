@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from proxy.config.settings import Settings
-from proxy.errors import BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
+from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
 
 UNREACHABLE: Final = frozenset(
     {
@@ -30,6 +30,7 @@ LOCKED_OUT: Final = frozenset(
     }
 )
 HEARD_AT_MOST: Final = 100
+NOBODY_LISTENS: Final = re.compile("Connection refused|Failed to resolve")
 
 
 class _Meaning(NamedTuple):
@@ -93,7 +94,16 @@ class HearingAdminClient(AdminClient):
         cause: KafkaError = error.args[0]
         if cause.code() in UNREACHABLE:
             cause = min([*self._heard, cause], key=_vagueness)
-        return explain(cause, self._settings)
+        sentence = explain(cause, self._settings)
+        if isinstance(sentence, BrokerUnreachable) and not self._listens_nobody():
+            return BrokerLate(self._settings.bootstrap_servers, cause.str().rstrip("."))
+        return sentence
+
+    def _listens_nobody(self) -> bool:
+        """At none of the addresses, as far as they were tried."""
+        causes = [one for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
+        are_down = len(causes) < len(self._heard)
+        return are_down and all(NOBODY_LISTENS.search(cause.str()) for cause in causes)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from tests.support.waiting import wait_for
 
 HOST: Final = "127.0.0.1"
 STARTED_WITHIN_S: Final = 180
-ANSWER_WITHIN_S: Final = 2
+ANSWER_WITHIN_S: Final = 5
 REPLICATED: Final = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -181,30 +181,34 @@ class Cluster:
         self._create(placed)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition, -1 when none does."""
+        """The node that leads a partition, -1 when none does or no node answers."""
         found = self._metadata(topic)
-        assert found is not None, "no node answers"
-        return int(found.topics[topic].partitions[partition].leader)
+        partitions = found.topics[topic].partitions if found else {}
+        return int(partitions[partition].leader) if partition in partitions else -1
 
     def group_coordinator(self, group: str) -> int:
-        """The node that looks after a consumer group; -1 when none does."""
-        return self.leader("__consumer_offsets", coordinator_partition(group))
+        """The node that looks after a consumer group."""
+        return self.await_leader("__consumer_offsets", coordinator_partition(group))
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """The node that looks after a transactional id; -1 when none does."""
-        return self.leader("__transaction_state", coordinator_partition(transactional_id))
+        """The node that looks after a transactional id."""
+        return self.await_leader("__transaction_state", coordinator_partition(transactional_id))
 
     def await_whole(self) -> None:
         """Return when all nodes are there, every partition is led and every replica in sync."""
         wait_for(self._is_whole, STARTED_WITHIN_S, f"all of {self.numbers} to lead and follow")
 
-    def await_led(self, topic: str, partition: int = 0, *, by_another_than: int = -1) -> None:
-        """Return when a node leads the partition, and it is not the one named."""
+    def await_leader(self, topic: str, partition: int = 0, *, but: int = -1) -> int:
+        """The node that leads a partition, as soon as one does that is not the one named."""
+        leader = -1
 
         def is_led() -> bool:
-            return self.leader(topic, partition) not in (-1, by_another_than)
+            nonlocal leader
+            leader = self.leader(topic, partition)
+            return leader not in (-1, but)
 
         wait_for(is_led, STARTED_WITHIN_S, f"{topic}/{partition} to be led")
+        return leader
 
     def _node(self, number: int) -> Node:
         return self._nodes[number - 1]

@@ -6,11 +6,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from proxy.config.settings import Settings
-from proxy.errors import BrokerRefused, BrokerUnreachable, SettingsError
+from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, SettingsError
 from proxy.kafka.access.broker_errors import HearingAdminClient, explain, explained
 
 LIBRDKAFKA: Any = KafkaError
 SSL, DOWN = LIBRDKAFKA._SSL, LIBRDKAFKA._ALL_BROKERS_DOWN
+TIMED_OUT, REFUSED = LIBRDKAFKA._TIMED_OUT, "Connect to ipv4#127.0.0.1:9 failed: Connection refused"
 TRANSPORT, AUTHENTICATION = LIBRDKAFKA._TRANSPORT, LIBRDKAFKA._AUTHENTICATION
 UNTRUSTED = (
     "SSL handshake failed: certificate verify failed: broker certificate could not be verified"
@@ -47,6 +48,26 @@ def test_the_cause_is_told_before_its_consequences() -> None:
     admin._heard.extend([KafkaError(DOWN, "1/1 brokers are down"), KafkaError(SSL, UNTRUSTED)])
     timed_out = KafkaException(KafkaError(TRANSPORT, "Failed to get metadata"))
     assert "shows a certificate that does not hold" in str(admin.sentence(timed_out))
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_late"),
+    [
+        ([(TRANSPORT, REFUSED), (DOWN, "1/1 brokers are down")], False),
+        ([(TRANSPORT, "Failed to resolve 'b:9092'"), (DOWN, "1/1 brokers are down")], False),
+        ([(TIMED_OUT, "ApiVersionRequest failed"), (DOWN, "1/1 brokers are down")], True),
+        ([(TRANSPORT, REFUSED)], True),
+        ([], True),
+    ],
+)
+def test_brokers_that_are_there_are_late_and_not_away(
+    heard: list[tuple[int, str]], is_late: bool
+) -> None:
+    admin = HearingAdminClient(Settings(), {"bootstrap.servers": "", "log_level": 0})
+    admin._heard.extend(KafkaError(code, said) for code, said in heard)
+    sentence = admin.sentence(KafkaException(KafkaError(TIMED_OUT, "waiting for controller")))
+    assert isinstance(sentence, BrokerLate) is is_late
+    assert isinstance(sentence, BrokerUnreachable)
 
 
 def test_a_refusal_that_needs_no_cause_is_told_as_it_is() -> None:
