@@ -238,6 +238,16 @@ class TransactionSettings(Section):
     max_checks: int = Field(15, ge=1, le=1000)
 
 
+class AdmissionSettings(Section):
+    """How many records may wait in each ingress partition: in all, and for each target that a shell
+    pattern fits."""
+
+    records: int | None = Field(None, ge=1)
+    per_target: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict, max_length=1000
+    )
+
+
 class OverdueSettings(Section):
     """What becomes of records for `targets` (a shell pattern) that would be delivered later than
     `older_than` after their due."""
@@ -254,6 +264,7 @@ class ReleaseSettings(Section):
     per_target: dict[str, Annotated[int, Field(ge=1, le=MOST_PER_SECOND)]] = Field(
         default_factory=dict, max_length=1000
     )
+    beyond_rate: Literal["later", "dead-letter"] = "later"
     overdue: tuple[OverdueSettings, ...] = Field((), max_length=1000)
     transaction_records: int = Field(10_000, ge=1, le=1_000_000)
     transaction_interval_ms: int = Field(50, ge=0, le=10_000)
@@ -328,6 +339,7 @@ class Settings(Section):
     ] = Field(None, alias="roll_after")
     retry: RetrySettings = RetrySettings()
     transactions: TransactionSettings = TransactionSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     release: ReleaseSettings = ReleaseSettings()
     targets: TargetSettings = TargetSettings()
     header_aliases: Annotated[Patterns, AfterValidator(_known_aliases)] = ()

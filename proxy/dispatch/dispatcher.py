@@ -37,7 +37,12 @@ def asked_about(topics: Iterable[str], batches: Iterable[Batch]) -> set[str]:
     """
     with_auxiliary = [batch for batch in batches if batch.auxiliary]
     own = {batch.ingress.topic for batch in with_auxiliary}
-    auxiliary = {record.topic for batch in with_auxiliary for record in batch.auxiliary}
+    auxiliary = {
+        record.topic
+        for batch in with_auxiliary
+        for record in batch.auxiliary
+        if not record.is_state
+    }
     return set(topics) | (auxiliary - own)
 
 
@@ -153,9 +158,9 @@ class Dispatcher:
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
         """A check-back that cannot be written is left out: the next one follows.
 
-        What the proxy writes to its own ingress is not: nothing follows that.
+        What the proxy writes to its own topics is not: nothing follows that.
         """
-        if record.topic == ingress.topic:
+        if record.is_state or record.topic == ingress.topic:
             return True
         why = self._refusals.refused.get(auxiliary_ref(ingress, record))
         why = why or self._targets.refusal_at(record.topic, record.partition, record.key)

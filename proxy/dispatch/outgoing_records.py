@@ -84,7 +84,7 @@ class OutgoingRecords:
     def _auxiliary(
         self, ingress: IngressPartition, record: AuxiliaryRecord, ref: RecordRef
     ) -> OutgoingRecord:
-        _, topic, partition, key, value, headers = record
+        _, topic, partition, key, value, headers, _ = record
         if topic == ingress.topic:
             headers = self._authenticator.signed(partition, key, value, headers)
         return OutgoingRecord(topic, value, key, partition, headers, ref)

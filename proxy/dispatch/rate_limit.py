@@ -1,5 +1,6 @@
 """Bounds on the records that end in a second: of one worker, and of each target topic."""
 
+from collections import OrderedDict
 from typing import Final
 
 from proxy.config.settings import ReleaseSettings
@@ -8,6 +9,8 @@ BURST_MS: Final = 250
 """What a rate allows and nobody uses is saved up for so long: it may come at once, later."""
 REFILL_MS: Final = 50
 """A rate that is used up lets nothing through for so long: few transactions rather than many."""
+SECONDS_KEPT: Final = 64
+"""Partitions are not at the same second when they catch up."""
 
 
 class RateLimit:
@@ -104,3 +107,22 @@ class TargetRateLimit:
 
     def _is_nobody_waiting(self, now_ms: int, available: int) -> bool:
         return available > 0 and self._reserved_us <= now_ms * 1000
+
+
+class TargetSecondLimit:
+    """Lets so many of the records through to one target that are due in the same second."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+        self._counts: OrderedDict[int, int] = OrderedDict()
+
+    def takes(self, due_ms: int) -> bool:
+        """Whether one more that is due then may go; of the latest SECONDS_KEPT it is known."""
+        second = due_ms // 1000
+        count = self._counts.get(second, 0)
+        if count >= self._per_second:
+            return False
+        self._counts[second] = count + 1
+        if len(self._counts) > SECONDS_KEPT:
+            self._counts.popitem(last=False)
+        return True

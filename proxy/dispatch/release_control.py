@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.config.settings import ReleaseSettings
-from proxy.dispatch.rate_limit import TargetRateLimit
+from proxy.dispatch.rate_limit import TargetRateLimit, TargetSecondLimit
 from proxy.records.body import GONE
 from proxy.records.delivery import Delivery
 from proxy.records.headers import ID
@@ -23,6 +23,7 @@ LATEST_AGAIN_MS: Final = 60_000
 sooner than the first and not later than the second."""
 REMEMBERED: Final = 10_000
 
+BeyondRate: TypeAlias = Literal["later", "dead-letter"]
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """Goes on through the ingress; a dead letter; an end without delivery; None: deliver it."""
 
@@ -63,19 +64,21 @@ class ReleaseControl:
     """Applies rates, pauses and rules for the overdue to what is due, for one worker.
 
     `per_target`: shell pattern -> records a second, for each target by itself; the first pattern
-    that fits counts.
+    that fits counts. `beyond_rate`: what becomes of the others.
     """
 
     def __init__(
         self,
         per_target: Mapping[str, int] | None = None,
         overdue: Sequence[OverdueRule] = (),
+        beyond_rate: BeyondRate = "later",
     ) -> None:
         self._per_target = dict(per_target or {})
-        self._overdue = tuple(overdue)
+        self._overdue, self._beyond_rate = tuple(overdue), beyond_rate
         self._paused: frozenset[str] = frozenset()
         self._rules: dict[str, _TargetRules] = {}
         self._rates: dict[str, TargetRateLimit] = {}
+        self._seconds: dict[str, TargetSecondLimit] = {}
 
     @property
     def paused(self) -> frozenset[str]:
@@ -120,16 +123,25 @@ class ReleaseControl:
             return None
         return self._at_rate(delivery, rules.per_second, now_ms)
 
-    def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | None:
+    def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | Rejection | None:
+        detail = f"{delivery.target} takes {per_second} records a second"
+        if self._beyond_rate == "dead-letter":
+            why = f"{detail}, and more are due in the second of this one (release.per_target)"
+            is_taken = self._seconds_of(delivery.target, per_second).takes(delivery.due_ms)
+            return None if is_taken else Rejection("too-many", why)
         rate = self._rates.get(delivery.target)
         if rate is None:
             self._forget_idle(now_ms)
             rate = self._rates[delivery.target] = TargetRateLimit(per_second)
         again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
-        if again_ms is None:
-            return None
-        detail = f"{delivery.target} takes {per_second} records a second"
-        return Hop(delivery, REQUEUED, detail, again_ms)
+        return None if again_ms is None else Hop(delivery, REQUEUED, detail, again_ms)
+
+    def _seconds_of(self, target: str, per_second: int) -> TargetSecondLimit:
+        if target not in self._seconds:
+            if len(self._seconds) >= REMEMBERED:
+                self._seconds.pop(next(iter(self._seconds)))
+            self._seconds[target] = TargetSecondLimit(per_second)
+        return self._seconds[target]
 
     def _rules_of(self, target: str) -> _TargetRules:
         rules = self._rules.get(target)
@@ -158,7 +170,7 @@ class ReleaseControl:
 def release_control(settings: ReleaseSettings) -> ReleaseControl:
     """As the settings say; nothing is paused."""
     rules = (OverdueRule(r.targets, r.older_than_ms, r.action) for r in settings.overdue)
-    return ReleaseControl(settings.per_target, tuple(rules))
+    return ReleaseControl(settings.per_target, tuple(rules), settings.beyond_rate)
 
 
 def _oldest_ms(batches: Iterable[Batch], now_ms: int) -> int:

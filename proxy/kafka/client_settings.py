@@ -90,7 +90,15 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
 
 
 def settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """A consumer that reads the settings topic on and on and never joins a group."""
+    """A consumer that reads the settings topic on and on and never joins a group.
+
+    Also what lies behind an open transaction: what it looks for is written outside of any.
+    """
+    return {**committed_settings_reader_config(settings), "isolation.level": "read_uncommitted"}
+
+
+def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:
+    """A consumer of what transactions have written to the settings topic."""
     return {
         **common_config(settings),
         **COMMITTED_READER,

@@ -1,4 +1,5 @@
-"""The settings topic: policies by digest, partitions ever served, keys of hops, paused targets.
+"""The settings topic: policies by digest, partitions ever served, keys of hops, paused targets,
+shed records.
 
 Written once per change of settings, per partition and per pause; read whole by each session as it
 begins, by the one consumer that then follows the pauses. The partitions served tell a new one from
@@ -25,10 +26,15 @@ from confluent_kafka import (
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, StartOverRefused
-from proxy.kafka.client_settings import common_config, connected, settings_reader_config
+from proxy.kafka.client_settings import (
+    committed_settings_reader_config,
+    common_config,
+    connected,
+    settings_reader_config,
+)
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
-from proxy.records.position import PolicyFrom
+from proxy.records.position import SHED, SHED_PARTITION, PolicyFrom
 from proxy.requests.policy import Policy
 
 SERVED: Final = "served/"
@@ -103,19 +109,22 @@ class SettingsTopic:
     """What the settings topic holds, and the way to add to it. All calls come from one thread.
 
     Policies, keys and served partitions are those of `load` and what was added here; `paused`
-    follows the topic with every `look`. `new_producer` is called for each write. `heartbeat` is
-    called while the broker is waited for.
+    follows the topic with every `look`. `new_producer` is called for each write, `new_reader` for
+    each reading of what transactions have written. `heartbeat` is called while the broker is
+    waited for.
     """
 
     def __init__(
         self,
         consumer: Consumer,
         new_producer: Callable[[], Producer],
+        new_reader: Callable[[], Consumer],
         topic: str,
         group_id: str,
         heartbeat: Callable[[], None],
     ) -> None:
         self._consumer, self._new_producer = consumer, new_producer
+        self._new_reader = new_reader
         self._topic, self._group_id, self._heartbeat = topic, group_id, heartbeat
         self._policies: dict[str, Policy] = {}
         self._served: dict[str, ServedPartition] = {}
@@ -204,6 +213,55 @@ class SettingsTopic:
         served = self._served.get(served_key(self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
+    def read_shed(
+        self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
+    ) -> None:
+        """Hand the records about shed offsets to `take`, until that `is_all` that there ever was.
+
+        Waits for the end of a transaction that may hold the last of them. Raises StartOverRefused
+        where there are none left to come, and KafkaException.
+        """
+        consumer, place = self._new_reader(), TopicPartition(self._topic, SHED_PARTITION)
+        try:
+            place.offset = OFFSET_BEGINNING
+            consumer.assign([place])
+            self._read_shed(consumer, take, is_all)
+        finally:
+            consumer.close()
+
+    def _read_shed(
+        self,
+        consumer: Consumer,
+        take: Callable[[str, bytes | None], None],
+        is_all: Callable[[], bool],
+    ) -> None:
+        is_at_end = False
+        while not (is_at_end and is_all()):
+            self._heartbeat()
+            message = consumer.poll(READ_TIMEOUT_S)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
+            error = message.error()
+            if error is None:
+                is_at_end = False
+                _take_shed(_key(message), message.value(), take)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            elif not is_all() and self._is_end(consumer, message):
+                raise StartOverRefused(
+                    f"The committed offsets name records that were shed, of which the topic "
+                    f"{self._topic} does not hold all.",
+                    "Restore that topic's records; do not delete or empty it while records wait.",
+                )
+            else:
+                is_at_end = True
+
+    def _is_end(self, consumer: Consumer, end: Message) -> bool:
+        """Whether no transaction is open beyond what was read."""
+        place = TopicPartition(self._topic, SHED_PARTITION)
+        _start, high = consumer.get_watermark_offsets(place, READ_TIMEOUT_S)
+        return (end.offset() or 0) >= high
+
     def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
     ) -> None:
@@ -242,7 +300,7 @@ class SettingsTopic:
                 self._take_pause(key, is_paused=value is not None)
             elif key.startswith(HOP_KEY):
                 self._take_hop_key(key, value or b"", message.partition())
-            elif key.startswith(CLOCK):
+            elif key.startswith((CLOCK, SHED)):
                 return
             elif key.startswith(SERVED):
                 self._served[key] = ServedPartition.from_json(value or b"")
@@ -293,12 +351,21 @@ def open_settings_topic(settings: Settings, heartbeat: Callable[[], None]) -> Se
     topic = SettingsTopic(
         Consumer(settings_reader_config(settings)),
         lambda: connected(Producer(producer), settings.topics.settings),
+        lambda: Consumer(committed_settings_reader_config(settings)),
         settings.topics.settings,
         settings.group_id,
         heartbeat,
     )
     topic.load()
     return topic
+
+
+def _take_shed(key: str, value: bytes | None, take: Callable[[str, bytes | None], None]) -> None:
+    if key.startswith(SHED):
+        try:
+            take(key, value)
+        except (ValueError, KeyError, TypeError) as problem:
+            log.warning("record of the settings topic not understood", key=key, why=str(problem))
 
 
 def _key(message: Message) -> str:

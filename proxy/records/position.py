@@ -13,11 +13,16 @@ from typing import Final, NamedTuple, Self
 
 VERSION: Final = 1
 VERSION_SET_BACK: Final = 2
-"""With `a` in it; a version that does not know it must not go on."""
+VERSION_SHED: Final = 3
+"""With `a` in it, or `r`; a version that does not know them must not go on."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
 MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
+SHED: Final = "shed/"
+SHED_PARTITION: Final = 0
+"""What the keys of records about shed offsets begin with, and the partition of the settings topic
+in which all of them lie, so that they have an order."""
 
 
 class Watermark(NamedTuple):
@@ -47,7 +52,11 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What has ended: x has iff x < next_offset and (due, x) <= `ended_upto(x)`."""
+    """What has ended: x has iff x < next_offset, and it was shed or (due, x) <= `ended_upto(x)`.
+
+    `shed_at`: the next offset with which the last record was shed; None while no offset from the
+    floor on was (docs/exactly-once.md#shed-records).
+    """
 
     next_offset: int
     watermark_ms: int
@@ -56,6 +65,7 @@ class Position:
     policies: tuple[PolicyFrom, ...]
     topic_id: str
     set_back: SetBack | None = None
+    shed_at: int | None = None
 
     def __post_init__(self) -> None:
         assert 0 <= self.floor <= self.next_offset, self
@@ -111,9 +121,9 @@ class Position:
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back."""
+        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back, r = shed at."""
         fields: dict[str, object] = {
-            "v": VERSION if self.set_back is None else VERSION_SET_BACK,
+            "v": self._version,
             "t": self.watermark_ms,
             "c": _cursor_shown(self.cursor),
             "f": self.floor,
@@ -123,16 +133,24 @@ class Position:
         if self.set_back is not None:
             below, ended = self.set_back
             fields["a"] = [below, ended.due_ms, _cursor_shown(ended.offset)]
+        if self.shed_at is not None:
+            fields["r"] = self.shed_at
         text = json.dumps(fields, separators=(",", ":"))
         assert len(text) < METADATA_LIMIT_BYTES, text
         return text
+
+    @property
+    def _version(self) -> int:
+        if self.shed_at is not None:
+            return VERSION_SHED
+        return VERSION if self.set_back is None else VERSION_SET_BACK
 
     @classmethod
     def from_metadata(cls, next_offset: int, metadata: str | None) -> Self:
         """Raises MetadataUnreadable with what was found and what to do."""
         try:
             fields = json.loads(metadata or "")
-            if fields["v"] not in {VERSION, VERSION_SET_BACK}:
+            if fields["v"] not in {VERSION, VERSION_SET_BACK, VERSION_SHED}:
                 raise ValueError(f"version {fields['v']} is not {VERSION}")
             cursor = _cursor_read(fields["c"])
             policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
@@ -140,10 +158,20 @@ class Position:
             if not policies or not 0 <= floor <= next_offset:
                 raise ValueError("its parts contradict each other")
             topic_id, set_back = str(fields["i"]), None
-            if fields["v"] == VERSION_SET_BACK:
+            if "a" in fields:
                 below, due_ms, offset = fields["a"]
                 set_back = SetBack(int(below), Watermark(int(due_ms), _cursor_read(offset)))
-            return cls(next_offset, int(fields["t"]), cursor, floor, policies, topic_id, set_back)
+            shed_at = int(fields["r"]) if "r" in fields else None
+            return cls(
+                next_offset,
+                int(fields["t"]),
+                cursor,
+                floor,
+                policies,
+                topic_id,
+                set_back,
+                shed_at,
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise MetadataUnreadable(
                 f"the committed offset {next_offset} carries metadata that is not ours "

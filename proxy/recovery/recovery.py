@@ -28,7 +28,9 @@ from proxy.requests.parsed import Prepare
 from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader, request_reader
+from proxy.scheduling.admission_rules import AdmissionRules
 from proxy.scheduling.shard import Shard
+from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace, ShedReading
 from storage.register import Register
 from storage.store import Store
 
@@ -68,6 +70,9 @@ class Policies(Protocol):
 
     def policy(self, digest: str) -> Policy: ...
     def hop_key(self, digest: str) -> HopKey: ...
+    def read_shed(
+        self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
+    ) -> None: ...
     def served_topic_id(self, topic: str, partition: int) -> str | None: ...
     def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
@@ -77,7 +82,8 @@ class Policies(Protocol):
 class Recovery:
     """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
 
-    `accepted`: what an operator accepts after a loss, or a wrong clock.
+    `accepted`: what an operator accepts after a loss, or a wrong clock. `rules`: how much may wait
+    in a partition, `shed_place`: where it is said, by partition, what was shed for that.
     With `stores_stubs` the stores keep no bodies of new records (setting `bodies: kafka`).
     """
 
@@ -91,6 +97,8 @@ class Recovery:
         digest: str,
         accepted: RecoverySettings,
         clock: Clock,
+        rules: AdmissionRules,
+        shed_place: Callable[[int], ShedPlace],
         *,
         stores_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
@@ -101,6 +109,7 @@ class Recovery:
         self._digest, self._clock = digest, clock
         self._accept_loss_below = accepted.accept_loss_below
         self._set_back = frozenset(accepted.set_back_watermark)
+        self._rules, self._shed_place = rules, shed_place
         self._stores_stubs, self._now_s = stores_stubs, now_s
         self._readers: dict[str, RequestReader] = {}
 
@@ -155,6 +164,8 @@ class Recovery:
             log_range.end,
             register,
             partial(self._half_messages, partition, readers),
+            self._rules,
+            self._shed(partition, position),
         )
 
     def _with_bodies(self, partition: int, store: Store, readers: ReadersByOffset) -> Store:
@@ -176,6 +187,15 @@ class Recovery:
         messages = self._lookup.read(partition, offsets, HALF_MESSAGE_GAP)
         parsed = ((offset, readers.read(message)) for offset, message in messages.items())
         return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
+
+    def _shed(self, partition: int, position: Position) -> ShedOffsets:
+        """What is committed of the offsets that were shed, from the floor on."""
+        place = self._shed_place(partition)
+        if position.shed_at is None:
+            return ShedOffsets(place)
+        reading = ShedReading(place, position.shed_at, position.floor)
+        self._policies.read_shed(reading.take, lambda: reading.is_complete)
+        return reading.result()
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:
         partition = committed.partition

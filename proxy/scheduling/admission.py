@@ -27,6 +27,7 @@ from proxy.requests.parsed import (
     Scheduled,
 )
 from proxy.requests.readers_by_offset import ReadersByOffset
+from proxy.scheduling.admission_rules import Room
 from proxy.scheduling.batch import TransactionBuffer
 from proxy.scheduling.half_messages import (
     CHECK_BACK_BYTES,
@@ -35,6 +36,7 @@ from proxy.scheduling.half_messages import (
     record_of,
 )
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named
 from storage.store import Entry
 
@@ -50,13 +52,15 @@ _fires_ms = itemgetter(0)
 class IngestLimits(NamedTuple):
     """Bounds for records ingested together; `max_records` may end with the next transaction.
 
-    What lies below `committed` is read again: it has ended what it ends before.
+    What lies below `committed` is read again: it has ended what it ends before. room: how many more
+    may wait; None: all.
     """
 
     now_ms: int
     max_records: int
     watermark: Watermark
     committed: int
+    room: Room | None = None
 
 
 class Admitted(NamedTuple):
@@ -70,7 +74,8 @@ class Admitted(NamedTuple):
 class Admission:
     """Ingests the records of a shard in offset order.
 
-    `buffer` grows with what ends in the very transaction that ingests it.
+    `buffer` grows with what ends in the very transaction that ingests it, `shed` with what has no
+    room to wait.
     """
 
     def __init__(
@@ -79,11 +84,12 @@ class Admission:
         readers: ReadersByOffset,
         identities: Identities,
         half_messages: HalfMessages,
+        shed: ShedOffsets,
     ) -> None:
         self.buffer = TransactionBuffer()
         self._ingress = ingress
         self._readers, self._identities = readers, identities
-        self._half_messages = half_messages
+        self._half_messages, self._shed = half_messages, shed
         self._entries: list[Entry] = []
         self._waits_for_clock = False
 
@@ -95,14 +101,18 @@ class Admission:
         self._identities.look_up(batch.idents())
         self._entries, self._waits_for_clock = [], False
         register_new, watermark = self._identities.register_new, limits.watermark
+        room = limits.room
         taken = len(batch)
         for number, (entry, ident, due_ms) in enumerate(batch.own()):
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
+                and (room is None or room.refusal(entry[2]) is None)
                 and (ident is None or register_new(entry, ident, due_ms))
             ):
                 self._entries.append(entry)
+                if room is not None:
+                    room.take(entry[2])
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)
             elif len(self.buffer) >= limits.max_records or not self._take(
@@ -128,6 +138,8 @@ class Admission:
         waiting = batch.waiting()
         if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
+        if limits.room is not None and not limits.room.holds(waiting.entries):
+            return None
         if waiting.idents and not self._identities.register_all_new(waiting.named, waiting.idents):
             return None
         return waiting.entries
@@ -143,9 +155,13 @@ class Admission:
         offset = message.offset()
         match parsed:
             case Scheduled():
-                return self._take_scheduled(offset, parsed, buffer, limits)
+                return self._is_shed(message, parsed, buffer, limits) or self._take_scheduled(
+                    offset, parsed, buffer, limits
+                )
             case Prepare():
-                return self._take_half_message(offset, parsed, buffer, limits)
+                return self._is_shed(message, parsed, buffer, limits) or self._take_half_message(
+                    offset, parsed, buffer, limits
+                )
             case Decision():
                 return self._decide(offset, parsed, buffer, limits)
             case Cancel():
@@ -158,6 +174,32 @@ class Admission:
                     buffer.outcomes.append(outcome)
             case Rejection():
                 buffer.dead_letters.append(_dead_letter(message, parsed))
+        return True
+
+    def _is_shed(
+        self,
+        message: Message,
+        parsed: Scheduled | Prepare,
+        buffer: TransactionBuffer,
+        limits: IngestLimits,
+    ) -> bool:
+        """Whether the record would have to wait, and there is no room: then it ends here.
+
+        What takes the place of another record needs none, nor does what has been admitted before.
+        """
+        room, ident = limits.room, parsed.ident
+        if room is None or (isinstance(parsed, Scheduled) and not _has_to_wait(parsed, limits)):
+            return False
+        if ident is not None and self._identities.is_waiting(ident):
+            return False
+        target = parsed.entry[2]
+        why = room.refusal(target)
+        if why is None:
+            room.take(target)
+            return False
+        letter = _dead_letter(message, why)._replace(due_ms=parsed.due_ms, ident=ident)
+        buffer.dead_letters.append(letter)
+        self._shed.add(message.offset())
         return True
 
     def _may_fire(self, entry: Entry, limits: IngestLimits) -> bool:
@@ -236,6 +278,12 @@ class Admission:
             entry, _rolls = self._committed(half.offset, half)
             letter = dead_letter_of(delivery_of(entry), NEVER_DECIDED)
             buffer.dead_letters.append(letter._replace(outcome=EXPIRED, ident=decision.ident))
+
+
+def _has_to_wait(scheduled: Scheduled, limits: IngestLimits) -> bool:
+    """Whether it is a producer's own record that is not due by now."""
+    due_ms = max(limits.watermark.due_ms, limits.now_ms)
+    return scheduled.hop_from is None and scheduled.entry[0] > due_ms
 
 
 def _dead_letter(message: Message, rejection: Rejection) -> DeadLetter:

@@ -15,7 +15,8 @@ from storage.store import Entry
 class AuxiliaryRecord(NamedTuple):
     """A check-back, or what the proxy writes to the ingress itself: it is no record's end.
 
-    `offset`: of the ingress record that it is about. partition -1 goes by the key.
+    `offset`: of the ingress record that it is about. partition -1 goes by the key. `is_state`: part
+    of what the transaction commits, without which nothing may be committed.
     """
 
     offset: int
@@ -24,6 +25,7 @@ class AuxiliaryRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+    is_state: bool = False
 
 
 class Hop(NamedTuple):

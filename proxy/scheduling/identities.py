@@ -82,6 +82,12 @@ class Identities:
         self._put(offset, ident, Named(latest, fires_ms, offset, offset, due_ms, target, kind))
         return ended, True
 
+    def is_waiting(self, ident: bytes) -> bool:
+        """Whether a record with this id would take the place of another one."""
+        row = self._row(ident)
+        pends = row.offset != NOTHING and row.key > self.position.ended_upto(row.offset)
+        return bool(row.kind & IS_HALF_MESSAGE) or pends or self._is_hopping(ident, row)
+
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
         """A half message arrives; what it ends."""
         ident, target = prepare.ident, prepare.entry[2]

@@ -16,9 +16,11 @@ from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord, Prepare
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
+from proxy.scheduling.admission_rules import AdmissionRules, Room
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, record_of
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
+from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named, Register
 from storage.store import Entry, Store
 
@@ -54,6 +56,8 @@ class Shard:
         barrier: int,
         register: Register,
         read_half_messages: Callable[[Sequence[int]], dict[int, Prepare]],
+        rules: AdmissionRules,
+        shed: ShedOffsets,
     ) -> None:
         assert read_from <= position.next_offset, (read_from, position)
         self.ingress = ingress
@@ -72,7 +76,8 @@ class Shard:
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
         self._identities = Identities(register, self._half_messages, position)
-        self._admission = Admission(ingress, readers, self._identities, self._half_messages)
+        self._rules, self._shed = rules, shed
+        self._admission = Admission(ingress, readers, self._identities, self._half_messages, shed)
 
     @property
     def state(self) -> State:
@@ -119,6 +124,10 @@ class Shard:
         """What a record of this partition asks for, the same as when it was ingested."""
         return self._readers.read(message)
 
+    def has_shed(self, offset: int) -> bool:
+        """Whether this record ended as it was read, since too many others waited."""
+        return offset in self._shed
+
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""
         event_ms = self._half_messages.next_ms()
@@ -134,6 +143,9 @@ class Shard:
         this machine's clock has not reached waits too (docs/exactly-once.md, rule 7).
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
+        upto = messages[-1].offset() + 1 if messages else 0
+        if self._shed and messages and messages[0].offset() < self.position.next_offset:
+            messages = self._shed.without(messages)
         self.waiting = []
         self.waits_for_clock = False
         start = 0
@@ -143,6 +155,7 @@ class Shard:
                 self.waiting = list(messages[start:])
                 return
             start = taken
+        self.next_offset = max(self.next_offset, upto)
 
     def reach(self, end_offset: int) -> None:
         """The partition has no records between what was ingested and `end_offset`."""
@@ -162,17 +175,21 @@ class Shard:
             watermark = max(watermark, upto)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
+        next_offset = max(self.next_offset, self.position.next_offset)
+        floor = self._floor(deliveries)
+        shed = self._shed.planned(next_offset, floor)
         position = replace(
             self.position.at_watermark(watermark),
-            next_offset=max(self.next_offset, self.position.next_offset),
-            floor=self._floor(deliveries),
+            next_offset=next_offset,
+            floor=floor,
+            shed_at=shed.shed_at,
         )
         batch = Batch(
             self.ingress,
             deliveries,
             tuple(buffer.dead_letters),
             tuple(buffer.outcomes),
-            (*buffer.auxiliary, *auxiliary),
+            (*buffer.auxiliary, *auxiliary, *shed.records),
         )
         return Plan(batch, position, taken_back)
 
@@ -187,6 +204,7 @@ class Shard:
         self.store.advance(*watermark)
         self._register.advance(*watermark)
         self._half_messages.advance(watermark)
+        self._shed.confirm(plan.position.shed_at, plan.position.floor)
         self._identities.position = plan.position
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
@@ -247,7 +265,12 @@ class Shard:
         set_back = position.set_back
         if set_back is not None and offset < set_back.below:
             committed = set_back.below
-        return IngestLimits(now_ms, max_records, position.ended_upto(offset), committed)
+        room = None if offset < committed else self._room()
+        return IngestLimits(now_ms, max_records, position.ended_upto(offset), committed, room)
+
+    def _room(self) -> Room | None:
+        """How many more may wait; undecided half messages count, too."""
+        return self._rules.room(lambda: self.pending() + self.undecided, self.pending_by_target)
 
     def _ingest_run(
         self, messages: Sequence[Message], start: int, now_ms: int, max_records: int

@@ -24,6 +24,8 @@ from proxy.publishing.targets import Targets
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
+from proxy.scheduling.admission_rules import admission_rules
+from proxy.scheduling.shed_offsets import shed_place
 from proxy.session.pacing import Pacing, TransactionLimits
 from proxy.session.pipeline import Pipeline
 from proxy.telemetry.metrics import Metrics
@@ -115,6 +117,8 @@ def assemble(
         digest,
         settings.recovery,
         clock,
+        admission_rules(settings.admission),
+        partial(shed_place, names.settings, settings.group_id, topic.name, topic.topic_id),
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-VERSIONS: Final = (1, 2)
+VERSIONS: Final = (1, 2, 3)
 """2: the watermark was set back; what had ended beyond it before is not asked for until it is there
-again."""
+again. 3: records were shed, which their outcomes say."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
 

@@ -43,10 +43,16 @@ def _next(what: str) -> str:
 
 _THIS: Final = "named_struct('offset', offset, 'kind', request.kind)"
 _HAS_ID: Final = "request.ident IS NOT NULL"
+_IS_SHED: Final = (
+    "coalesce(outcome.end = 'dead-lettered'"
+    " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
+)
+"""Whether it found no room to wait: then its id, which nothing else had, names it no more."""
 STEPS: Final = (
     {
-        "opener": f"IF({_HAS_ID} AND (request.kind = 'cancel' OR (request.hop_from IS NULL"
-        f" AND request.kind IN ('record', 'prepare'))), {_THIS}, NULL)",
+        "opener": f"IF({_HAS_ID} AND NOT {_IS_SHED} AND (request.kind = 'cancel'"
+        " OR (request.hop_from IS NULL AND request.kind IN ('record', 'prepare'))),"
+        f" {_THIS}, NULL)",
     },
     {"prev_opener": _previous("opener"), "next_opener": _next("opener")},
     {
@@ -54,7 +60,8 @@ STEPS: Final = (
         " prev_opener, NULL)",
     },
     {
-        "member": "IF(request.kind IN ('record', 'prepare') AND overtaken_by IS NULL,"
+        "member": "IF(request.kind IN ('record', 'prepare') AND overtaken_by IS NULL"
+        f" AND NOT {_IS_SHED},"
         " named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered')), NULL)",
         "candidate": "IF(prev_opener.kind = 'prepare' AND (request.kind IN ('commit', 'rollback')"
         " OR (request.kind = 'expire' AND request.hop_from = prev_opener.offset)),"

@@ -27,6 +27,8 @@ AT_INGEST = {
     "hop-bad",
     "partition-bad",
 }
+SHED = "(admission."
+"""Says that it was too many to wait, and not too many to be delivered at once."""
 NOBODYS = {"hop-bad", "id-bad"}
 """With these a record goes on from nothing, whatever it says."""
 GOES_ON = {"rolled", "requeued"}
@@ -94,6 +96,8 @@ class Lives:
         code = detail.split(":")[0]
         if what != DEAD or (is_hop and code not in NOBODYS):
             return False
+        if code == "too-many":
+            return SHED in detail
         return code in AT_INGEST and not (code == "partition-bad" and "has partitions" in detail)
 
     def _go_on(self, hop_from: int, offset: int, place: str) -> None:

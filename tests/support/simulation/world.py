@@ -8,7 +8,13 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, cast
 
-from proxy.config.settings import RecoverySettings, ReleaseSettings, Settings, TopicSettings
+from proxy.config.settings import (
+    AdmissionSettings,
+    RecoverySettings,
+    ReleaseSettings,
+    Settings,
+    TopicSettings,
+)
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
@@ -48,7 +54,8 @@ SETTINGS = Settings(topics=TopicSettings(create=False))
 class SettingsTopic:
     """The settings topic, without Kafka; `paused` is set by tests, and seen at the next look."""
 
-    def __init__(self) -> None:
+    def __init__(self, kafka: StandInKafka) -> None:
+        self._kafka = kafka
         self.paused: frozenset[str] = frozenset()
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
@@ -67,6 +74,13 @@ class SettingsTopic:
     def hop_key(self, digest: str) -> HopKey:
         assert digest == self._signing_key.digest
         return self._signing_key
+
+    def read_shed(
+        self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
+    ) -> None:
+        for record in self._kafka.read(SETTINGS.topics.settings):
+            take((record.key() or b"").decode(), record.value())
+        assert is_all(), "shed records are missing"
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         return self._served.get((topic, partition))
@@ -125,7 +139,7 @@ class World:
         self.time = ManualTime()
         self.kafka = StandInKafka(partitions, lambda: self.time.broker_now_ms)
         self.kafka.topics = dict.fromkeys(targets, 4)
-        self.policies = SettingsTopic()
+        self.policies = SettingsTopic(self.kafka)
         self.policy = Policy()
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
@@ -146,6 +160,7 @@ class World:
         self.metrics = Metrics()
         self.release = ReleaseControl()
         self.cap: RateLimit | Unlimited = Unlimited()
+        self.admission = AdmissionSettings()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -273,6 +288,7 @@ class World:
         settings = SETTINGS.model_copy(
             update={
                 "bodies": self.bodies,
+                "admission": self.admission,
                 "recovery": RecoverySettings(
                     accept_loss_below=self.accept_loss_below,
                     set_back_watermark=self.set_back_watermark,

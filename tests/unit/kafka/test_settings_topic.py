@@ -91,7 +91,12 @@ class Topic:
 
 def following(topic: Topic) -> SettingsTopic:
     return SettingsTopic(
-        cast(Any, topic), lambda: cast(Any, topic), TOPIC, GROUP, heartbeat=lambda: None
+        cast(Any, topic),
+        lambda: cast(Any, topic),
+        lambda: cast(Any, topic),
+        TOPIC,
+        GROUP,
+        heartbeat=lambda: None,
     )
 
 

@@ -97,3 +97,12 @@ def test_versions_that_cannot_know_of_a_set_back_refuse_it() -> None:
     fields = json.loads(position().with_watermark_set_back().to_metadata())
     assert fields["v"] == 2
     assert json.loads(position().to_metadata())["v"] == 1
+
+
+@pytest.mark.parametrize("is_set_back", [False, True])
+def test_versions_that_cannot_know_of_shed_records_refuse_them(is_set_back: bool) -> None:
+    at = position(shed_at=9)
+    at = at.with_watermark_set_back() if is_set_back else at
+    fields = json.loads(at.to_metadata())
+    assert (fields["v"], fields["r"]) == (3, 9)
+    assert Position.from_metadata(10, at.to_metadata()) == at

@@ -1,0 +1,162 @@
+"""Which records of a partition ended as they were read, though a replay could not tell why.
+
+What ingestion decides follows from the record and the policy alone, but for one thing: a record
+that finds too many others waiting is shed. So that a replay sheds the same ones, their offsets are
+committed by the transaction that ends them: as bitmaps, each of a chunk of offsets, in the settings
+topic (docs/exactly-once.md#shed-records).
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from proxy.records.message import Message
+from proxy.records.position import SHED, SHED_PARTITION
+from proxy.scheduling.batch import AuxiliaryRecord
+
+CHUNK_OFFSETS: Final = 1 << 16
+CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+
+
+class ShedPlace(NamedTuple):
+    """Where the chunks of one ingress partition lie: the settings topic, what their keys begin
+    with, and the id of the ingress topic that they are about."""
+
+    topic: str
+    key_prefix: str
+    topic_id: str
+
+
+def shed_place(topic: str, group_id: str, ingress: str, topic_id: str, partition: int) -> ShedPlace:
+    """In the settings topic `topic`, for this group and ingress partition."""
+    return ShedPlace(topic, f"{SHED}{group_id}/{ingress}/{partition}/", topic_id)
+
+
+class ShedPlan(NamedTuple):
+    """What a transaction writes: `shed_at` of its position, and the chunks that change."""
+
+    shed_at: int | None
+    records: tuple[AuxiliaryRecord, ...]
+
+
+class ShedOffsets:
+    """The shed offsets of one partition, from the floor on: one bit for each offset of a chunk
+    that has any."""
+
+    def __init__(
+        self, place: ShedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
+    ) -> None:
+        self._place, self._at = place, at
+        self._chunks = {number: bytearray(bitmap) for number, bitmap in (chunks or {}).items()}
+        self._written = set(self._chunks)
+        self._changed: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def __contains__(self, offset: int) -> bool:
+        chunk = self._chunks.get(offset // CHUNK_OFFSETS)
+        byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
+        return chunk is not None and bool(chunk[byte] >> bit & 1)
+
+    def add(self, offset: int) -> None:
+        """This one is shed; offsets come in their order."""
+        number = offset // CHUNK_OFFSETS
+        byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
+        self._chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
+        self._changed.add(number)
+
+    def without(self, messages: Sequence[Message]) -> list[Message]:
+        """Those of the messages that were not shed."""
+        return [message for message in messages if message.offset() not in self]
+
+    def planned(self, next_offset: int, floor: int) -> ShedPlan:
+        """What a transaction that commits this position writes beside it."""
+        live = tuple(sorted(number for number in self._chunks if _end_of(number) > floor))
+        changed = [number for number in live if number in self._changed]
+        gone = sorted(self._written.difference(live))
+        at = next_offset if changed else self._at
+        records = [
+            self._record(number, self._value(number, next_offset, live)) for number in changed
+        ]
+        records += [self._record(number, None) for number in gone]
+        return ShedPlan(at if live else None, tuple(records))
+
+    def confirm(self, shed_at: int | None, floor: int) -> None:
+        """That transaction is committed."""
+        self._at = shed_at
+        self._chunks = {n: chunk for n, chunk in self._chunks.items() if _end_of(n) > floor}
+        self._written = set(self._chunks)
+        self._changed.clear()
+
+    def _value(self, number: int, next_offset: int, live: Sequence[int]) -> bytes:
+        packed = base64.b64encode(zlib.compress(self._chunks[number])).decode()
+        fields = {
+            "topic_id": self._place.topic_id,
+            "next_offset": next_offset,
+            "chunks": live,
+            "offsets": packed,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    def _record(self, number: int, value: bytes | None) -> AuxiliaryRecord:
+        key = f"{self._place.key_prefix}{number}".encode()
+        first = number * CHUNK_OFFSETS
+        topic = self._place.topic
+        return AuxiliaryRecord(first, topic, SHED_PARTITION, key, value, [], is_state=True)
+
+
+class ShedReading:
+    """Puts the shed offsets of a partition together again, from all records of the settings topic
+    in their order.
+
+    `at`: of the committed position. The last record about the partition was committed with it.
+    """
+
+    def __init__(self, place: ShedPlace, at: int, floor: int) -> None:
+        self._place, self._at, self._floor = place, at, floor
+        self._chunks: dict[int, bytes] = {}
+        self._last_at = -1
+        self._live: tuple[int, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last record, and each chunk that it counts on, was taken."""
+        return self._last_at == self._at and not self._missing()
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """One more record. Raises ValueError, KeyError, TypeError when it cannot be read."""
+        prefix = self._place.key_prefix
+        if not key.startswith(prefix) or value is None:
+            return
+        found = json.loads(value)
+        if found["topic_id"] == self._place.topic_id:
+            self._chunks[int(key.removeprefix(prefix))] = _unpacked(found["offsets"])
+            self._last_at = int(found["next_offset"])
+            self._live = tuple(map(int, found["chunks"]))
+
+    def result(self) -> ShedOffsets:
+        """Once it is complete."""
+        assert self.is_complete, (self._at, self._last_at, self._missing())
+        chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
+        return ShedOffsets(self._place, chunks, self._at)
+
+    def _missing(self) -> list[int]:
+        live = (number for number in self._live if _end_of(number) > self._floor)
+        return [number for number in live if number not in self._chunks]
+
+
+def _unpacked(offsets: str) -> bytes:
+    try:
+        bitmap = zlib.decompressobj().decompress(base64.b64decode(offsets), CHUNK_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(bitmap) != CHUNK_BYTES:
+        raise ValueError(f"a bitmap of {len(bitmap)} bytes, not {CHUNK_BYTES}")
+    return bitmap
+
+
+def _end_of(number: int) -> int:
+    return (number + 1) * CHUNK_OFFSETS

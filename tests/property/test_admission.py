@@ -1,0 +1,162 @@
+"""Whole runs with limits on what may wait: what is shed stays shed, whatever happens."""
+
+import random
+from concurrent.futures import Executor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.config.settings import AdmissionSettings
+from proxy.dispatch.release_control import ReleaseControl
+from proxy.scheduling import shed_offsets
+from storage.options import StoreKind
+from tests.property.test_exactly_once import (
+    COMMITS,
+    PARTITIONS,
+    POLICY,
+    QUICK_KINDS,
+    TARGETS,
+    check_conservation,
+    faults,
+    give_disks,
+    moves,
+    perform,
+    sends,
+)
+from tests.support.simulation.world import World
+
+limits = st.tuples(
+    st.just("limits"),
+    st.builds(
+        AdmissionSettings,
+        records=st.one_of(st.none(), st.integers(1, 6)),
+        per_target=st.one_of(
+            st.just({}), st.builds(lambda n: {"orders": n}, st.integers(1, 3)), st.just({"*": 2})
+        ),
+    ),
+)
+steps = st.lists(st.one_of(sends, sends, sends, moves, faults, limits), min_size=15, max_size=80)
+
+
+def run(
+    kind: StoreKind | None,
+    script: list[tuple[object, ...]],
+    limit: int,
+    commits: Executor | None,
+    *,
+    sheds_by_second: bool,
+) -> World:
+    """Play the script under limits that change, then let time pass until all must have ended."""
+    world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
+    world.policy, world.max_step_ms = POLICY, 0
+    world.admission = AdmissionSettings(records=4)
+    if sheds_by_second:
+        world.release = ReleaseControl({"*": 2}, beyond_rate="dead-letter")
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shed_offsets, "CHUNK_OFFSETS", 8)
+        patch.setattr(shed_offsets, "CHUNK_BYTES", 1)
+        if kind is not None:
+            give_disks(world, kind, Path(folder))
+        try:
+            for step in script:
+                if step[0] == "limits":
+                    world.crash()
+                    world.admission = step[1]  # type: ignore[assignment]
+                else:
+                    perform(world, step)
+            world.kafka.commit_faults.clear()
+            for _ in range(6):
+                world.time.pass_ms(120)
+                world.settle()
+        finally:
+            world.crash()
+    return world
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from([None, *QUICK_KINDS]),
+    steps,
+    st.integers(1, 6),
+    st.sampled_from(COMMITS),
+    st.booleans(),
+)
+def test_however_many_may_wait_every_record_ends_once_and_never_early(
+    kind: StoreKind | None,
+    script: list[tuple[object, ...]],
+    limit: int,
+    commits: Executor | None,
+    sheds_by_second: bool,
+) -> None:
+    """Whatever happens, each record ends exactly once, what is shed too, and none early."""
+    check_conservation(run(kind, script, limit, commits, sheds_by_second=sheds_by_second))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(TARGETS), st.integers(1, 50)), min_size=1, max_size=60),
+    st.integers(1, 10),
+    st.integers(1, 10),
+)
+def test_no_more_wait_than_may(sent: list[tuple[str, int]], records: int, per_target: int) -> None:
+    """At no time do more records wait than the limits allow, in all and for each target."""
+    world = World(1)
+    world.admission = AdmissionSettings(records=records, per_target={"*": per_target})
+    world.turn()
+    for target, delay_ms in sent:
+        world.send({"timer-topic": target, "timer-delay": str(delay_ms)})
+        world.turn(2)
+        (shard,) = world.shards.values()
+        assert shard.pending() <= records
+        assert all(count <= per_target for count in shard.pending_by_target().values())
+        world.time.pass_ms(1)
+    world.crash()
+
+
+DENSE_RUNS = 300
+
+
+def _dense_step(chance: random.Random) -> tuple[object, ...]:
+    """Long waits and many crashes: what was shed is read again and again before its due."""
+    delay = {"timer-delay": str(chance.randrange(20, 61))}
+    named = {**delay, "timer-id": chance.choice("ab")}
+    half = {**named, "timer-transaction": "prepare", "timer-check-topic": "checks"}
+    request = chance.choices(
+        [
+            delay,
+            named,
+            half,
+            {"timer-cancel": "a"},
+            {"timer-id": "b", "timer-transaction": "commit"},
+        ],
+        [50, 25, 8, 8, 8],
+    )[0]
+    steps: list[tuple[object, ...]] = [
+        (chance.choice(["send", "send meanwhile"]), request, chance.choice(TARGETS), 0),
+        ("turn", chance.randrange(1, 3)),
+        ("pass", chance.choice([0, 1, 3, 8])),
+        ("crash",),
+        (chance.choice(["stop", "move", "move after a crash"]),),
+        ("fault", chance.choice(["before", "after"]), chance.choice("FRA")),
+        ("rebalance", chance.choice(["on_revoke", "on_lost"]), 0),
+        ("limits", AdmissionSettings(records=chance.randrange(1, 5))),
+    ]
+    return chance.choices(steps, [50, 25, 12, 6, 4, 2, 2, 2])[0]
+
+
+@pytest.mark.parametrize("kind", [None, *QUICK_KINDS])
+def test_what_is_shed_stays_shed_when_it_is_read_again(kind: StoreKind | None) -> None:
+    """Of 300 seeds each: every record ends exactly once, though its waiting is cut short by crashes
+    between being shed and its due."""
+    for seed in range(DENSE_RUNS if kind is None else DENSE_RUNS // 4):
+        chance = random.Random(seed)
+        script = [_dense_step(chance) for _ in range(chance.randrange(30, 100))]
+        limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
+        world = run(kind, script, limit, commits, sheds_by_second=False)
+        try:
+            check_conservation(world)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}") from error

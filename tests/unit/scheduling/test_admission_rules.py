@@ -1,0 +1,50 @@
+"""How much may wait: in all, and for each target."""
+
+from proxy.scheduling.admission_rules import AdmissionRules, Room
+from storage.store import Entry
+
+
+def entries(*targets: str) -> list[Entry]:
+    return [(1, offset, target, b"") for offset, target in enumerate(targets)]
+
+
+def room(rules: AdmissionRules, waiting: dict[str, int]) -> Room:
+    found = rules.room(lambda: sum(waiting.values()), lambda: waiting)
+    assert found is not None
+    return found
+
+
+def test_without_limits_nothing_is_counted() -> None:
+    assert AdmissionRules().room(lambda: 1 // 0, dict) is None
+
+
+def test_what_waits_and_what_is_taken_count_together() -> None:
+    left = room(AdmissionRules(3), {"orders": 1})
+    assert left.holds(entries("orders", "bills"))
+    assert not left.holds(entries("orders", "bills", "bills"))
+    left.take("orders")
+    assert left.refusal("bills") is None
+    left.take("bills")
+    why = left.refusal("orders")
+    assert why is not None
+    assert why.code == "too-many"
+    assert why.detail.startswith("3 records wait in this ingress partition")
+    assert why.detail.endswith("(admission.records)")
+
+
+def test_each_target_has_a_limit_of_its_own_by_the_first_pattern_that_fits() -> None:
+    left = room(AdmissionRules(None, {"orders-*": 2, "*": 1}), {"orders-a": 1, "orders-b": 2})
+    assert left.refusal("orders-a") is None
+    left.take("orders-a")
+    assert left.refusal("orders-a") is not None
+    assert left.refusal("bills") is None
+    why = left.refusal("orders-b")
+    assert why is not None
+    assert why.detail.startswith("2 records for orders-b wait")
+    assert why.detail.endswith("(admission.per_target)")
+
+
+def test_targets_that_no_pattern_fits_have_none() -> None:
+    left = room(AdmissionRules(None, {"orders": 1}), {"bills": 9_999})
+    assert left.holds(entries("bills", "bills"))
+    assert left.refusal("bills") is None
