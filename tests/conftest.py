@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 import structlog
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from proxy.embedded import EmbeddedBroker
@@ -52,6 +53,9 @@ FEW_COLLECTIONS = (
 code: of that one compiler alone has 48 MB, and each time a part of it is full all is collected."""
 os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_COLLECTIONS)
 use_named_kafka()
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+"""How long an example takes says more of the machine than of the code."""
 AS_ELSEWHERE = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",

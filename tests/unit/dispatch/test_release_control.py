@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from proxy.dispatch.rate_limit import SECONDS_KEPT
 from proxy.dispatch.release_control import REMEMBERED, Disposition, OverdueRule, ReleaseControl
 from proxy.records.body import GONE, Headers, packer
 from proxy.records.delivery import Delivery
@@ -162,3 +163,24 @@ def test_only_topics_that_something_is_said_of_are_looked_into() -> None:
     assert not concerns("orders")
     release.pause(["ord*"])
     assert concerns("orders")
+
+
+def too_many(ends: Sequence[Disposition]) -> list[bool]:
+    return [isinstance(end, Rejection) and end.code == "too-many" for end in ends]
+
+
+def test_where_the_rest_may_not_go_later_it_is_counted_by_the_second_that_it_is_due() -> None:
+    release = ReleaseControl({"orders": 3}, beyond_rate="dead-letter")
+    assert too_many(decided(release, 4)) == [False, False, False, True]
+    next_second = a_delivery(due_ms=NOW_MS + 1_000)
+    assert release.decide(next_second, NOW_MS + 60_000) is None
+    assert too_many([release.decide(a_delivery(), NOW_MS + 60_000)]) == [True]
+    assert release.decide(a_delivery("bills"), NOW_MS) is None
+
+
+def test_seconds_are_forgotten_in_their_order() -> None:
+    release = ReleaseControl({"orders": 1}, beyond_rate="dead-letter")
+    for second in range(SECONDS_KEPT + 1):
+        assert release.decide(a_delivery(due_ms=NOW_MS + second * 1_000), NOW_MS) is None
+    assert release.decide(a_delivery(), NOW_MS) is None
+    assert too_many([release.decide(a_delivery(due_ms=NOW_MS + 2_000), NOW_MS)]) == [True]

@@ -272,3 +272,57 @@ def test_key_is_made_where_there_is_none_and_of_two_the_first_one_counts() -> No
     ((key, value),) = topic.written
     assert HopKey(bytes.fromhex(value)).digest == key.removeprefix(HOP_KEY)
     assert settings.hop_key(key.removeprefix(HOP_KEY)).secret.hex() == value
+
+
+class ShedTopic(Topic):
+    """Partition 0 alone, up to `high`."""
+
+    def __init__(self, high: int) -> None:
+        super().__init__()
+        self.high = high
+
+    def assign(self, places: list[Any]) -> None:
+        assert [(place.partition, place.offset) for place in places] == [(0, OFFSET_BEGINNING)]
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 0, self.high
+
+    def end_at(self, offset: int) -> None:
+        error = KafkaError(KafkaError._PARTITION_EOF, "end")
+        self.arrived.append(Record(TOPIC, 0, offset, None, None, [], 0, error))
+
+
+def test_of_shed_records_all_are_read_and_nothing_else() -> None:
+    topic, taken = ShedTopic(3), list[str]()
+    for key in ("shed/a", "paused/b", "shed/c"):
+        topic.note(key, b"{}")
+    topic.end_at(3)
+    following(topic).read_shed(lambda key, _value: taken.append(key), lambda: True)
+    assert taken == ["shed/a", "shed/c"]
+
+
+def test_a_transaction_that_may_hold_the_last_shed_record_is_waited_for() -> None:
+    topic, taken = ShedTopic(3), list[str]()
+    topic.end_at(1)
+    topic.note("shed/a", b"{}")
+    topic.end_at(3)
+    following(topic).read_shed(lambda key, _value: taken.append(key), lambda: bool(taken))
+    assert taken == ["shed/a"]
+
+
+def test_shed_records_that_are_not_there_stop_the_start() -> None:
+    topic = ShedTopic(3)
+    topic.end_at(3)
+    with pytest.raises(StartOverRefused, match="does not hold all"):
+        following(topic).read_shed(lambda _key, _value: None, lambda: False)
+
+
+def test_a_shed_record_that_cannot_be_read_is_passed_over() -> None:
+    topic = ShedTopic(1)
+    topic.note("shed/a", b"junk")
+    topic.end_at(1)
+
+    def take(key: str, value: bytes | None) -> None:
+        raise ValueError(key)
+
+    following(topic).read_shed(take, lambda: True)
