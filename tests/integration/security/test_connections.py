@@ -29,6 +29,8 @@ pytestmark = pytest.mark.integration
 TOKEN = "a-token-that-must-not-be-shown"
 PAGES = ("/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/pending")
 WITHIN_S = 180
+AUDITED = (0, 3)
+"""Held, as far as it can be judged while the proxy runs."""
 
 
 @pytest.mark.parametrize("listener", [TLS, MUTUAL, SCRAM])
@@ -152,14 +154,24 @@ def test_no_secret_is_in_any_output(installation: Installation, site: SecuredSit
     installation.await_ends(1)
     said = [body for _status, body in map(proxy.get, PAGES)]
     said += [json.dumps(call(proxy, "GET", "/status")), _check(proxy)[1]]
+    results = proxy.folder / "results"
+    audit = ("audit", "--output", str(results), "--json")
+    code, audited = _command(proxy, *audit)
+    assert code in AUDITED, audited
+    said += [audited, *_texts(results)]
     site.broker.add_user("delay-proxy", "changed-meanwhile")
-    said.append(_check(proxy)[1])
+    said += [_check(proxy)[1], _command(proxy, *audit)[1], *_texts(results)]
     site.broker.add_user("delay-proxy", PASSWORD)
     assert proxy.stop() == 0
     said.append(proxy.log)
     assert "librdkafka" in proxy.log
     for secret in (PASSWORD, TOKEN):
         assert [text for text in said if secret in text] == []
+
+
+def _texts(folder: Path) -> list[str]:
+    """What the files below it hold, as text."""
+    return [path.read_text("latin-1") for path in folder.rglob("*") if path.is_file()]
 
 
 def _check(proxy: ProxyProcess) -> tuple[int, str]:
