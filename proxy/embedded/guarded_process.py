@@ -60,9 +60,14 @@ class GuardedProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """SIGKILL to the whole group at once, as a crash would."""
-        self.signal(signal.SIGKILL)
-        self._process.wait()
+        """SIGKILL to the command, as a crash would; it is gone when this returns, frozen or not."""
+        self._process.send_signal(signal.SIGUSR1)
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
         """Send the whole group a signal, e.g. SIGSTOP to freeze it; nothing once it has ended."""

@@ -1,12 +1,15 @@
 """The process between a parent and a child ends as the child does."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from proxy.embedded import watchdog
+from proxy.embedded import ports, watchdog
+from proxy.embedded.guarded_process import GuardedProcess
 
 LOOKS_ALL_THE_TIME = """
 import os, signal
@@ -16,6 +19,16 @@ code = watchdog.Watchdog(os.getppid(), ["{python}", "-c", "raise SystemExit(3)"]
 timer = signal.getitimer(signal.ITIMER_REAL)
 print(code, timer, signal.getsignal(signal.SIGALRM), signal.getsignal(signal.SIGTERM))
 """
+
+LARGE_SERVER = """
+import socket, sys
+memory = bytearray(b"x") * (300 << 20)
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+with socket.create_server(("127.0.0.1", 0)) as server:
+    connection.sendall(b"%d" % server.getsockname()[1])
+    server.accept()
+"""
+"""The system takes its memory back first, and its port then."""
 
 
 def test_watchdog_ends_with_its_childs_exit_code_and_no_alarm_left_to_end_it_otherwise() -> None:
@@ -31,3 +44,17 @@ def test_watchdog_ends_with_its_childs_exit_code_and_no_alarm_left_to_end_it_oth
 def test_childs_end_becomes_an_exit_code_as_a_shell_gives_it(child: str, code: int) -> None:
     command = [sys.executable, watchdog.__file__, str(os.getpid()), "/bin/sh", "-c", child]
     assert subprocess.run(command, check=False).returncode == code
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_killed_process_has_left_its_port_when_kill_returns(*, is_frozen: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reached:
+        told = str(reached.getsockname()[1])
+        process = GuardedProcess([sys.executable, "-c", LARGE_SERVER, told])
+        connection = reached.accept()[0]
+    with connection:
+        port = int(connection.recv(5))
+        if is_frozen:
+            process.signal(signal.SIGSTOP)
+        process.kill()
+        assert ports.is_free("127.0.0.1", port)
