@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from proxy.embedded import EmbeddedBroker
 from tests.support.installation.held_proxy import HeldProxy
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules, levels_ms
 from tests.support.oracle.conservation import await_ends, ingress_records
 from tests.support.records import Headers, Outgoing
+from tests.support.waiting import wait_for
 
 LEVELS = "100ms 200ms 400ms"
 SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
@@ -21,21 +21,25 @@ RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
 PARTITIONS = 2
 PLAIN, DELAYED, NAMED = 10, 20, 5
 FARTHEST_MS = 1_000
-ENDED_WITHIN_S = 120
+TRANSACTION_TIMEOUT_S = 6
+HARM_WITHIN_S = ENDED_WITHIN_S = 300
 
 
 class Scene:
     """A proxy that has ended a record, and comes to `step` with the first of many more."""
 
-    def __init__(self, broker: EmbeddedBroker, folder: Path, step: str) -> None:
-        self.broker, self.step = broker, step
-        self.installation = Installation(broker.bootstrap_servers, folder, PARTITIONS)
-        self.settings = {
-            **SETTINGS,
-            "kafka": self.installation.kafka(**{"transaction.timeout.ms": "6000"}),
-        }
+    def __init__(self, bootstrap: str, folder: Path, step: str, transaction_timeout_s: int) -> None:
+        self.step = step
+        self.installation = Installation(bootstrap, folder, PARTITIONS)
+        timeout = {"transaction.timeout.ms": f"{transaction_timeout_s * 1_000}"}
+        self.settings = {**SETTINGS, "kafka": self.installation.kafka(**timeout)}
         self.held = HeldProxy(folder / "one", self.installation.settings("one", **self.settings))
         self.installation.proxies["one"] = self.held
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group of its proxies."""
+        return f"{self.installation.name}.proxy"
 
     def bring_to_step(self) -> None:
         """Return when the proxy stands there, within the first transaction of these records."""
@@ -50,6 +54,11 @@ class Scene:
     def heir(self) -> ProxyProcess:
         """Another instance of the same group, not started yet."""
         return self.installation.proxy("two", **self.settings)
+
+    def await_in_log(self, said: str) -> None:
+        """Return when the proxy that was held has said so."""
+        held = self.held
+        wait_for(lambda: said in held.log, HARM_WITHIN_S, f"the log to say: {said}")
 
     def await_all_ends(self) -> None:
         """Return when everything has ended, though the first may stand still."""
@@ -86,9 +95,11 @@ class Scene:
 
 
 @contextmanager
-def held_scene(broker: EmbeddedBroker, folder: Path, step: str) -> Iterator[Scene]:
+def held_scene(
+    bootstrap: str, folder: Path, step: str, transaction_timeout_s: int = TRANSACTION_TIMEOUT_S
+) -> Iterator[Scene]:
     """The proxy stands at the step: the caller does harm, and makes good; then all is judged."""
-    scene = Scene(broker, folder, step)
+    scene = Scene(bootstrap, folder, step, transaction_timeout_s)
     try:
         scene.bring_to_step()
         yield scene

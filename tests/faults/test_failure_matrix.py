@@ -1,14 +1,12 @@
-"""Each step of a transaction times each fault of the proxy's process."""
+"""Each step of a transaction times each fault of the proxy's process and connections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
 import pytest
 
-from proxy.embedded import EmbeddedBroker
 from tests.faults.matrix_scene import PARTITIONS, held_scene
 from tests.support.installation.held_proxy import STEPS
 from tests.support.waiting import wait_for
@@ -18,26 +16,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 REBALANCED_WITHIN_S = 120
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as started:
-        yield started
-
-
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_at_a_step(broker: EmbeddedBroker, tmp_path: Path, step: str) -> None:
-    with held_scene(broker, tmp_path, step) as scene:
+def test_killed_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
+    with held_scene(kafka, tmp_path, step) as scene:
         scene.held.kill()
         scene.held.go_on()
         scene.held.start()
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_stopped_at_a_step_while_another_takes_over(
-    broker: EmbeddedBroker, tmp_path: Path, step: str
-) -> None:
+def test_stopped_at_a_step_while_another_takes_over(kafka: str, tmp_path: Path, step: str) -> None:
     """Its session ends, another delivers everything, and then it goes on where it was."""
-    with held_scene(broker, tmp_path, step) as scene:
+    with held_scene(kafka, tmp_path, step) as scene:
         scene.held.signal(SIGSTOP)
         heir = scene.heir()
         heir.start()
@@ -51,3 +41,9 @@ def test_stopped_at_a_step_while_another_takes_over(
             REBALANCED_WITHIN_S,
             "a shard for each",
         )
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_connections_cut_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
+    with held_scene(kafka, tmp_path, step) as scene:
+        scene.held.go_on_cut_off()

@@ -1,0 +1,48 @@
+"""Each step of a transaction times each way to lose the right to commit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.faults.group_members import partitions_by_instance, remove_members
+from tests.faults.matrix_scene import HARM_WITHIN_S, PARTITIONS, held_scene
+from tests.support.installation.held_proxy import STEPS
+from tests.support.quiet_clients import QUIET
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+LONG_S = 60
+"""A transaction is not ended for its age before its owner goes on."""
+REFUSED = "the group has moved on"
+SEEN_TO_BE_REFUSED = STEPS[: STEPS.index("all records")]
+"""From there on the thread that waits for the commit is held, and the loop hears of it first."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_fenced_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
+    """Another producer of the same transactional id is initialised; then it is gone."""
+    with held_scene(kafka, tmp_path, step) as scene:
+        named = {"bootstrap.servers": kafka, "transactional.id": f"{scene.group_id}-one-0"}
+        Producer({**named, **QUIET}).init_transactions(HARM_WITHIN_S)
+        scene.held.go_on()
+        scene.await_in_log("session lost")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_generation_lost_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
+    """Removed from the group by an operator; another has its partitions before it goes on."""
+    with held_scene(kafka, tmp_path, step, transaction_timeout_s=LONG_S) as scene:
+        remove_members(kafka, scene.group_id)
+        scene.heir().start()
+        wait_for(
+            lambda: partitions_by_instance(kafka, scene.group_id).get("two-0") == PARTITIONS,
+            HARM_WITHIN_S,
+            "another to own the partitions",
+        )
+        scene.held.go_on()
+        scene.await_in_log("session lost")
+        assert step not in SEEN_TO_BE_REFUSED or REFUSED in scene.held.log, scene.held.log_tail()
