@@ -1,4 +1,4 @@
-"""The members of a consumer group, seen and removed from outside, as Java's admin client can.
+"""Removes the members of a group from outside, as Java's admin client can.
 
 librdkafka's has no call for the removal: a LeaveGroup request, version 3 (KIP-345), made by hand.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 import struct
+from typing import Any
 
-from confluent_kafka.admin import ConsumerGroupDescription  # type: ignore[attr-defined]
+from confluent_kafka import ConsumerGroupState
 
 from tests.support.quiet_clients import admin_client
 
@@ -16,10 +17,10 @@ LEAVE_GROUP_API, LEAVE_GROUP_VERSION = 13, 3
 TIMEOUT_S = 60
 
 
-def partitions_by_instance(bootstrap: str, group_id: str) -> dict[str, int]:
-    """How many partitions each member has, by its static name; while they are dealt out, none."""
-    members = _described(bootstrap, group_id).members
-    return {str(m.group_instance_id): len(m.assignment.topic_partitions) for m in members}
+def is_settled(bootstrap: str, group_id: str, members: int) -> bool:
+    """Whether it has so many members, and all know of the newest generation."""
+    group = _described(bootstrap, group_id)
+    return bool(group.state == ConsumerGroupState.STABLE) and len(group.members) == members
 
 
 def remove_members(bootstrap: str, group_id: str) -> None:
@@ -38,11 +39,9 @@ def remove_members(bootstrap: str, group_id: str) -> None:
     assert error == 0, f"the broker refused the request: error {error}"
 
 
-def _described(bootstrap: str, group_id: str) -> ConsumerGroupDescription:
+def _described(bootstrap: str, group_id: str) -> Any:
     admin = admin_client(bootstrap)  # kept until it has answered
-    answers = admin.describe_consumer_groups([group_id])
-    described: ConsumerGroupDescription = answers[group_id].result(TIMEOUT_S)
-    return described
+    return admin.describe_consumer_groups([group_id])[group_id].result(TIMEOUT_S)
 
 
 def _text(text: str) -> bytes:

@@ -21,18 +21,23 @@ RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
 PARTITIONS = 2
 PLAIN, DELAYED, NAMED = 10, 20, 5
 FARTHEST_MS = 1_000
-TRANSACTION_TIMEOUT_S = 6
+AHEAD_OF_THE_BROKER = "local state put aside"
+"""So ends a local folder that covers more than is committed: that alone would mend it unseen."""
+LOST = "session lost"
+IMPATIENT_S, PATIENT_S = 6, 60
+"""After so long the broker ends a transaction, and a member's session, that it does not hear of."""
 HARM_WITHIN_S = ENDED_WITHIN_S = 300
 
 
 class Scene:
     """A proxy that has ended a record, and comes to `step` with the first of many more."""
 
-    def __init__(self, bootstrap: str, folder: Path, step: str, transaction_timeout_s: int) -> None:
+    def __init__(self, bootstrap: str, folder: Path, step: str, patience_s: int) -> None:
         self.step = step
         self.installation = Installation(bootstrap, folder, PARTITIONS)
-        timeout = {"transaction.timeout.ms": f"{transaction_timeout_s * 1_000}"}
-        self.settings = {**SETTINGS, "kafka": self.installation.kafka(**timeout)}
+        timeout_ms = str(patience_s * 1_000)
+        timeouts = {"transaction.timeout.ms": timeout_ms, "session.timeout.ms": timeout_ms}
+        self.settings = {**SETTINGS, "kafka": self.installation.kafka(**timeouts)}
         self.held = HeldProxy(folder / "one", self.installation.settings("one", **self.settings))
         self.installation.proxies["one"] = self.held
 
@@ -55,10 +60,22 @@ class Scene:
         """Another instance of the same group, not started yet."""
         return self.installation.proxy("two", **self.settings)
 
-    def await_in_log(self, said: str) -> None:
-        """Return when the proxy that was held has said so."""
-        held = self.held
-        wait_for(lambda: said in held.log, HARM_WITHIN_S, f"the log to say: {said}")
+    def await_session_lost(self) -> None:
+        """Return when the held proxy says so."""
+        wait_for(self._has_lost_session, HARM_WITHIN_S, LOST)
+
+    def await_failed_call(self) -> None:
+        """Return when a call of its transaction has failed, or was given up."""
+        wait_for(
+            lambda: self.held.has_failed or self._has_lost_session(), HARM_WITHIN_S, "a failed call"
+        )
+
+    def await_a_shard_each(self) -> None:
+        """Return when the held proxy and its heir share the partitions, and serve them."""
+        both = self.installation.proxies.values()
+        wait_for(
+            lambda: [proxy.shards() for proxy in both] == [1, 1], HARM_WITHIN_S, "a shard for each"
+        )
 
     def await_all_ends(self) -> None:
         """Return when everything has ended, though the first may stand still."""
@@ -66,11 +83,19 @@ class Scene:
         await_ends(records, lambda: ingress_records(records), ENDED_WITHIN_S)
 
     def judge(self) -> None:
-        """Every record ended once, as it asked: none lost, repeated, early or altered."""
+        """Every record ended once, as it asked: none lost, repeated, early or altered.
+
+        And no proxy ever believed what the broker did not have.
+        """
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
         assert counts["delivered"] == 2 + PLAIN + DELAYED + NAMED
         assert counts["cancelled"] == counts["applied"] == NAMED
         assert counts["requeued"] == 2 * counts["dead-lettered"] == 2
+        for proxy in self.installation.proxies.values():
+            assert AHEAD_OF_THE_BROKER not in proxy.whole_log, f"{proxy.folder.name} was ahead"
+
+    def _has_lost_session(self) -> bool:
+        return LOST in self.held.log
 
     def _records(self) -> Iterator[Outgoing]:
         """Some due at once, so that the first transaction has records in it."""
@@ -96,10 +121,10 @@ class Scene:
 
 @contextmanager
 def held_scene(
-    bootstrap: str, folder: Path, step: str, transaction_timeout_s: int = TRANSACTION_TIMEOUT_S
+    bootstrap: str, folder: Path, step: str, patience_s: int = IMPATIENT_S
 ) -> Iterator[Scene]:
     """The proxy stands at the step: the caller does harm, and makes good; then all is judged."""
-    scene = Scene(bootstrap, folder, step, transaction_timeout_s)
+    scene = Scene(bootstrap, folder, step, patience_s)
     try:
         scene.bring_to_step()
         yield scene

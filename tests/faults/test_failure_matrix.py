@@ -9,11 +9,8 @@ import pytest
 
 from tests.faults.matrix_scene import PARTITIONS, held_scene
 from tests.support.installation.held_proxy import STEPS
-from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
-
-REBALANCED_WITHIN_S = 120
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -35,12 +32,7 @@ def test_stopped_at_a_step_while_another_takes_over(kafka: str, tmp_path: Path, 
         scene.await_all_ends()
         scene.held.go_on()
         scene.held.signal(SIGCONT)
-        both = (scene.held, heir)
-        wait_for(
-            lambda: sorted(proxy.shards() for proxy in both) == [1, 1],
-            REBALANCED_WITHIN_S,
-            "a shard for each",
-        )
+        scene.await_a_shard_each()
 
 
 @pytest.mark.parametrize("step", STEPS)

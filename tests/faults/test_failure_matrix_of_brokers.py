@@ -9,7 +9,7 @@ from signal import SIGCONT, SIGSTOP
 import pytest
 
 from proxy.embedded import EmbeddedBroker
-from tests.faults.matrix_scene import held_scene
+from tests.faults.matrix_scene import PATIENT_S, held_scene
 from tests.support.installation.held_proxy import STEPS
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
@@ -26,11 +26,11 @@ def test_broker_that_answers_nothing_from_a_step_on(
     broker: EmbeddedBroker, tmp_path: Path, step: str
 ) -> None:
     """Calls time out; what was asked the broker does once it goes on, a commit too."""
-    with held_scene(broker.bootstrap_servers, tmp_path, step) as scene:
+    with held_scene(broker.bootstrap_servers, tmp_path, step, PATIENT_S) as scene:
         broker.signal(SIGSTOP)
         try:
             scene.held.go_on()
-            scene.await_in_log("session lost")
+            scene.await_failed_call()
         finally:
             broker.signal(SIGCONT)
 
@@ -38,8 +38,8 @@ def test_broker_that_answers_nothing_from_a_step_on(
 @pytest.mark.parametrize("step", STEPS)
 def test_coordinators_gone_at_a_step(broker: EmbeddedBroker, tmp_path: Path, step: str) -> None:
     """With the only broker go those of the group and of the transaction; what was asked is lost."""
-    with held_scene(broker.bootstrap_servers, tmp_path, step) as scene:
+    with held_scene(broker.bootstrap_servers, tmp_path, step, PATIENT_S) as scene:
         broker.kill()
         scene.held.go_on()
-        scene.await_in_log("session lost")
+        scene.await_failed_call()
         broker.start()

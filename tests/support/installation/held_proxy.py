@@ -9,12 +9,12 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from proxy.cli import main
 from proxy.publishing import publisher
@@ -34,7 +34,7 @@ STEPS = (
     "committed",
     "before confirm",
 )
-CUT = "cut"
+CUT, FAILED = "cut", "failed"
 LOOK_EVERY_S = 0.01
 HELD_WITHIN_S = 180
 
@@ -59,6 +59,11 @@ class HeldProxy(ProxyProcess):
         """Let it do the next step; harmless when it has been killed."""
         (self.folder / "held").unlink()
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a call of a transaction has failed or timed out."""
+        return (self.folder / FAILED).exists()
+
     def go_on_cut_off(self) -> None:
         """The same, with all its connections to the broker cut."""
         (self.folder / CUT).touch()
@@ -76,6 +81,15 @@ def _hold(step: str) -> None:
     if cut.exists():
         cut.unlink()
         _cut_connections()
+
+
+@contextmanager
+def _noted() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException:
+        (_folder / FAILED).touch()
+        raise
 
 
 def _cut_connections() -> None:
@@ -100,12 +114,14 @@ class _HeldProducer(Producer):
 
     def send_offsets_to_transaction(self, *args: Any, **named: Any) -> None:
         _hold("all records")
-        super().send_offsets_to_transaction(*args, **named)
+        with _noted():
+            super().send_offsets_to_transaction(*args, **named)
         _hold("offsets sent")
 
     def commit_transaction(self, *args: Any, **named: Any) -> None:
         _hold("before commit")
-        super().commit_transaction(*args, **named)
+        with _noted():
+            super().commit_transaction(*args, **named)
         _hold("committed")
 
 
