@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+MOST_NAMES: Final = 10_000
+"""More topics than most clusters have, and still little to write with each checkpoint."""
+
 StoreKind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
 """Values of the setting `store`. `levels` is the wheel, under the name of an older engine."""
 
@@ -29,6 +32,8 @@ class Options:
     load_ahead_slots: int = 2
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
+    most_names: int = MOST_NAMES
+    """So many targets at once are counted by name, and have numbers in the log."""
     body_format: int = 0
     """The caller's version of what bodies mean; fixed when the folder is made."""
 

@@ -1,8 +1,9 @@
 """What a shard keeps of ids: which entry each one names, and which entries were deleted."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
+
+from storage.store import TargetCounts
 
 Key: TypeAlias = tuple[int, int]
 """(fires_ms, offset): the order in which entries fire."""
@@ -79,8 +80,9 @@ class Register(Protocol):
         """Keys of deleted entries beyond `after`, up to and with `upto`."""
         ...
 
-    def tombstones_by_target(self) -> Counter[str]:
-        """How many entries beyond the watermark are deleted, for each target with any."""
+    def tombstones_by_target(self) -> TargetCounts:
+        """How many entries beyond the watermark are deleted, for each target; by name for a bounded
+        number of them."""
         ...
 
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:

@@ -1,13 +1,17 @@
 """What a shard's schedule offers to the pipeline."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from storage.options import MOST_NAMES
 
 Entry: TypeAlias = tuple[int, int, str, bytes]
 """(due_ms, offset, target, body). What a body means is the caller's business."""
@@ -19,6 +23,38 @@ Column: TypeAlias = npt.NDArray[np.int64]
 """One number for each of many entries."""
 
 _due_of = itemgetter(0)
+
+
+class TargetCounts(NamedTuple):
+    """How many there are for each target: exactly for those in `by_name`, which may be 0, and so
+    many for all others together. Without others, a target that is not in `by_name` has none."""
+
+    by_name: Mapping[str, int]
+    others: int = 0
+
+    @property
+    def total(self) -> int:
+        """For all targets."""
+        return sum(self.by_name.values()) + self.others
+
+    def most(self, target: str) -> int:
+        """The most that there can be for this target."""
+        return self.by_name.get(target, self.others)
+
+    def without(self, part: "TargetCounts") -> "TargetCounts":
+        """What is left of these counts; `part` counts some of the same things."""
+        known = self.by_name.keys() & part.by_name.keys() if part.others else self.by_name.keys()
+        left = {name: self.by_name[name] - part.by_name.get(name, 0) for name in known}
+        return TargetCounts(left, self.total - part.total - sum(left.values()))
+
+    def largest(self, most: int) -> "TargetCounts":
+        """By name the targets with most alone, so many at most; none that has nothing."""
+        used = {name: count for name, count in self.by_name.items() if count}
+        shown = nsmallest(most, used.items(), key=lambda item: (-item[1], item[0]))
+        return TargetCounts(dict(shown), self.total - sum(count for _, count in shown))
+
+
+NO_COUNTS = TargetCounts({})
 
 
 class Due(NamedTuple):
@@ -88,8 +124,8 @@ class Store(Protocol):
         """How many entries pend."""
         ...
 
-    def pending_by_target(self) -> dict[str, int]:
-        """How many entries pend for each target with any."""
+    def pending_by_target(self) -> TargetCounts:
+        """How many entries pend for each target; by name for a bounded number of them."""
         ...
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
@@ -119,3 +155,19 @@ class Store(Protocol):
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
     """The dues of `entries`, their first field, as one array."""
     return np.fromiter(map(_due_of, entries), np.int64, len(entries))
+
+
+def added(parts: Sequence[TargetCounts], most: int = MOST_NAMES) -> TargetCounts:
+    """The counts of different things together: by name where all parts know the target."""
+    by_name: Counter[str] = Counter()
+    for part in parts:
+        by_name.update(part.by_name)
+    total = sum(part.total for part in parts)
+    for part in parts:
+        if part.others:
+            unknown = by_name.keys() - part.by_name.keys()
+            for name in unknown:
+                del by_name[name]
+    if len(by_name) > most:
+        return TargetCounts(by_name, total - by_name.total()).largest(most)
+    return TargetCounts(dict(by_name), total - by_name.total())

@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, TypeVar, cast
 
@@ -20,6 +19,7 @@ from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
 from proxy.scheduling.record_lookup import Found
 from proxy.telemetry.status import Status
+from storage.store import added
 
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 NOTICED_WITHIN_S: Final = 5.0
@@ -84,15 +84,9 @@ class Calls:
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
         request.query()
-        counts: Counter[str] = Counter()
-        for status in self._read_statuses():
-            counts.update(status.pending_by_target)
-        shown = dict(counts.most_common(TARGETS_SHOWN))
-        total = counts.total()
-        return as_json(
-            200,
-            {"pending": total, "by_target": shown, "others": total - sum(shown.values())},
-        )
+        counts = added([status.pending_by_target for status in self._read_statuses()])
+        shown, others = counts.largest(TARGETS_SHOWN)
+        return as_json(200, {"pending": counts.total, "by_target": shown, "others": others})
 
     def pending_by_time(self, request: Request) -> Reply:
         """About how many pend until when."""

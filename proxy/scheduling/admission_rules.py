@@ -7,7 +7,7 @@ from typing import Final
 
 from proxy.config.settings import AdmissionSettings
 from proxy.records.rejection import Rejection
-from storage.store import Entry
+from storage.store import NO_COUNTS, Entry, TargetCounts
 
 TOO_MANY: Final = "too-many"
 REMEMBERED: Final = 10_000
@@ -24,12 +24,12 @@ class AdmissionRules:
         self._matched: dict[str, int | None] = {}
 
     def room(
-        self, waiting: Callable[[], int], by_target: Callable[[], Mapping[str, int]]
+        self, waiting: Callable[[], int], by_target: Callable[[], TargetCounts]
     ) -> "Room | None":
         """What may be admitted next, while so many wait; None: everything."""
         if self.records is None and not self._per_target:
             return None
-        return Room(self, waiting(), by_target() if self._per_target else {})
+        return Room(self, waiting(), by_target() if self._per_target else NO_COUNTS)
 
     def limit_of(self, target: str) -> int | None:
         """The most that may wait for this target."""
@@ -44,9 +44,11 @@ class AdmissionRules:
 
 
 class Room:
-    """What the rules leave, for a number of records that are admitted together."""
+    """What the rules leave, for a number of records that are admitted together.
 
-    def __init__(self, rules: AdmissionRules, waiting: int, by_target: Mapping[str, int]) -> None:
+    Of a target that is not counted by name as many may wait as of all such targets: these count."""
+
+    def __init__(self, rules: AdmissionRules, waiting: int, by_target: TargetCounts) -> None:
         self._rules, self._waiting, self._by_target = rules, waiting, by_target
         self._taken: Counter[str] = Counter()
 
@@ -64,7 +66,7 @@ class Room:
         if records is not None and self._waiting >= records:
             return _too_many(f"{self._waiting} records wait", "admission.records")
         if self._left(target) < 1:
-            waiting = self._by_target.get(target, 0) + self._taken[target]
+            waiting = self._by_target.most(target) + self._taken[target]
             return _too_many(f"{waiting} records for {target} wait", "admission.per_target")
         return None
 
@@ -77,7 +79,7 @@ class Room:
         limit = self._rules.limit_of(target)
         if limit is None:
             return 1 << 62
-        return limit - self._by_target.get(target, 0) - self._taken[target]
+        return limit - self._by_target.most(target) - self._taken[target]
 
 
 def admission_rules(settings: AdmissionSettings) -> AdmissionRules:

@@ -22,7 +22,7 @@ from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, recor
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named, Register
-from storage.store import Entry, Store
+from storage.store import Entry, Store, TargetCounts
 
 PARSED_AT_ONCE: Final = 2048
 """What is known of their ids is asked for together."""
@@ -102,14 +102,11 @@ class Shard:
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""
-        return self.store.pending() - sum(self._register.tombstones_by_target().values())
+        return self.store.pending() - self._register.tombstones_by_target().total
 
-    def pending_by_target(self) -> dict[str, int]:
-        """How many of them for each target."""
-        taken_back = self._register.tombstones_by_target()
-        stored = self.store.pending_by_target().items()
-        counts = {target: count - taken_back[target] for target, count in stored}
-        return {target: count for target, count in counts.items() if count}
+    def pending_by_target(self) -> TargetCounts:
+        """How many of them for each target; by name for a bounded number of them."""
+        return self.store.pending_by_target().without(self._register.tombstones_by_target())
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """About how many of them are due up to each of the ascending edges, and beyond the last;

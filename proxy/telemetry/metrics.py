@@ -30,6 +30,7 @@ from proxy import __version__
 from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
+from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50
 REASONS_SHOWN = 50
@@ -213,17 +214,17 @@ def _states(shards: Iterable[ShardStatus]) -> Metric:
     return family
 
 
-def _pending(by_target: Mapping[str, int]) -> Metric:
+def _pending(by_target: TargetCounts) -> Metric:
     family = GaugeMetricFamily(
         "delay_proxy_pending_records",
         f"Records waiting for their due: the {TARGETS_SHOWN} targets with most, and `{OTHER}`.",
         labels=["target"],
     )
-    ranked = sorted(by_target.items(), key=lambda item: (-item[1], item[0]))
-    for target, count in ranked[:TARGETS_SHOWN]:
+    shown, others = by_target.largest(TARGETS_SHOWN)
+    for target, count in shown.items():
         family.add_metric([target], count)
-    if rest := ranked[TARGETS_SHOWN:]:
-        family.add_metric([OTHER], sum(count for _, count in rest))
+    if others:
+        family.add_metric([OTHER], others)
     return family
 
 

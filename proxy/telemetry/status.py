@@ -5,9 +5,11 @@ is shared but the reference, so neither side needs a lock.
 """
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
+
+from storage.store import NO_COUNTS, TargetCounts
 
 ShardState = Literal["recovering", "catching-up", "running", "held"]
 SHARD_STATES: tuple[ShardState, ...] = get_args(ShardState)
@@ -44,7 +46,7 @@ class ShardStatus:
 class Status:
     """One worker: its shards, and when its loop last turned (`time.monotonic()`).
 
-    `pending_by_target` counts over all its shards; nobody changes the mapping once it is here.
+    `pending_by_target` counts over all its shards; nobody changes it once it is here.
     `assigned` becomes true with the group's first answer, an empty one included: a worker that
     has joined and got no partition is idle, not unready. `paused`: patterns of targets.
     """
@@ -52,7 +54,7 @@ class Status:
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
-    pending_by_target: Mapping[str, int] = field(default_factory=dict)
+    pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
 
 

@@ -1,6 +1,5 @@
 """The `Register` on disk: memtables for what is new, sorted runs for the rest."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
@@ -16,7 +15,7 @@ from storage.ids.runs.idents import Hashing, Words, padded
 from storage.register import Key, Named
 from storage.shard.damage_guard import DamageGuard
 from storage.shard.files import Files
-from storage.store import OpenReport
+from storage.store import OpenReport, TargetCounts
 
 OF_KIND_ROWS = 16_384
 NO_HASHES = np.zeros(0, np.uint64)
@@ -101,9 +100,9 @@ class DiskRegister:
         """Keys of deleted entries beyond `after`, up to and with `upto`."""
         return self._state.tombstones.between(after, upto)
 
-    def tombstones_by_target(self) -> Counter[str]:
+    def tombstones_by_target(self) -> TargetCounts:
         """How many deleted entries have not been passed, for each target."""
-        return self._state.tombstones.by_target.copy()
+        return self._state.tombstones.by_target.shown()
 
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
         """Forbid floors in (low, high] for a while. Raises as `put` does."""

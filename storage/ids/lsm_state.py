@@ -19,7 +19,9 @@ class LsmState:
     says. floor: the highest committed one, so far as it was told. is_closing: `active` is to be
     closed before it takes the changes of another offset."""
 
-    def __init__(self, manifest: Manifest, runs: Sequence[Run], committed: Committed) -> None:
+    def __init__(
+        self, manifest: Manifest, runs: Sequence[Run], committed: Committed, most_names: int
+    ) -> None:
         self.seed = manifest.seed
         self.runs = list(runs)
         self.active = IdMemtable()
@@ -30,7 +32,7 @@ class LsmState:
         self.ended: Key = (committed.watermark_ms, committed.cursor)
         self.written_links = Links(manifest.links)
         self.links = Links(manifest.links)
-        self.tombstones = Tombstones(self.ended)
+        self.tombstones = Tombstones(self.ended, most_names)
         self.attach_tombstones()
         self.tombstones.count()
 

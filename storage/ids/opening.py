@@ -49,9 +49,10 @@ def open_register(
             manifest, runs = new_manifest(), []
             report = OpenReport("put aside", str(damage), _put_aside(folder, files))
         _remove_unknown(folder, runs, files)
-        state = LsmState(manifest, runs, committed)
+        options = options or IdOptions()
+        state = LsmState(manifest, runs, committed, options.most_names)
         hashing = hashing or IdHash(bytes.fromhex(manifest.seed))
-        return DiskRegister(folder, state, options or IdOptions(), files, hashing, report)
+        return DiskRegister(folder, state, options, files, hashing, report)
     except OSError as error:
         raise StorageFull(folder, error) from error
 

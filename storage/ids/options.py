@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from storage.options import MOST_NAMES
+
 
 @dataclass(frozen=True, slots=True)
 class IdOptions:
@@ -22,6 +24,8 @@ class IdOptions:
     """Rows that one step copies from runs to a run."""
     merged_runs: int = 8
     """So many runs at least are merged at a time: with fewer, rows are copied more often."""
+    most_names: int = MOST_NAMES
+    """So many targets at once have their tombstones counted by name."""
     most_runs: int = 64
     """With so many runs a memtable waits for a merge before it is written."""
 

@@ -11,6 +11,8 @@ import numpy as np
 from storage.ids.runs.layout import TombstoneColumns
 from storage.ids.runs.run import Run
 from storage.register import Key
+from storage.shard.memory.target_counter import TargetCounter
+from storage.shard.memory.target_numbers import TargetNumbers
 
 NEVER: Key = (2**63 - 1, 2**63 - 1)
 
@@ -62,8 +64,8 @@ class MemtableTombstones:
 class Tombstones:
     """Those beyond what has ended, of all memtables and runs, and how many for a target."""
 
-    def __init__(self, ended: Key) -> None:
-        self.by_target: Counter[str] = Counter()
+    def __init__(self, ended: Key, most_names: int) -> None:
+        self.by_target = TargetCounter(TargetNumbers({}, most_names))
         self.next: Key = NEVER
         self._ended = ended
         self._memtables: list[MemtableTombstones] = []
@@ -79,12 +81,12 @@ class Tombstones:
     def count(self) -> None:
         """Count what the attached runs hold."""
         for run, place in self._runs:
-            self._count(run, place, run.contents.tombstones.offsets.size, 1)
+            self.by_target.add(_by_target(run, place, run.contents.tombstones.offsets.size))
 
     def add(self, memtable: MemtableTombstones, key: Key, target: str) -> None:
         """Let `memtable`, which is attached, take a key."""
         if key > self._ended and memtable.add(key, target):
-            self.by_target[target] += 1
+            self.by_target.add({target: 1})
             self.next = min(self.next, key)
 
     def between(self, after: Key, upto: Key) -> set[Key]:
@@ -107,20 +109,15 @@ class Tombstones:
         if ended < self.next:
             return
         for memtable in self._memtables:
-            self.by_target.subtract(memtable.end(ended))
+            self.by_target.remove(memtable.end(ended))
         for at, (run, place) in enumerate(self._runs):
             beyond = run.contents.tombstones.upto(ended)
-            self._count(run, place, beyond, -1)
+            self.by_target.remove(_by_target(run, place, beyond))
             self._runs[at] = run, beyond
-        self.by_target = +self.by_target
+        numbers = self.by_target.numbers
+        if numbers.wants_release and not self.by_target.others:
+            numbers.release(self.by_target.by_name)
         self._find_next()
-
-    def _count(self, run: Run, start: int, end: int, sign: int) -> None:
-        numbers = run.contents.tombstones.targets[start:end]
-        if numbers.size:
-            found, counts = np.unique(numbers, return_counts=True)
-            for number, count in zip(found.tolist(), counts.tolist(), strict=True):
-                self.by_target[run.contents.names[number]] += sign * count
 
     def _find_next(self) -> None:
         heads = [memtable.next for memtable in self._memtables]
@@ -128,6 +125,13 @@ class Tombstones:
             if place < run.contents.tombstones.offsets.size:
                 heads.append(run.contents.tombstones.key(place))
         self.next = min(heads, default=NEVER)
+
+
+def _by_target(run: Run, start: int, end: int) -> dict[str, int]:
+    """How many of the tombstones at these places of a run there are for each target."""
+    found, counts = np.unique(run.contents.tombstones.targets[start:end], return_counts=True)
+    names = map(run.contents.names.__getitem__, found.tolist())
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:

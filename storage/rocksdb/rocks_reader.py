@@ -6,7 +6,7 @@ from itertools import pairwise
 from storage.rocksdb.rocks_database import RocksDatabase
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.inspection import FolderReport, count_findings
-from storage.shard.memory.counts import Counts
+from storage.shard.memory.counts import no_counts
 from storage.store import Entry, Key
 
 READ_AT_ONCE = 1024
@@ -28,7 +28,7 @@ class RocksReader:
     def check(self, report: FolderReport) -> None:
         """Read every row; compare what pends with what the checkpoint counts."""
         assert self.checkpoint is not None
-        seen = Counts()
+        seen = no_counts(self.checkpoint.counts.targets.numbers)
         last: Key = (self.checkpoint.watermark_ms, self.checkpoint.cursor)
         for entries in self._batches():
             keys = [last, *(entry[:2] for entry in entries)]

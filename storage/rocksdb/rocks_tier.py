@@ -9,6 +9,7 @@ from storage.rocksdb.rocks_database import RocksDatabase
 from storage.rocksdb.written_pieces import WrittenPieces
 from storage.shard.checkpoint import Checkpoint, boot_id
 from storage.shard.ledger import Ledger
+from storage.shard.memory.columns import Columns, count_upto
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.memtable import Memtable
 from storage.store import Due, Entry, Key
@@ -66,9 +67,9 @@ class RocksTier:
         entries: list[Entry] = []
         if memtable is not None:
             columns = yield from memtable.to_columns(STEP_ENTRIES)
-            order = np.lexsort((columns.offsets, columns.dues_ms))
-            ended = self._ledger.ended
-            entries = [entry for entry in columns.taken(order).entries() if entry[:2] > ended]
+            columns = columns.taken(np.lexsort((columns.offsets, columns.dues_ms)))
+            columns = columns.part(self._ended_in(columns), len(columns))
+            entries = columns.entries(self._ledger.counts.targets.numbers.by_number)
         checkpoint = self._checkpoint(coverable())
         if memtable is not None:
             checkpoint.counts.merge(memtable.counts)
@@ -87,6 +88,10 @@ class RocksTier:
     def close(self) -> None:
         """Give the database back."""
         self.database.close()
+
+    def _ended_in(self, columns: Columns) -> int:
+        """How many of the columns' rows, in order, have ended."""
+        return count_upto(columns.dues_ms, columns.offsets, self._ledger.ended)
 
     def _checkpoint(self, covered: int) -> Checkpoint:
         return Checkpoint(

@@ -10,10 +10,12 @@ import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
-from storage.shard.memory.counts import ChunkCounts, Counts
+from storage.shard.memory.counts import ChunkCounts, Counts, no_counts
+from storage.shard.memory.target_counter import TargetCounter
+from storage.shard.memory.target_numbers import TargetNumbers
 
 CHECKPOINT = "checkpoint"
-MAGIC = b"KDPCKP02"
+MAGIC = b"KDPCKP03"
 _PREFIX = Struct("<8sIII")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -25,7 +27,8 @@ class Checkpoint:
     covered: every ingress offset below it is in the files or has ended. (watermark_ms, cursor):
     entries at or below it are not in `counts`. closed: chains of slot numbers below it are done
     with. log_end: nothing in the log beyond it counts. redo_from: runs from here on may be missing
-    in the wheel. live: records per segment that a chain still reaches. names: target by number."""
+    in the wheel. live: records per segment that a chain still reaches. `counts` has the names of
+    targets by number, too."""
 
     options: dict[str, int]
     covered: int = 0
@@ -35,16 +38,17 @@ class Checkpoint:
     log_end: int = 0
     redo_from: int = 0
     live: dict[int, int] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    next_name: int = 0
     boot_id: str = ""
-    counts: Counts = field(default_factory=Counts)
+    counts: Counts = field(default_factory=lambda: no_counts(TargetNumbers()))
 
     def to_bytes(self) -> bytes:
         """The file's contents."""
-        chunks = self.counts.chunks.copy()
+        targets, chunks = self.counts.targets, self.counts.chunks.copy()
         fields = {name: value for name, value in _fields(self).items() if name != "counts"}
-        fields |= {"targets": dict(self.counts.targets), "shift": chunks.shift, "base": chunks.base}
+        by_name = targets.numbers.by_name
+        numbered = {name: [by_name[name], count] for name, count in targets.by_name.items()}
+        fields |= {"targets": numbered, "others": targets.others}
+        fields |= {"shift": chunks.shift, "base": chunks.base}
         text = json.dumps(fields, separators=(",", ":")).encode()
         numbers = chunks.counts.astype("<i8").tobytes()
         body = text + numbers
@@ -85,7 +89,10 @@ def _from_fields(fields: dict[str, Any], numbers: bytes) -> Checkpoint:
     chunks = ChunkCounts(
         fields.pop("shift"), fields.pop("base"), np.frombuffer(numbers, "<i8").astype(np.int64)
     )
-    counts = Counts(chunks, fields.pop("targets"))
-    for name in ("live", "names"):
-        fields[name] = {int(number): value for number, value in fields[name].items()}
+    targets, others = fields.pop("targets"), fields.pop("others")
+    names = {number: name for name, (number, _) in targets.items()}
+    counted = {name: count for name, (_, count) in targets.items()}
+    target_numbers = TargetNumbers(names, is_closed=True)
+    counts = Counts(TargetCounter(target_numbers, counted, others), chunks)
+    fields["live"] = {int(number): records for number, records in fields["live"].items()}
     return Checkpoint(**fields, counts=counts)

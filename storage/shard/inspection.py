@@ -12,7 +12,9 @@ from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.damage_guard import damage_noted
 from storage.shard.memory.counts import Counts
-from storage.store import Entry
+from storage.store import NO_COUNTS, Entry, TargetCounts
+
+NAMED_FINDINGS = 10
 
 
 @dataclass(slots=True)
@@ -25,7 +27,7 @@ class FolderReport:
     watermark_ms: int = -1
     cursor: int = -1
     pending: int = 0
-    pending_by_target: dict[str, int] = field(default_factory=dict)
+    pending_by_target: TargetCounts = NO_COUNTS
     runs: int = 0
     records: int = 0
     segments: int = 0
@@ -63,7 +65,7 @@ def verify_folder(folder: Path, look: Look) -> FolderReport:
             if checkpoint is not None:
                 report.covered = checkpoint.covered
                 report.watermark_ms, report.cursor = checkpoint.watermark_ms, checkpoint.cursor
-                report.pending_by_target = dict(checkpoint.counts.targets)
+                report.pending_by_target = checkpoint.counts.targets.shown()
                 reader.check(report)
     except FileNotFoundError as missing:
         report.findings.append(f"{missing.filename} is missing: nothing was ever checkpointed")
@@ -84,9 +86,17 @@ def dump_folder(folder: Path, look: Look) -> Iterator[dict[str, Any]]:
 def count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
     """What pends other than the checkpoint counts, as sentences."""
     counted = checkpoint.counts
-    findings = []
-    if seen.targets != counted.targets:
-        findings.append(f"{dict(seen.targets)} pend, {dict(counted.targets)} are counted")
+    found, wanted = seen.targets, counted.targets
+    names = sorted(found.by_name.keys() | wanted.by_name.keys())
+    differing = [name for name in names if found.by_name[name] != wanted.by_name[name]]
+    findings = [
+        f"{found.by_name[name]} for {name} pend, {wanted.by_name[name]} are counted"
+        for name in differing[:NAMED_FINDINGS]
+    ]
+    if len(differing) > NAMED_FINDINGS:
+        findings.append(f"so do the counts of {len(differing) - NAMED_FINDINGS} more targets")
+    if found.others != wanted.others:
+        findings.append(f"{found.others} for other targets pend, {wanted.others} are counted")
     if not counted.chunks.counts_same(seen.chunks):
         findings.append("the pending offsets are not the ones the checkpoint counts")
     return findings

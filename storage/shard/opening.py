@@ -13,6 +13,7 @@ from storage.shard.disk_tier import DiskTier
 from storage.shard.files import Files
 from storage.shard.folder import FolderLock, kind_of
 from storage.shard.ledger import Ledger
+from storage.shard.memory.target_numbers import TargetNumbers
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed, Key, OpenReport
 
@@ -37,6 +38,10 @@ class Opening:
             if checkpoint.options.get(name) != asked:
                 raise StoreMismatch(self.folder, name, checkpoint.options.get(name), asked)
         covered = min(at.next_offset, max(checkpoint.covered, at.floor))
+        targets = checkpoint.counts.targets
+        numbers = TargetNumbers(
+            targets.numbers.by_number, self.options.most_names, is_closed=targets.others > 0
+        )
         return Ledger(
             watermark_ms=at.watermark_ms,
             cursor=at.cursor,
@@ -44,7 +49,7 @@ class Opening:
             floor=at.floor,
             covered=covered,
             next_offset=covered,
-            counts=checkpoint.counts.copy(),
+            counts=checkpoint.counts.copy(numbers),
         )
 
 

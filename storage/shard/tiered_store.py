@@ -10,9 +10,11 @@ from storage.options import Options
 from storage.shard.damage_guard import DamageGuard
 from storage.shard.disk_tier import DiskTier
 from storage.shard.ledger import Ledger
+from storage.shard.memory.counts import Counts
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.memtable import NEAR_MS, Memtable
-from storage.store import Due, Entry, OpenReport, dues_of
+from storage.shard.memory.target_counter import TargetCounter
+from storage.store import Due, Entry, OpenReport, TargetCounts, dues_of
 
 _key_of = itemgetter(0, 1)
 
@@ -40,7 +42,8 @@ class TieredStore:
         self._guard = guard
         self._unlock = unlock
         self._phase_ms = crc32(folder.name.encode()) % NEAR_MS
-        self._active = Memtable(ledger.watermark_ms, self._phase_ms)
+        self._numbers = ledger.counts.targets.numbers
+        self._active = Memtable(self._numbers, ledger.watermark_ms, self._phase_ms)
         self._immutable: Memtable | None = None
         self._flushing: Iterator[int] | None = None
         self._flushed: Memtable | None = None
@@ -98,8 +101,7 @@ class TieredStore:
 
     def floor(self, next_offset: int) -> int:
         """The start of the lowest chunk of offsets in which an entry pends."""
-        counted = [self._ledger.counts, *(memtable.counts for memtable in self._memtables())]
-        chunks = [counts.chunks.floor() for counts in counted]
+        chunks = [counts.chunks.floor() for counts in self._counts()]
         lowest = min((chunk for chunk in chunks if chunk is not None), default=next_offset)
         return min(next_offset, max(lowest, self._ledger.floor))
 
@@ -107,12 +109,12 @@ class TieredStore:
         """How many entries pend, on disk and in memory."""
         return self._ledger.counts.total + sum(map(len, self._memtables()))
 
-    def pending_by_target(self) -> dict[str, int]:
+    def pending_by_target(self) -> TargetCounts:
         """How many entries pend for each target, on disk and in memory."""
-        targets = self._ledger.counts.targets.copy()
-        for memtable in self._memtables():
-            targets.update(memtable.counts.targets)
-        return dict(targets)
+        targets = TargetCounter(self._numbers)
+        for counts in self._counts():
+            targets.merge(counts.targets)
+        return targets.shown()
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """Exact in memory; on disk as exact as the tier knows it without reading."""
@@ -128,6 +130,7 @@ class TieredStore:
         with self._guard.reading:
             spent = self._tier.load(budget_entries)
         with self._guard.writing:
+            self._release_numbers()
             if self._immutable is None and self._is_full(self._active):
                 self._close_active()
             if self._flushing is None and self._wants_flush():
@@ -159,6 +162,19 @@ class TieredStore:
     def _memtables(self) -> list[Memtable]:
         return [self._active] if self._immutable is None else [self._immutable, self._active]
 
+    def _counts(self) -> list[Counts]:
+        return [self._ledger.counts, *(memtable.counts for memtable in self._memtables())]
+
+    def _release_numbers(self) -> None:
+        """Free the numbers of targets that nothing pends of, now and then.
+
+        Not during a flush, which holds numbers of what has ended meanwhile."""
+        if not self._numbers.wants_release or self._flushing is not None:
+            return
+        counted = [counts.targets for counts in self._counts()]
+        if not any(targets.others for targets in counted):
+            self._numbers.release({name for targets in counted for name in targets.by_name})
+
     def _is_full(self, memtable: Memtable) -> bool:
         options = self._options
         return bool(len(memtable)) and (
@@ -176,7 +192,7 @@ class TieredStore:
 
     def _close_active(self) -> None:
         self._immutable = self._active
-        self._active = Memtable(self._immutable.scanned_ms, self._phase_ms)
+        self._active = Memtable(self._numbers, self._immutable.scanned_ms, self._phase_ms)
 
     def _wants_flush(self) -> bool:
         if self._immutable is not None:

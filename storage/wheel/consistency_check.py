@@ -10,6 +10,7 @@ from storage.shard.checkpoint import Checkpoint
 from storage.shard.inspection import count_findings
 from storage.shard.memory.columns import are_beyond
 from storage.shard.memory.counts import Counts
+from storage.shard.memory.target_counter import TargetCounter
 from storage.store import Column
 from storage.wheel.log.body_files import BodyFiles, file_keys
 from storage.wheel.log.records import (
@@ -22,6 +23,7 @@ from storage.wheel.log.records import (
 )
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
+from storage.wheel.wheel_files import counted_by_name
 
 MOST_FINDINGS = 100
 RUNS_AT_ONCE = 4096
@@ -101,11 +103,12 @@ class ConsistencyCheck:
                 )
 
     def _compare_counts(self) -> None:
-        seen = Counts()
+        numbers = self._checkpoint.counts.targets.numbers
+        names = numbers.by_number
+        met = np.unique(self.pending["target"]).tolist()
+        named = {number: names.get(number, f"unknown target {number}") for number in met}
+        seen = Counts(TargetCounter(numbers, *counted_by_name(self.pending, named)))
         seen.chunks.add(self.pending["offset"])
-        numbers, counts = np.unique(self.pending["target"], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            seen.targets[self._checkpoint.names.get(number, f"unknown target {number}")] += count
         self._found += count_findings(seen, self._checkpoint)
 
     def _look_for_bodies(self) -> None:

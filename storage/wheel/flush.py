@@ -113,14 +113,11 @@ class Flush:
             log_end=files.log.end,
             redo_from=files.checkpoint.log_end,
             live={number: records for number, records in live.items() if records},
-            names=files.targets.used(counts.targets),
-            next_name=files.targets.next_number,
             boot_id=boot_id(),
             counts=counts,
         )
         files.files.replace(files.folder / CHECKPOINT, checkpoint.to_bytes())
         files.checkpoint = checkpoint
-        files.targets.keep(checkpoint.names)
         files.bodies.confirm()
         ledger.counts = without_memtable
         ledger.covered = checkpoint.covered

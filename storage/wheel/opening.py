@@ -5,6 +5,7 @@ from pathlib import Path
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id, read_checkpoint
 from storage.shard.files import Files
+from storage.shard.memory.target_numbers import TargetNumbers
 from storage.shard.opening import OpenedTier, Opening
 from storage.wheel.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
@@ -32,14 +33,17 @@ def open_wheel(opening: Opening) -> OpenedTier:
     ledger = opening.ledger(checkpoint, options.bound())
     log = TimerLog(folder / LOG, options.segment_bytes, opening.files)
     try:
-        tier = WheelTier(_opened_files(opening, log, checkpoint), ledger)
+        numbers = ledger.counts.targets.numbers
+        tier = WheelTier(_opened_files(opening, log, checkpoint, numbers), ledger)
     except BaseException:
         log.close()
         raise
     return OpenedTier(tier, ledger, options, is_new=found is None)
 
 
-def _opened_files(opening: Opening, log: TimerLog, checkpoint: Checkpoint) -> WheelFiles:
+def _opened_files(
+    opening: Opening, log: TimerLog, checkpoint: Checkpoint, numbers: TargetNumbers
+) -> WheelFiles:
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)
@@ -50,7 +54,7 @@ def _opened_files(opening: Opening, log: TimerLog, checkpoint: Checkpoint) -> Wh
     if checkpoint.boot_id != boot_id() or not checkpoint.boot_id:
         _survived_restart(folder, wheel, log, checkpoint)
     cut_log(log)
-    return WheelFiles(folder, options, opening.files, wheel, log, checkpoint)
+    return WheelFiles(folder, options, opening.files, wheel, log, checkpoint, numbers)
 
 
 def _check_wheel_size(path: Path, wanted_bytes: int, checkpoint: Checkpoint) -> None:

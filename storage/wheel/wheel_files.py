@@ -1,5 +1,7 @@
 """The files of one wheel, opened together, and entries on their way in and out of them."""
 
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +11,11 @@ from storage.shard.checkpoint import Checkpoint
 from storage.shard.files import Files
 from storage.shard.memory.columns import Columns
 from storage.shard.memory.counts import Counts
+from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
 from storage.store import Entry
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
 from storage.wheel.log.records import RECORD, Rows, stretches
-from storage.wheel.log.target_numbers import TargetNumbers
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
@@ -21,7 +23,7 @@ LOG, BODIES = "log", "bodies"
 
 
 class WheelFiles:
-    """Wheel, log, bodies and target names of one folder."""
+    """Wheel, log and bodies of one folder, and the shard's numbers of targets."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class WheelFiles:
         wheel: TimerWheel,
         log: TimerLog,
         checkpoint: Checkpoint,
+        numbers: TargetNumbers,
     ) -> None:
         self.folder = folder
         self.options = options
@@ -38,7 +41,7 @@ class WheelFiles:
         self.wheel = wheel
         self.log = log
         self.bodies = BodyFiles(folder / BODIES, files)
-        self.targets = TargetNumbers(checkpoint.names, checkpoint.next_name)
+        self._numbers = numbers
         self.checkpoint = checkpoint
 
     def chain_writer(self) -> ChainWriter:
@@ -47,11 +50,10 @@ class WheelFiles:
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
         """Write the bodies of entries given in (due, offset) order; their index rows."""
-        numbers = np.array([self.targets[name] for name in entries.names], np.int64)
         rows = np.zeros(len(entries.bodies), RECORD)
         rows["due_ms"] = entries.dues_ms
         rows["offset"] = entries.offsets
-        rows["target"] = numbers[entries.targets]
+        rows["target"] = entries.targets
         rows["length"] = np.fromiter(map(len, entries.bodies), np.int64, rows.size)
         rows["crc"] = entries.crcs
         rows["span"] = spans_of(entries.dues_ms, watermark_ms)
@@ -60,16 +62,12 @@ class WheelFiles:
 
     def entries_of(self, rows: Rows) -> list[Entry]:
         """Read the bodies of index rows and give the entries, in the same order."""
-        by_number = self.targets.by_number
-        targets = [by_number[number] for number in rows["target"].tolist()]
-        dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
-        return list(zip(dues_ms, offsets, targets, self.bodies.read(rows), strict=True))
+        return entries_of(rows, self.bodies.read(rows), self._numbers.by_number)
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
         """Take index rows out of `counts`."""
-        numbers, ended = np.unique(rows["target"], return_counts=True)
-        names = [self.targets.by_number[number] for number in numbers.tolist()]
-        counts.remove_columns(rows["offset"], dict(zip(names, ended.tolist(), strict=True)))
+        counts.chunks.remove(rows["offset"])
+        counts.targets.subtract(*counted_by_name(rows, self._numbers.by_number))
 
     def close(self) -> None:
         """Give the files back."""
@@ -84,3 +82,18 @@ class WheelFiles:
             base = self.bodies.append(int(keys[first]), bodies[first : first + count])
             part = slice(first, first + count)
             rows["position"][part] = base + starts[part] - starts[first]
+
+
+def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:
+    """Index rows and their bodies as entries; `names` of targets by number."""
+    targets, bodies = resolved(names, rows["target"], bodies)
+    dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
+    return list(zip(dues_ms, offsets, targets, bodies, strict=True))
+
+
+def counted_by_name(rows: Rows, names: Mapping[int, str]) -> tuple[Counter[str], int]:
+    """How many of the index rows there are for each target that has a name, and for all others."""
+    numbers, counts = np.unique(rows["target"], return_counts=True)
+    by_number = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    others = by_number.pop(UNNAMED, 0)
+    return Counter({names[number]: count for number, count in by_number.items()}), others

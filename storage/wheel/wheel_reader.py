@@ -1,8 +1,10 @@
 """A wheel's folder opened for reading only."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 from storage.errors import StoreDamaged
@@ -10,6 +12,7 @@ from storage.shard.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from storage.shard.files import Files
 from storage.shard.folder import kind_of
 from storage.shard.inspection import FolderReport
+from storage.shard.memory.target_numbers import UNNAMED
 from storage.store import Entry
 from storage.wheel.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
@@ -17,7 +20,7 @@ from storage.wheel.log.records import Rows
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import mend_wheel
 from storage.wheel.timer_wheel import copy_wheel
-from storage.wheel.wheel_files import BODIES, LOG
+from storage.wheel.wheel_files import BODIES, LOG, entries_of
 
 READ_AT_ONCE = 1024
 
@@ -36,10 +39,10 @@ class WheelReader:
         report.findings += self.consistency.findings()
         for rows in self._batches():
             try:
-                self.bodies.read(rows)
+                found = self._misplaced_names(rows, self.bodies.read(rows))
             except StoreDamaged as damage:
-                if str(damage) not in report.findings:
-                    report.findings.append(str(damage))
+                found = [str(damage)]
+            report.findings += [finding for finding in found if finding not in report.findings]
         report.pending = len(self.consistency.pending)
         report.runs, report.records = self.consistency.runs, self.consistency.records
         report.segments = len(self.log.segments)
@@ -47,10 +50,19 @@ class WheelReader:
     def entries(self) -> Iterator[Entry]:
         """The entries that pend, in order."""
         self.consistency.findings()
+        names = defaultdict(str, self.checkpoint.counts.targets.numbers.by_number)
         for rows in self._batches():
-            targets = [self.checkpoint.names.get(number, "") for number in rows["target"].tolist()]
-            dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
-            yield from zip(dues_ms, offsets, targets, self.bodies.read(rows), strict=True)
+            yield from entries_of(rows, self.bodies.read(rows), names)
+
+    def _misplaced_names(self, rows: Rows, bodies: list[bytes]) -> list[str]:
+        """Targets that have a number and yet are not counted by name everywhere."""
+        unnamed = rows["target"] == UNNAMED
+        if not unnamed.any():
+            return []
+        found = entries_of(rows[unnamed], list(compress(bodies, unnamed.tolist())), {})
+        by_name = self.checkpoint.counts.targets.numbers.by_name
+        misplaced = {target for _, _, target, _ in found if target in by_name}
+        return [f"{target} has a number, but records without it" for target in sorted(misplaced)]
 
     def _batches(self) -> Iterator[Rows]:
         pending = self.consistency.pending

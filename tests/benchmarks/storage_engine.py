@@ -1,7 +1,8 @@
 """What each kind of store costs per record, side by side.
 
-`python -m tests.benchmarks.storage_engine [records]`. CPU time of this process, with the garbage
-collector off as in the worker's loop; neighbours on the machine still slow shared caches."""
+`python -m tests.benchmarks.storage_engine [records [targets]]`. CPU time of this process, with the
+garbage collector off as in the worker's loop; neighbours on the machine still slow shared caches.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_levels
 from storage.opening import open_store
 from storage.options import Options, StoreKind
+from storage.shard.checkpoint import CHECKPOINT
 from storage.store import Committed, Entry, Store
 
 START_MS = 1_800_000_000_000
@@ -58,9 +60,9 @@ class Costs:
         }
 
 
-def made(records: int, horizon_ms: int) -> list[Entry]:
+def made(records: int, horizon_ms: int, targets: int) -> list[Entry]:
     """Entries due at random within `horizon_ms` (at LEVELS: after one of 18 fixed delays, when
-    ten arrive each millisecond), 240-byte bodies, four targets."""
+    ten arrive each millisecond), 240-byte bodies, so many targets in turn."""
     draw = random.Random(1)
     delays_ms = parse_levels(DEFAULT_LEVELS)
     dues_ms = (
@@ -68,7 +70,7 @@ def made(records: int, horizon_ms: int) -> list[Entry]:
         if horizon_ms == LEVELS_MS
         else [draw.randrange(1, horizon_ms) for _ in range(records)]
     )
-    return [(START_MS + dues_ms[at], at, f"t{at % 4}", b"v" * 240) for at in range(records)]
+    return [(START_MS + dues_ms[at], at, f"t{at % targets}", b"v" * 240) for at in range(records)]
 
 
 def fill(store: Store, entries: list[Entry], costs: Costs) -> None:
@@ -96,24 +98,29 @@ def drain(store: Store, records: int, horizon_ms: int, costs: Costs) -> None:
         costs.timed("open and reclaim", lambda: store.maintain(records, BUDGET_ENTRIES))
 
 
-def measure(name: str, kind: StoreKind, records: int, horizon_ms: int) -> dict[str, object]:
+def measure(
+    name: str, kind: StoreKind, records: int, horizon_ms: int, targets: int
+) -> dict[str, object]:
     """Fill, restart and drain one shard."""
     costs = Costs()
-    entries = made(records, horizon_ms)
+    entries = made(records, horizon_ms, targets)
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         store: Store = open_store(kind, folder, Committed(START_MS, -1, 0, 0), Options())
         fill(store, entries, costs)
+        costs.timed("count", store.pending_by_target)
         store.close()
         at = Committed(START_MS, -1, 0, records)
         store = costs.timed(  # type: ignore[assignment]
             "open", lambda: open_store(kind, folder, at, Options())
         )
+        checkpoint = folder / CHECKPOINT
+        checkpoint_mb = round(checkpoint.stat().st_size / 1e6, 2) if checkpoint.exists() else None
         disk_mb = round(sum(f.stat().st_blocks for f in folder.rglob("*")) / 2048, 1)
         drain(store, records, horizon_ms, costs)
         assert store.pending() == 0
         store.close()
-    return costs.report(name, kind, records) | {"disk_mb": disk_mb}
+    return costs.report(name, kind, records) | {"disk_mb": disk_mb, "checkpoint_mb": checkpoint_mb}
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -133,6 +140,7 @@ def main() -> None:
     """One JSON line per scenario and kind, then a table; an argument scales the records."""
     gc.disable()
     records = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
+    targets = int(sys.argv[2]) if len(sys.argv) > 2 else 4
     lines: list[dict[str, Any]] = []
     for name, horizon_ms in (
         ("within 30 s", 30_000),
@@ -142,7 +150,7 @@ def main() -> None:
         ("18 fixed delays", LEVELS_MS),
     ):
         for kind in MEASURED:
-            lines.append(measure(name, kind, records, horizon_ms))
+            lines.append(measure(name, kind, records, horizon_ms, targets))
             print(json.dumps(lines[-1]), flush=True)
     print(table(lines))
 

@@ -6,6 +6,8 @@ from operator import itemgetter
 
 import numpy as np
 
+from storage.shard.memory.target_counter import TargetCounter
+from storage.shard.memory.target_numbers import TargetNumbers
 from storage.store import Column, Entry
 
 FIRST_SHIFT = 0
@@ -127,11 +129,9 @@ class ChunkCounts:
 class Counts:
     """Pending entries per chunk of offsets and per target, kept in step."""
 
-    def __init__(
-        self, chunks: ChunkCounts | None = None, targets: dict[str, int] | None = None
-    ) -> None:
+    def __init__(self, targets: TargetCounter, chunks: ChunkCounts | None = None) -> None:
+        self.targets = targets
         self.chunks = ChunkCounts() if chunks is None else chunks
-        self.targets: Counter[str] = Counter(targets or {})
 
     @property
     def total(self) -> int:
@@ -141,27 +141,25 @@ class Counts:
     def add(self, entries: Sequence[Entry]) -> None:
         """Count `entries` as pending."""
         self.chunks.add(offsets_of(entries))
-        self.targets.update(map(_target_of, entries))
+        self.targets.add(Counter(map(_target_of, entries)))
 
     def remove(self, entries: Sequence[Entry]) -> None:
         """Count `entries` as ended."""
-        self.remove_columns(offsets_of(entries), Counter(map(_target_of, entries)))
-
-    def remove_columns(self, offsets: Column, targets: dict[str, int]) -> None:
-        """Count as ended what lies at `offsets`, so many for each of `targets`."""
-        self.chunks.remove(offsets)
-        for name, ended in targets.items():
-            left = self.targets[name] - ended
-            if left > 0:
-                self.targets[name] = left
-            else:
-                del self.targets[name]
+        self.chunks.remove(offsets_of(entries))
+        self.targets.remove(Counter(map(_target_of, entries)))
 
     def merge(self, other: "Counts") -> None:
-        """Add everything `other` counts."""
+        """Add everything `other`, with the same numbers of targets, counts."""
         self.chunks.merge(other.chunks)
-        self.targets.update(other.targets)
+        self.targets.merge(other.targets)
 
-    def copy(self) -> "Counts":
-        """An independent copy."""
-        return Counts(self.chunks.copy(), dict(self.targets))
+    def copy(self, numbers: TargetNumbers | None = None) -> "Counts":
+        """An independent copy, but for the numbers of targets."""
+        targets = self.targets
+        copied = TargetCounter(numbers or targets.numbers, targets.by_name, targets.others)
+        return Counts(copied, self.chunks.copy())
+
+
+def no_counts(numbers: TargetNumbers) -> Counts:
+    """Nothing pends; targets are to have these numbers."""
+    return Counts(TargetCounter(numbers))

@@ -6,10 +6,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from storage.shard.memory.columns import ColumnMaker, Columns
-from storage.shard.memory.counts import Counts
+from storage.shard.memory.columns import Columns, columns_joined, columns_of
+from storage.shard.memory.counts import no_counts
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.due_index import DueIndex
+from storage.shard.memory.target_numbers import TargetNumbers
 from storage.store import Column, Entry, Key
 
 NONE_MS = 2**63 - 1
@@ -27,14 +28,15 @@ class Memtable:
 
     first_offset, last_offset: of what was put. weight_bytes: about the memory that is taken."""
 
-    def __init__(self, scanned_ms: int, phase_ms: int = 0) -> None:
-        """`phase_ms`: shards whose phases differ do not move their horizons all at once."""
+    def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
+        """`numbers`: the shard's. `phase_ms`: shards whose phases differ do not move their
+        horizons all at once."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.weight_bytes = 0
-        self.counts = Counts()
+        self.counts = no_counts(numbers)
         self._near = DueIndex(scanned_ms)
-        self._columns = ColumnMaker()
+        self._numbers = numbers
         self._phase_ms = phase_ms
         self._horizon_ms = self._horizon_beyond(scanned_ms)
         self._fresh: list[Columns] = []
@@ -96,9 +98,9 @@ class Memtable:
         What ends or comes near meanwhile may or may not be among them, once."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
-            parts.append(self._columns.made_of(entries))
+            parts.append(columns_of(entries, self._numbers))
             yield len(entries)
-        return self._columns.joined(parts)
+        return columns_joined(parts)
 
     def _note(self, entries: list[Entry]) -> None:
         if self.first_offset is None:
@@ -108,7 +110,7 @@ class Memtable:
         self.counts.add(entries)
 
     def _keep_far(self, entries: list[Entry]) -> None:
-        columns = self._columns.made_of(entries)
+        columns = columns_of(entries, self._numbers)
         self._fresh.append(columns)
         self._fresh_from_ms = min(self._fresh_from_ms, int(columns.dues_ms.min()))
 
@@ -125,13 +127,13 @@ class Memtable:
         What has arrived since the last time is sorted first, so that each time costs about as
         much as has arrived and has come near, however many wait."""
         if self._fresh_from_ms <= until_ms:
-            self._sorted.append(self._columns.joined(self._fresh).in_due_order())
+            self._sorted.append(columns_joined(self._fresh).in_due_order())
             self._fresh, self._fresh_from_ms = [], NONE_MS
         left: list[Columns] = []
         for columns in self._sorted:
             passed = int(np.searchsorted(columns.dues_ms, until_ms, "right"))
             if passed:
-                self._near.add(columns.part(0, passed).entries())
+                self._near.add(columns.part(0, passed).entries(self._numbers.by_number))
                 columns = columns.part(passed, len(columns))  # noqa: PLW2901
             if len(columns):
                 left.append(columns)

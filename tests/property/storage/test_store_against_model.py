@@ -20,9 +20,10 @@ from storage.shard.files import Files
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed, Entry
 from storage.wheel.wheel_tier import WheelTier
-from tests.unit.storage.shards import START_MS, crashed, opened_kind
+from tests.unit.storage.shards import START_MS, TINY, crashed, opened_kind
 
 LAP_MS = 800
+NAMES = TINY.most_names + 3
 DELAYS_MS = st.one_of(
     st.integers(1, 300),
     st.integers(1, 2 * LAP_MS),
@@ -115,7 +116,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         first = self.log[-1][1] + 1 if self.log else 0
         base_ms = self.ended[0] if late else max(self.now_ms, self.ended[0])
         fresh: list[Entry] = [
-            (base_ms + delay, first + gap + at, f"t{delay % 3}", f"v{first + at}".encode())
+            (base_ms + delay, first + gap + at, f"t{delay % NAMES}", f"v{first + at}".encode())
             for at, delay in enumerate(delays_ms)
         ]
         self.store.put(fresh)
@@ -240,7 +241,15 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def counts_are_right(self) -> None:
         if self.settled():
             assert self.store.pending() == len(self.model)
-            assert self.store.pending_by_target() == dict(Counter(e[2] for e in self.model))
+
+    @invariant()
+    def each_target_is_counted_exactly_or_among_the_others(self) -> None:
+        if self.settled():
+            counts, truth = self.store.pending_by_target(), Counter(e[2] for e in self.model)
+            assert counts.by_name == {name: truth[name] for name in counts.by_name}
+            assert counts.total == len(self.model)
+            assert counts.others or counts.by_name == truth
+            assert len(counts.by_name) <= TINY.most_names
 
     def settled(self) -> bool:
         """Whether slots that others passed while the store was closed have been gone through."""

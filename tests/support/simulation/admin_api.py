@@ -17,6 +17,7 @@ from proxy.logs import Level
 from proxy.records.message import Message
 from proxy.scheduling.record_lookup import Found
 from proxy.telemetry.status import ShardStatus, Status
+from storage.store import TargetCounts
 from tests.support.simulation.stand_in import Record
 
 INGRESS = "timer.ingress"
@@ -101,8 +102,8 @@ class MadeUpApi:
         ]
         paused = frozenset(self.broker.paused)
         return [
-            Status(tuple(shards[:1]), 0.0, True, {"orders": 3}, paused),
-            Status(tuple(shards[1:]), 0.0, True, {"orders": 1, "bills": 5}, paused),
+            Status(tuple(shards[:1]), 0.0, True, TargetCounts({"orders": 3}), paused),
+            Status(tuple(shards[1:]), 0.0, True, TargetCounts({"orders": 1, "bills": 5}), paused),
         ]
 
     def ask(

@@ -20,6 +20,7 @@ TINY = Options(
     memtable_entries=6,
     replayed_offsets=12,
     close_slots=2,
+    most_names=2,
 )
 
 
@@ -30,6 +31,7 @@ TINY_IDS = IdOptions(
     merge_entries=3,
     most_runs=4,
     merged_runs=2,
+    most_names=2,
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from storage.ids.links import FOREVER_MS, Link
 from storage.register import Key, Named
+from storage.store import TargetCounts
 
 
 class MemoryRegister:
@@ -43,8 +44,8 @@ class MemoryRegister:
     def tombstones(self, after: Key, upto: Key) -> set[Key]:
         return {key for key in self._tombstones if after < key <= upto}
 
-    def tombstones_by_target(self) -> Counter[str]:
-        return Counter(self._tombstones.values())
+    def tombstones_by_target(self) -> TargetCounts:
+        return TargetCounts(Counter(self._tombstones.values()))
 
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
         self._links.append((low, high, FOREVER_MS if until_ms is None else until_ms))

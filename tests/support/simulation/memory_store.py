@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from storage.shard.memory.due_histogram import DueHistogram
-from storage.store import Due, Entry
+from storage.store import Due, Entry, TargetCounts
 
 
 class MemoryStore:
@@ -41,8 +41,8 @@ class MemoryStore:
     def pending(self) -> int:
         return len(self._entries)
 
-    def pending_by_target(self) -> dict[str, int]:
-        return dict(Counter(entry[2] for entry in self._entries))
+    def pending_by_target(self) -> TargetCounts:
+        return TargetCounts(Counter(entry[2] for entry in self._entries))
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         spread = DueHistogram(edges_ms)

@@ -16,6 +16,7 @@ from proxy.cli.trial.dev import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import Status
+from storage.store import TargetCounts
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -142,7 +143,9 @@ def test_check_without_a_broker_says_so_and_ends_with_1(
 
 
 def test_pending_reads_the_running_proxy_over_all_workers(call: Call) -> None:
-    metrics = Metrics(lambda: Status(pending_by_target={"orders": 12_000, "payments": 3}))
+    metrics = Metrics(
+        lambda: Status(pending_by_target=TargetCounts({"orders": 12_000, "payments": 3}))
+    )
     server = AdminServer(AdminSettings(port=0), metrics.registry, list)
     code, out, _ = call("pending", "--admin", f"127.0.0.1:{server.port}", "--json")
     plain = call("pending", "--admin", f"127.0.0.1:{server.port}")[1]

@@ -87,7 +87,7 @@ def test_a_store_of_another_kind_reads_the_same(tmp_path: Path) -> None:
     store.close()
     shard = local_shards(tmp_path)[0]
     assert list(shard.entries()) == DELIVERIES
-    assert shard.verify().pending_by_target == {"orders": 2, "payments": 1}
+    assert shard.verify().pending_by_target == ({"orders": 2, "payments": 1}, 0)
 
 
 def test_verify_is_content_with_sound_and_with_young_shards(call: Call) -> None:

@@ -1,21 +1,22 @@
 """How much may wait: in all, and for each target."""
 
 from proxy.scheduling.admission_rules import AdmissionRules, Room
-from storage.store import Entry
+from storage.store import NO_COUNTS, Entry, TargetCounts
 
 
 def entries(*targets: str) -> list[Entry]:
     return [(1, offset, target, b"") for offset, target in enumerate(targets)]
 
 
-def room(rules: AdmissionRules, waiting: dict[str, int]) -> Room:
-    found = rules.room(lambda: sum(waiting.values()), lambda: waiting)
+def room(rules: AdmissionRules, waiting: dict[str, int], others: int = 0) -> Room:
+    counts = TargetCounts(waiting, others)
+    found = rules.room(lambda: counts.total, lambda: counts)
     assert found is not None
     return found
 
 
 def test_without_limits_nothing_is_counted() -> None:
-    assert AdmissionRules().room(lambda: 1 // 0, dict) is None
+    assert AdmissionRules().room(lambda: 1 // 0, lambda: NO_COUNTS) is None
 
 
 def test_what_waits_and_what_is_taken_count_together() -> None:
@@ -42,6 +43,15 @@ def test_each_target_has_a_limit_of_its_own_by_the_first_pattern_that_fits() -> 
     assert why is not None
     assert why.detail.startswith("2 records for orders-b wait")
     assert why.detail.endswith("(admission.per_target)")
+
+
+def test_a_target_that_is_not_counted_by_name_may_have_as_many_as_all_such_targets() -> None:
+    left = room(AdmissionRules(None, {"*": 5}), {"orders": 0}, others=4)
+    assert left.holds(entries("bills"))
+    assert not left.holds(entries("bills", "bills"))
+    left.take("bills")
+    assert left.refusal("bills") is not None
+    assert left.refusal("orders") is None
 
 
 def test_targets_that_no_pattern_fits_have_none() -> None:

@@ -79,7 +79,7 @@ def test_replaced_record_is_not_counted_as_pending() -> None:
     cancel(world, "b")
     world.settle()
     assert world.shards[0].pending() == 1
-    assert world.shards[0].pending_by_target() == {"orders": 1}
+    assert world.shards[0].pending_by_target() == ({"orders": 1}, 0)
 
 
 def test_cancel_before_takeover_counts_though_its_record_is_overdue() -> None:

@@ -25,6 +25,7 @@ TINY = Options(
     memtable_bytes=10**9,
     replayed_offsets=200,
     close_slots=3,
+    most_names=2,
 )
 
 

@@ -140,7 +140,7 @@ def test_verify_and_dump_read_any_kind(kind: StoreKind, tmp_path: Path) -> None:
     filled(kind, folder)
     verdict = verify(folder)
     assert (verdict.findings, verdict.pending, verdict.covered) == ([], 100, 100)
-    assert verdict.pending_by_target == {"orders": 100}
+    assert verdict.pending_by_target == ({"orders": 100}, 0)
     rows = list(dump(folder))
     assert [row["offset"] for row in rows] == list(range(100))
     assert [tuple(row.values()) for row in rows] == entries(range(1, 101))

@@ -19,6 +19,7 @@ from proxy.telemetry.metrics import (
     StatusCollector,
 )
 from proxy.telemetry.status import ShardStatus, Status
+from storage.store import TargetCounts
 
 BOUNDS_MS = (1, 5, 100, 1000)
 
@@ -66,7 +67,9 @@ def test_a_batch_histogram_counts_as_one_value_at_a_time_would(batches: list[lis
 @given(st.dictionaries(st.integers(0, 999).map(str), st.integers(1, 100), max_size=80))
 def test_pending_shows_the_largest_targets_and_loses_no_record(pending: dict[str, int]) -> None:
     """However many targets there are, the largest are shown, and the sum stays the sum."""
-    (family, *_) = StatusCollector(lambda: Status(pending_by_target=pending)).collect()
+    (family, *_) = StatusCollector(
+        lambda: Status(pending_by_target=TargetCounts(pending))
+    ).collect()
     shown = {sample.labels["target"]: sample.value for sample in family.samples}
     assert sum(shown.values()) == sum(pending.values())
     shown.pop(OTHER, None)
@@ -77,10 +80,11 @@ def test_pending_shows_the_largest_targets_and_loses_no_record(pending: dict[str
 
 def test_targets_beyond_the_bound_are_counted_together() -> None:
     pending = {f"t{999 - number}": 1000 - number for number in range(TARGETS_SHOWN + 3)}
-    shown = samples(Metrics(lambda: Status(pending_by_target=pending)).registry, "pending_records")
+    status = Status(pending_by_target=TargetCounts(pending, others=7))
+    shown = samples(Metrics(lambda: status).registry, "pending_records")
     assert len(shown) == TARGETS_SHOWN + 1
-    assert shown[(OTHER,)] == sum(1000 - TARGETS_SHOWN - number for number in range(3))
-    assert sum(shown.values()) == sum(pending.values())
+    assert shown[(OTHER,)] == sum(1000 - TARGETS_SHOWN - number for number in range(3)) + 7
+    assert sum(shown.values()) == sum(pending.values()) + 7
 
 
 def test_reasons_beyond_the_bound_are_counted_together() -> None:
@@ -157,7 +161,9 @@ def test_without_a_session_the_lag_is_unknown_instead_of_what_it_was() -> None:
 
 
 def test_every_metric_has_the_prefix_and_can_be_written_out() -> None:
-    text = generate_latest(Metrics(lambda: Status((a_shard(),), 0.0, True, {"t": 1})).registry)
+    text = generate_latest(
+        Metrics(lambda: Status((a_shard(),), 0.0, True, TargetCounts({"t": 1}))).registry
+    )
     names = [line.split()[2] for line in text.decode().splitlines() if line.startswith("# TYPE")]
     assert names
     assert all(name.startswith("delay_proxy_") for name in names)

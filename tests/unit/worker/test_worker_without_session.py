@@ -14,6 +14,7 @@ from proxy.publishing.errors import SessionLost
 from proxy.session.admin_side import AdminSide
 from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker
+from storage.store import TargetCounts
 
 RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
@@ -23,7 +24,9 @@ def side(monkeypatch: pytest.MonkeyPatch) -> AdminSide:
     """Of a worker whose only session served a shard, long ago, and was lost."""
 
     def lost(*_: object) -> None:
-        made.board.show(Status((RUNNING,), -1_000.0, True, {"orders": 3}, frozenset({"bills"})))
+        made.board.show(
+            Status((RUNNING,), -1_000.0, True, TargetCounts({"orders": 3}), frozenset({"bills"}))
+        )
         raise SessionLost("the broker is away")
 
     made = AdminSide.of_new_worker()

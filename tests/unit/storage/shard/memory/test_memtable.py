@@ -6,14 +6,16 @@ from collections.abc import Generator
 
 from storage.shard.memory.columns import Columns
 from storage.shard.memory.memtable import NEAR_MS, Memtable
+from storage.shard.memory.target_numbers import TargetNumbers
 from storage.store import Entry, dues_of
 from tests.unit.storage.shards import START_MS, entries
 
 FAR_MS = 2 * NEAR_MS
+NUMBERS = TargetNumbers()
 
 
 def _table(taken: list[Entry]) -> Memtable:
-    table = Memtable(START_MS)
+    table = Memtable(NUMBERS, START_MS)
     table.put(taken, dues_of(taken))
     return table
 
@@ -29,7 +31,9 @@ def _finished(steps: Generator[int, None, Columns]) -> Columns:
 
 def test_near_and_far_entries_are_written_with_what_they_hold() -> None:
     taken = entries([5 * FAR_MS, FAR_MS, 1])
-    assert sorted(_finished(_table(taken).to_columns(2)).entries()) == sorted(taken)
+    assert sorted(_finished(_table(taken).to_columns(2)).entries(NUMBERS.by_number)) == sorted(
+        taken
+    )
 
 
 def test_entry_that_comes_near_in_memory_is_found_in_order_with_its_neighbours() -> None:

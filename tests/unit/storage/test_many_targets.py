@@ -1,0 +1,198 @@
+"""More targets than a store has numbers for: all is delivered, counted and kept as it should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storage.opening import dump, verify
+from storage.options import KINDS, StoreKind
+from storage.shard.checkpoint import CHECKPOINT, MAGIC, Checkpoint, read_checkpoint
+from storage.shard.tiered_store import TieredStore
+from storage.store import NO_COUNTS, Entry
+from tests.unit.storage.shards import (
+    START_MS,
+    TINY,
+    committed,
+    crashed,
+    entries,
+    entry,
+    opened,
+    opened_kind,
+    taken,
+)
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def named(count: int, targets: int, first_offset: int = 0, due_ms: int = 1000) -> list[Entry]:
+    """Entries a millisecond apart, their targets t0, t1, … in turn."""
+    return [
+        entry(due_ms + at, first_offset + at, f"t{(first_offset + at) % targets}")
+        for at in range(count)
+    ]
+
+
+def test_at_most_so_many_targets_are_counted_by_name(tmp_path: Path) -> None:
+    store = opened(tmp_path / "shard")
+    store.put(named(100, targets=10))
+    assert store.pending_by_target() == ({"t0": 10, "t1": 10}, 80)
+    store.flush(100)
+    assert store.pending_by_target() == ({"t0": 10, "t1": 10}, 80)
+    assert store.pending() == 100
+
+
+@every_kind
+def test_entries_of_all_targets_come_back_after_a_restart(kind: StoreKind, tmp_path: Path) -> None:
+    folder, made = tmp_path / "shard", named(100, targets=10)
+    store = opened_kind(kind, folder)
+    store.put(made)
+    store.flush(100)
+    store.close()
+    assert [tuple(row.values()) for row in dump(folder)] == made
+    found = verify(folder)
+    assert (found.findings, found.pending_by_target) == ([], ({"t0": 10, "t1": 10}, 80))
+    store = opened_kind(kind, folder, committed(next_offset=100))
+    assert store.pending_by_target() == ({"t0": 10, "t1": 10}, 80)
+    store.put(named(10, targets=10, first_offset=100, due_ms=1100))
+    assert store.pending_by_target() == ({"t0": 11, "t1": 11}, 88)
+    assert taken(store, 5000, limit=7) == [*made, *named(10, 10, 100, due_ms=1100)]
+    assert store.pending_by_target() == NO_COUNTS
+    store.close()
+
+
+@every_kind
+def test_a_crash_before_the_next_checkpoint_leaves_the_counts_of_the_last(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shard"
+    store = opened_kind(kind, folder)
+    store.put(named(10, targets=5))
+    store.flush(10)
+    store.put(named(10, targets=5, first_offset=10, due_ms=1010))
+    crashed(store, folder)
+    store = opened_kind(kind, folder, committed(next_offset=20))
+    assert (store.covered, store.pending_by_target()) == (10, ({"t0": 2, "t1": 2}, 6))
+    store.put(named(10, targets=5, first_offset=10, due_ms=1010))
+    assert store.pending_by_target() == ({"t0": 4, "t1": 4}, 12)
+    store.close()
+
+
+@every_kind
+def test_numbers_are_used_again_though_rows_of_their_old_targets_are_still_on_disk(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shard"
+    store = opened_kind(kind, folder)
+    for again in range(12):
+        at_ms, first = 100 * again, 9 * again
+        made = [entry(at_ms + 1 + at, first + at, f"r{again}-{at % 3}") for at in range(9)]
+        store.put(made)
+        store.flush(first + 9)
+        crashed(store, folder)
+        assert verify(folder).findings == []
+        store = opened_kind(kind, folder, committed(at_ms, 10**9, first, first + 9))
+        assert store.report.state == "reopened"
+        assert store.pending_by_target() == ({f"r{again}-0": 3, f"r{again}-1": 3}, 3)
+        assert taken(store, at_ms + 5) == made[:5]
+        assert store.pending_by_target() == ({f"r{again}-0": 1, f"r{again}-1": 1}, 2)
+        assert taken(store, at_ms + 9) == made[5:]
+        store.advance(START_MS + at_ms + 100, 10**9)
+        for name in ("one", "two", "three"):
+            store._numbers.has(name)
+        store.maintain(first + 9, 1000)
+        assert store._numbers.by_name == {}
+    store.close()
+
+
+@every_kind
+def test_a_folder_opened_with_a_smaller_bound_keeps_the_names_that_it_has(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shard"
+    store = opened_kind(kind, folder, options=replace(TINY, most_names=10))
+    store.put(named(20, targets=5))
+    store.flush(20)
+    store.close()
+    store = opened_kind(kind, folder, committed(next_offset=20))
+    assert store.pending_by_target() == ({f"t{at}": 4 for at in range(5)}, 0)
+    store.put([entry(3000, 20, "new"), entry(3001, 21, "t4")])
+    assert store.pending_by_target() == ({"t0": 4, "t1": 4, "t2": 4, "t3": 4, "t4": 5}, 1)
+    store.close()
+
+
+def test_a_memtable_that_never_fills_keeps_no_names_of_what_has_ended(tmp_path: Path) -> None:
+    store = opened(tmp_path / "shard", options=replace(TINY, memtable_entries=10**6, most_names=5))
+    for at in range(200):
+        store.put([entry(3000 * at + 2500, at, f"t{at}")])
+        assert taken(store, 3000 * at + 2500) == [entry(3000 * at + 2500, at, f"t{at}")]
+        store.maintain(at + 1, 10)
+        assert len(store._numbers.by_name) <= 5
+    store.put([entry(10**6, 200, "orders")])
+    assert store.pending_by_target() == ({"orders": 1}, 0)
+
+
+def test_a_checkpoint_of_an_older_version_is_put_aside_and_the_shard_read_again(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "shard"
+    store = opened(folder)
+    store.put(entries(range(1, 11)))
+    store.flush(10)
+    store.close()
+    data = (folder / CHECKPOINT).read_bytes()
+    (folder / CHECKPOINT).write_bytes(b"KDPCKP02" + data[len(MAGIC) :])
+    store = opened(folder, committed(next_offset=10))
+    assert (store.report.state, store.covered) == ("put aside", 0)
+    assert "another version" in store.report.detail
+    store.close()
+
+
+def rewritten(folder: Path, checkpoint: Checkpoint) -> list[str]:
+    (folder / CHECKPOINT).write_bytes(checkpoint.to_bytes())
+    return verify(folder).findings
+
+
+def filled(folder: Path) -> TieredStore:
+    store = opened(folder)
+    store.put(named(20, targets=4))
+    store.flush(20)
+    store.close()
+    return store
+
+
+def test_wrong_counts_of_named_and_of_other_targets_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    filled(folder)
+    checkpoint = read_checkpoint(folder / CHECKPOINT)
+    checkpoint.counts.targets.others += 1
+    assert rewritten(folder, checkpoint) == ["10 for other targets pend, 11 are counted"]
+    checkpoint.counts.targets.others -= 1
+    checkpoint.counts.targets.by_name["t1"] -= 2
+    assert rewritten(folder, checkpoint) == ["5 for t1 pend, 3 are counted"]
+
+
+def test_a_name_before_a_body_that_has_a_number_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    filled(folder)
+    checkpoint = read_checkpoint(folder / CHECKPOINT)
+    numbers = checkpoint.counts.targets.numbers
+    numbers.by_name["t3"] = 9
+    checkpoint.counts.targets.by_name["t3"] = 1
+    findings = rewritten(folder, checkpoint)
+    assert "t3 has a number, but records without it" in findings
+    assert "0 for t3 pend, 1 are counted" in findings
+
+
+def test_many_wrong_counts_are_not_all_told(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    store = opened(folder, options=replace(TINY, most_names=50))
+    store.put(named(50, targets=50))
+    store.flush(50)
+    store.close()
+    checkpoint = read_checkpoint(folder / CHECKPOINT)
+    for name in checkpoint.counts.targets.by_name:
+        checkpoint.counts.targets.by_name[name] += 1
+    assert rewritten(folder, checkpoint)[-1] == "so do the counts of 40 more targets"
