@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from storage.shard.ledger import Ledger
-from storage.store import Column
+from storage.store import Column, Key
 from storage.wheel.loaded_rows import LoadedRows
-from storage.wheel.log.records import Rows, Run
+from storage.wheel.log.records import Rows, Run, rows_upto
 from storage.wheel.wheel_files import WheelFiles
 
 NOWHERE = 2**63 - 1
@@ -29,6 +29,7 @@ class SlotLoader:
         self._waiting: list[Rows] = []
         self._waiting_rows = 0
         self._later: dict[int, int] = {}
+        self._below_floor: list[Rows] = []
 
     @property
     def begun_below(self) -> int:
@@ -68,6 +69,18 @@ class SlotLoader:
         runs = [self._files.log.run(position) for position in positions[:begun].tolist()]
         self._collect([run.rows[run.upto(*self._ledger.ended) :] for run in runs])
         self._hand_over()
+
+    def count_out_below_floor(self, ended: Key) -> None:
+        """Count out what ended before the opening though it is due only now.
+
+        Not at once: the counts of a checkpoint hold whatever is due beyond its watermark."""
+        waiting, self._below_floor = self._below_floor, []
+        for rows in waiting:
+            passed = rows_upto(rows, *ended)
+            if passed:
+                self._files.count_ended(self._ledger.counts, rows[:passed])
+            if passed < rows.size:
+                self._below_floor.append(rows[passed:])
 
     def _note_later(self, slots: Column) -> None:
         wheel = self._files.wheel
@@ -113,7 +126,7 @@ class SlotLoader:
         rows = run.rows[ended:]
         gone = rows["offset"] < self._ledger.floor
         if gone.any():
-            self._files.count_ended(self._ledger.counts, rows[gone])
+            self._below_floor.append(rows[gone])
             rows = rows[~gone]
         if rows.size >= READ_AHEAD_ROWS:
             self._files.bodies.will_need(rows)

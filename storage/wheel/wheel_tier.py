@@ -50,6 +50,7 @@ class WheelTier:
             self._ledger.counts.remove(entries)
         for rows in skipped:
             self.files.count_ended(self._ledger.counts, rows)
+        self._loader.count_out_below_floor(ended)
 
     def count_dues(self, histogram: DueHistogram) -> None:
         """Known to the slot; records laps ahead count with their chain."""

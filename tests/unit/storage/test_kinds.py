@@ -14,7 +14,7 @@ from storage.errors import StorageFull, StoreLocked, StoreMismatch
 from storage.opening import dump, verify
 from storage.options import KINDS, StoreKind
 from storage.shard.folder import kind_of
-from storage.store import Store
+from storage.store import NO_COUNTS, Store
 from tests.unit.storage.shards import (
     START_MS,
     TINY,
@@ -131,6 +131,23 @@ def test_what_the_floor_has_passed_is_not_given_out(kind: StoreKind, tmp_path: P
     store = opened_kind(kind, folder, committed(floor=40, next_offset=100))
     assert taken(store, 1000) == entries(range(1, 101))[40:]
     assert store.pending() == 0
+    store.close()
+
+
+def test_what_the_floor_has_passed_is_counted_out_once_though_the_store_is_opened_again(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shard"
+    filled(kind, folder)
+    store = opened_kind(kind, folder, committed(floor=40, next_offset=100))
+    assert store.due(START_MS + 41, 1).entries == [entry(41, 40)]
+    store.put([entry(500, 100)])
+    store.flush(101)
+    store.close()
+    assert verify(folder).findings == []
+    store = opened_kind(kind, folder, committed(floor=40, next_offset=101))
+    assert taken(store, 1000) == [*entries(range(1, 101))[40:], entry(500, 100)]
+    assert (store.pending(), store.pending_by_target()) == (0, NO_COUNTS)
     store.close()
 
 
