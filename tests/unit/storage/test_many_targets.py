@@ -107,6 +107,49 @@ def test_numbers_are_used_again_though_rows_of_their_old_targets_are_still_on_di
     store.close()
 
 
+def test_no_number_is_freed_while_a_target_without_one_has_entries(tmp_path: Path) -> None:
+    store = opened(tmp_path / "shard")
+    store.put([entry(10, 0, "a"), entry(9000, 1, "b"), entry(9000, 2, "c")])
+    assert len(taken(store, 10)) == 1
+    store.maintain(3, 10)
+    store.put([entry(9000, 3, "c")])
+    assert store.pending_by_target() == ({"a": 0, "b": 1}, 2)
+
+
+@every_kind
+def test_a_target_without_a_number_gets_none_after_a_restart_either(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shard"
+    store = opened_kind(kind, folder)
+    store.put([entry(10, 0, "a"), entry(9000, 1, "b"), entry(9000, 2, "c")])
+    store.flush(3)
+    assert len(taken(store, 10)) == 1
+    store.flush(3)
+    store.close()
+    store = opened_kind(kind, folder, committed(10, 0, 1, 3))
+    store.put([entry(9000, 3, "c")])
+    assert store.pending_by_target() == ({"b": 1}, 2)
+    store.close()
+
+
+@every_kind
+def test_numbers_of_targets_in_memory_are_not_given_to_others(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    store = opened_kind(kind, tmp_path / "shard")
+    waiting = [entry(50_000, 0, "a")]
+    store.put([*waiting, *(entry(10, at, name) for at, name in enumerate("xyz", 1))])
+    assert len(taken(store, 10)) == 3
+    store.maintain(4, 10)
+    waiting += [entry(50_000, at, name) for at, name in enumerate("bca", 4)]
+    store.put(waiting[1:])
+    store.flush(7)
+    assert store.pending_by_target() == ({"a": 2, "b": 1}, 1)
+    assert taken(store, 60_000) == waiting
+    store.close()
+
+
 @every_kind
 def test_a_folder_opened_with_a_smaller_bound_keeps_the_names_that_it_has(
     kind: StoreKind, tmp_path: Path
