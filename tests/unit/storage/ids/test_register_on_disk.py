@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,20 @@ def test_tombstones_wait_on_disk_until_they_pass(folder: Path) -> None:
         assert register.tombstones_by_target().total == 499 - ms
     work_through(register, 600, floor=600)
     assert files_of(folder) == ["manifest"]
+
+
+def test_tombstones_of_more_targets_than_are_counted_by_name_are_counted_together(
+    folder: Path,
+) -> None:
+    register = opened(folder, options=replace(SMALL, most_names=2))
+    for offset, (ms, name) in enumerate([(1, "a"), (9, "b"), (9, "c")]):
+        register.add_tombstone(offset, (FAR_MS + ms, offset), name)
+    register.advance(FAR_MS + 1, 10)
+    register.add_tombstone(3, (FAR_MS + 9, 3), "c")
+    assert register.tombstones_by_target() == ({"a": 0, "b": 1}, 2)
+    register.advance(FAR_MS + 9, 10)
+    register.add_tombstone(4, (FAR_MS + 10, 4), "d")
+    assert register.tombstones_by_target() == ({"d": 1}, 0)
 
 
 def test_tombstone_of_what_was_asked_about_before_is_seen(folder: Path) -> None:
