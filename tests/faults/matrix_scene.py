@@ -11,7 +11,7 @@ from tests.support.installation.held_proxy import HeldProxy
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules, levels_ms
-from tests.support.oracle.conservation import await_ends, ingress_records
+from tests.support.oracle.conservation import await_ends, ingress_count
 from tests.support.records import Headers, Outgoing
 from tests.support.waiting import wait_for
 
@@ -79,8 +79,8 @@ class Scene:
 
     def await_all_ends(self) -> None:
         """Return when everything has ended, though the first may stand still."""
-        records = self.installation
-        await_ends(records, lambda: ingress_records(records), ENDED_WITHIN_S)
+        with ingress_count(self.installation) as wanted:
+            await_ends(self.installation, wanted, ENDED_WITHIN_S)
 
     def judge(self) -> None:
         """Every record ended once, as it asked: none lost, repeated, early or altered.

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
+from sys import intern
 from typing import cast
 
 from confluent_kafka import (
@@ -215,7 +216,8 @@ def incoming(message: Message) -> Incoming:
     assert partition is not None
     assert offset is not None
     try:
-        headers = cast("Headers", _read_headers(message) or [])
+        read = cast("Headers", _read_headers(message) or [])
+        headers = [(intern(name), value) for name, value in read]
     except SystemError:  # a name is not UTF-8; to ask a second time would crash
         headers = []
     return Incoming(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.installation.ingress_writer import IngressWriter
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules
-from tests.support.oracle.conservation import await_ends, ends_so_far, ingress_records, judge
+from tests.support.oracle.conservation import await_ends, ends_so_far, ingress_count, judge
 from tests.support.oracle.ends import Ends
 from tests.support.oracle.ingress_witness import IngressWitness
 from tests.support.quiet_clients import QUIET, admin_client
@@ -198,14 +198,18 @@ class Installation:
         `rules`: settings of the proxies that differ from the defaults. `witness`: of an ingress
         whose retention deletes records.
         """
-        seen = witness.count if witness else partial(ingress_records, self)
-        await_ends(self, seen, timeout_s)
-        for proxy in self.proxies.values():
-            if proxy.is_running:
-                assert proxy.stop() == 0, proxy.log_tail()
+        with nullcontext(witness.count) if witness else ingress_count(self) as wanted:
+            await_ends(self, wanted, timeout_s)
+        self.stop_proxies()
         if witness:
             witness.close()
         return judge(self, rules or Rules(), witness.records if witness else {})
+
+    def stop_proxies(self) -> None:
+        """SIGTERM to those that run, one after the other."""
+        for proxy in self.proxies.values():
+            if proxy.is_running:
+                assert proxy.stop() == 0, proxy.log_tail()
 
     def close(self) -> None:
         """Kill what runs; show every log, for pytest to print when the test has failed."""

@@ -2,52 +2,81 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
 
 from tests.support.oracle.asked import Rules, asked_key, users
 from tests.support.oracle.committed_reader import Placed
 from tests.support.oracle.ends import Ends
 from tests.support.records import Incoming
 
-Question = tuple[str, bytes | None, bytes | None, bytes | None, str]
-"""(topic, id, key, value, the user's headers)."""
+Question = bytes
+"""A digest of what a question says: topic, id, key, value, the user's headers."""
 
 SAID = ["timer-transaction", "timer-id", "timer-check"]
 
 
-def wrong_check_backs(ends: Ends, rules: Rules) -> Iterator[str]:
-    """What is wrong with the questions that producers were asked."""
-    halves: dict[Question, list[tuple[str, Incoming]]] = defaultdict(list)
-    for place, record in ends.ingress.items():
-        if record.header("timer-transaction") == b"prepare":
-            topic = (record.header("timer-check-topic") or b"").decode()
-            halves[_question(topic, record, asked_key(record))].append((place, record))
-    asked: Counter[tuple[Question, int]] = Counter()
-    for placed in ends.checks:
-        check = int(placed.record.header("timer-check") or b"0")
-        question = _question(placed.topic, placed.record, placed.record.key)
-        asked[question, check] += 1
-        yield from _wrong(placed, check, [half for _, half in halves[question]], rules)
-    for (question, check), times in asked.items():
-        if times > len(halves[question]):
-            yield f"check {check} of {[place for place, _ in halves[question]]} came {times} times"
-    yield from _expired_early(ends, rules)
+class Halves(NamedTuple):
+    """The half messages that ask the same: how many, one of them, when the first is asked about."""
+
+    times: int
+    place: str
+    first_ms: int
 
 
-def _wrong(placed: Placed, check: int, halves: list[Incoming], rules: Rules) -> Iterator[str]:
-    said = [name for name, _ in placed.record.headers if name.startswith("timer-")]
-    if said != SAID or placed.record.header("timer-transaction") != b"check":
-        yield f"{placed.place} says {said}: a check-back says {SAID}"
-    if not halves:
-        yield f"{placed.place} asks about a half message that nobody prepared"
-    elif not 1 <= check <= rules.max_checks:
-        yield f"{placed.place} is check {check} of {rules.max_checks}"
-    elif placed.record.timestamp_ms < min(rules.check_ms(half, check) for half in halves):
-        yield f"{placed.place} asks too early for check {check}"
+class CheckBacks:
+    """Is shown every record of an ingress, then every check-back; keeps little of each."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._halves: dict[Question, Halves] = {}
+        self._asked: Counter[tuple[Question, int]] = Counter()
+
+    def ingress(self, placed: Placed) -> Placed:
+        """Notes a record of the ingress, of whatever kind, and hands it on."""
+        if placed.record.header("timer-transaction") == b"prepare":
+            self._prepared(placed.place, placed.record)
+        return placed
+
+    def _prepared(self, place: str, record: Incoming) -> None:
+        topic = (record.header("timer-check-topic") or b"").decode("utf-8", "backslashreplace")
+        question = _question(topic, record, asked_key(record))
+        first_ms = self._rules.check_ms(record, 1)
+        before = self._halves.get(question, Halves(0, place, first_ms))
+        self._halves[question] = Halves(
+            before.times + 1, before.place, min(before.first_ms, first_ms)
+        )
+
+    def wrong(self, checks: Iterable[Placed]) -> Iterator[str]:
+        """What is wrong with the questions that producers were asked."""
+        for placed in checks:
+            check = int(placed.record.header("timer-check") or b"0")
+            question = _question(placed.topic, placed.record, placed.record.key)
+            self._asked[question, check] += 1
+            yield from self._wrong(placed, check, self._halves.get(question))
+        for (question, check), times in self._asked.items():
+            halves = self._halves.get(question)
+            if halves is not None and times > halves.times:
+                yield f"check {check} of {halves.place} came {times} times"
+
+    def _wrong(self, placed: Placed, check: int, halves: Halves | None) -> Iterator[str]:
+        said = [name for name, _ in placed.record.headers if name.startswith("timer-")]
+        if said != SAID or placed.record.header("timer-transaction") != b"check":
+            yield f"{placed.place} says {said}: a check-back says {SAID}"
+        if halves is None:
+            yield f"{placed.place} asks about a half message that nobody prepared"
+        elif not 1 <= check <= self._rules.max_checks:
+            yield f"{placed.place} is check {check} of {self._rules.max_checks}"
+        elif placed.record.timestamp_ms < self._due_ms(halves, check):
+            yield f"{placed.place} asks too early for check {check}"
+
+    def _due_ms(self, halves: Halves, check: int) -> int:
+        return halves.first_ms + (check - 1) * self._rules.check_interval_ms
 
 
-def _expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
+def expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
     """By the proxy's own request: another machine, its clock behind, may serve that."""
     for place, record in ends.ingress.items():
         if record.header("timer-transaction") != b"expire" or place in ends.dead_letters:
@@ -61,4 +90,5 @@ def _expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
 
 
 def _question(topic: str, record: Incoming, key: bytes | None) -> Question:
-    return topic, record.header("timer-id"), key, record.value, repr(users(record.headers))
+    said = (topic, record.header("timer-id"), key, record.value, users(record.headers))
+    return blake2b(repr(said).encode(), digest_size=16).digest()

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.support.quiet_clients import QUIET
 from tests.support.records import Incoming, incoming
 
-ASK_TIMEOUT_S = 180
-READ_TIMEOUT_S = 180.0
+ASK_TIMEOUT_S: Final = 180
+SILENT_S: Final = 180.0
+"""Without a deadline: so long may nothing come before the end of every partition."""
+
+
+Partition = tuple[str, int]
+
+
+class Counted(NamedTuple):
+    """How far a partition has been counted, and how many records that made."""
+
+    read_to: int = 0
+    records: int = 0
 
 
 class Placed(NamedTuple):
@@ -33,6 +44,7 @@ class CommittedReader:
     """A consumer outside every group. Topics that do not exist count as empty."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._counted: dict[Partition, Counted] = {}
         self._consumer = Consumer(
             {
                 **QUIET,
@@ -48,31 +60,45 @@ class CommittedReader:
 
     def read(self, topics: Sequence[str], at_least: int = 0) -> Iterator[Placed]:
         """Every record up to the present end of every partition, waiting for so many."""
-        for message in self._messages(topics, at_least, time.monotonic() + READ_TIMEOUT_S):
+        places = {place: 0 for topic in topics for place in self._partitions(topic)}
+        for message in self._messages(places, at_least):
             yield Placed(message.topic() or "", incoming(message))
 
     def count(self, topics: Sequence[str], at_least: int = 0, deadline: float = 0.0) -> int:
-        """How many records there are, waiting for `at_least` so many until the deadline."""
-        deadline = deadline or time.monotonic() + READ_TIMEOUT_S
-        return sum(1 for _ in self._messages(topics, at_least, deadline))
+        """How many records there are, waiting for `at_least` so many until the deadline.
 
-    def _messages(self, topics: Sequence[str], at_least: int, deadline: float) -> Iterator[Message]:
-        places = [place for topic in topics for place in self._partitions(topic)]
-        self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in places])
-        seen, ended = 0, set[tuple[str, int]]()
-        while (len(ended) < len(places) or seen < at_least) and time.monotonic() < deadline:
+        What this reader has counted before is not read again.
+        """
+        places = {place: 0 for topic in topics for place in self._partitions(topic)}
+        before = {place: self._counted.get(place, Counted()) for place in places}
+        starts = {place: counted.read_to for place, counted in before.items()}
+        missing = at_least - sum(counted.records for counted in before.values())
+        for message in self._messages(starts, missing, deadline):
+            place, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            before[place] = Counted(offset + 1, before[place].records + 1)
+        self._counted |= before
+        return sum(counted.records for counted in before.values())
+
+    def _messages(
+        self, starts: Mapping[Partition, int], at_least: int, deadline: float = 0.0
+    ) -> Iterator[Message]:
+        self._consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
+        seen, ended, heard = 0, set[Partition](), time.monotonic()
+        while len(ended) < len(starts) or seen < at_least:
+            if time.monotonic() > (deadline or heard + SILENT_S):
+                break
             for message in self._consumer.consume(1000, 0.05):
                 error = message.error()
                 if error is None:
-                    seen += 1
+                    seen, heard = seen + 1, time.monotonic()
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add((message.topic() or "", message.partition() or 0))
                 elif not error.retriable():
                     raise KafkaException(error)
-        assert at_least or len(ended) == len(places), f"{topics} could not be read to their ends"
+        assert at_least > 0 or len(ended) == len(starts), f"{[*starts]} not read to their ends"
 
-    def _partitions(self, topic: str) -> list[tuple[str, int]]:
+    def _partitions(self, topic: str) -> list[Partition]:
         found = self._consumer.list_topics(topic, ASK_TIMEOUT_S).topics[topic]
         return [(topic, number) for number in found.partitions]
 

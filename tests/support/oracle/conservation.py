@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tests.support.oracle.asked import Rules, is_control
-from tests.support.oracle.check_backs import wrong_check_backs
-from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.oracle.check_backs import CheckBacks, expired_early
+from tests.support.oracle.committed_reader import CommittedReader, Placed
 from tests.support.oracle.ends import DROPPED, Ends, Outcome, Topics, read_ends
 from tests.support.oracle.faithful import wrong_letters, wrong_life
 from tests.support.oracle.lives import Lives
@@ -46,10 +47,11 @@ def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> N
             enough = wanted()
 
 
-def ingress_records(topics: Topics) -> int:
-    """How many records the ingress holds by now."""
+@contextmanager
+def ingress_count(topics: Topics) -> Iterator[Callable[[], int]]:
+    """Says how many records the ingress holds by now."""
     with CommittedReader(topics.bootstrap) as counter:
-        return counter.count([topics.ingress])
+        yield lambda: counter.count([topics.ingress])
 
 
 def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends:
@@ -59,20 +61,32 @@ def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends
     """
     ends = read_ends(topics)
     ends.ingress = {**deleted, **ends.ingress}
-    wrong = violations(ends, rules)
-    shown = "\n".join(wrong[:SHOWN])
-    assert not wrong, f"{len(wrong)} violations, {dict(ends.counts)}, the first:\n{shown}"
+    fail_of(violations(ends, rules), ends.counts)
     return ends
+
+
+def fail_of(wrong: Sequence[str], counts: Mapping[str, int]) -> None:
+    """Fail with the first of these sentences, if there is one."""
+    shown = "\n".join(wrong[:SHOWN])
+    assert not wrong, f"{len(wrong)} violations, {dict(counts)}, the first:\n{shown}"
 
 
 def violations(ends: Ends, rules: Rules) -> list[str]:
     """Everything that should not be, a sentence each."""
+    checks = CheckBacks(rules)
+    for place, record in ends.ingress.items():
+        checks.ingress(Placed(place.split("/")[0], record))
+    return [*wrong_ends(ends, rules), *checks.wrong(ends.checks)]
+
+
+def wrong_ends(ends: Ends, rules: Rules) -> list[str]:
+    """The same but for check-backs: all it takes are the ends of one ingress partition."""
     wrong = [*_not_conserved(ends), *wrong_letters(ends)]
     for lives in _lives(ends):
         wrong += lives.judge()
         for life in lives.all():
             wrong += wrong_life(ends, life, rules)
-    return [*wrong, *wrong_check_backs(ends, rules)]
+    return [*wrong, *expired_early(ends, rules)]
 
 
 def _lives(ends: Ends) -> Iterator[Lives]:

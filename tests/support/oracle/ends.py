@@ -71,7 +71,7 @@ class Ends:
     def add_targets(self, records: Iterable[Placed]) -> None:
         """Records of target topics."""
         for placed in records:
-            self.deliveries[_origin(placed.record)].append(placed)
+            self.deliveries[origin_of(placed.record)].append(placed)
 
     def add_outcomes(self, records: Iterable[Incoming]) -> None:
         """Records of the outcome topic."""
@@ -83,7 +83,7 @@ class Ends:
     def add_dead_letters(self, records: Iterable[Incoming]) -> None:
         """Records of the dead-letter topic."""
         for record in records:
-            self.dead_letters[_origin(record)].append(record)
+            self.dead_letters[origin_of(record)].append(record)
 
 
 def read_ends(topics: Topics) -> Ends:
@@ -98,5 +98,6 @@ def read_ends(topics: Topics) -> Ends:
     return ends
 
 
-def _origin(record: Incoming) -> str:
+def origin_of(record: Incoming) -> str:
+    """The ingress record that a delivery or a dead letter stands for."""
     return (record.header("timer-origin") or b"without an origin").decode()

@@ -9,7 +9,8 @@ from itertools import islice
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from tests.support.oracle.ends import Topics, read_ends
+from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.oracle.ends import Topics, origin_of
 from tests.support.quiet_clients import admin_client
 
 ASK_TIMEOUT_S = 180
@@ -20,11 +21,20 @@ def what_stands_still(topics: Topics) -> Iterator[str]:
     """Partitions whose committed end lies below their end, then origins without an end."""
     names = [topics.ingress, topics.outcomes, topics.dead_letters, *topics.targets]
     yield from _held_back(topics.bootstrap, names)
-    ends = read_ends(topics)
-    missing = [origin for origin in ends.ingress if origin not in ends.said]
+    missing = _without_an_end(topics)
     counts = Counter(origin.rpartition("/")[0] for origin in missing)
     first = ", ".join(islice(missing, SHOWN))
     yield f"without an end: {dict(counts)}, first {first or 'none'}"
+
+
+def _without_an_end(topics: Topics) -> dict[str, None]:
+    with CommittedReader(topics.bootstrap) as reader:
+        missing = dict.fromkeys(placed.place for placed in reader.read([topics.ingress]))
+        for placed in reader.read(topics.targets):
+            missing.pop(origin_of(placed.record), None)
+        for placed in reader.read([topics.outcomes]):
+            missing.pop((placed.record.key or b"").decode(), None)
+    return missing
 
 
 def _held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:

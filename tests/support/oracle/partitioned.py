@@ -1,0 +1,101 @@
+"""The judge of a long run: one ingress partition after the other, so that one has to fit in memory.
+
+Ids, hops and the ends of both stay in their ingress partition; what names another one is without
+its counterpart there, and so is found. Check-backs name none: they are judged by digests.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.support.oracle.asked import Rules
+from tests.support.oracle.check_backs import CheckBacks
+from tests.support.oracle.committed_reader import CommittedReader, Placed
+from tests.support.oracle.conservation import fail_of, wrong_ends
+from tests.support.oracle.ends import Ends, Topics, origin_of
+from tests.support.oracle.spool import Spool
+
+INGRESS: Final = "ingress"
+TARGETS: Final = "targets"
+OUTCOMES: Final = "outcomes"
+DEAD_LETTERS: Final = "dead-letters"
+ORIGIN_OF: Final[dict[str, Callable[[Placed], str]]] = {
+    INGRESS: lambda placed: placed.place,
+    TARGETS: lambda placed: origin_of(placed.record),
+    OUTCOMES: lambda placed: (placed.record.key or b"").decode(),
+    DEAD_LETTERS: lambda placed: origin_of(placed.record),
+}
+
+
+def _milliseconds() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What many ends come to; of each delivery, when it came (epoch ms) and how late."""
+
+    records: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    delivered_ms: array[int] = field(default_factory=_milliseconds)
+    lateness_ms: array[int] = field(default_factory=_milliseconds)
+
+    def add(self, ends: Ends) -> None:
+        """The ends of one more partition."""
+        self.records += len(ends.ingress)
+        self.counts += ends.counts
+        for found in ends.deliveries.values():
+            self.delivered_ms.extend(placed.record.timestamp_ms for placed in found)
+        self.lateness_ms.extend(ends.lateness_ms)
+
+
+def judge_by_partition(topics: Topics, rules: Rules, folder: Path) -> Tally:
+    """Read all topics once and hold them against each other; `folder` takes what they hold."""
+    spool, checks, tally = Spool(folder), CheckBacks(rules), Tally()
+    with CommittedReader(topics.bootstrap) as reader:
+        _spool(topics, reader, spool, checks)
+        wrong = list(checks.wrong(reader.read(topics.check_topics)))
+    wrong += wrong_of(spool, rules, tally)
+    fail_of(wrong, tally.counts)
+    return tally
+
+
+def wrong_of(spool: Spool, rules: Rules, tally: Tally) -> Iterator[str]:
+    """Everything that should not be, partition by partition; `tally` takes what there is."""
+    for partition in spool.partitions():
+        yield from _wrong_in(_ends(spool, partition), rules, tally)
+
+
+def _wrong_in(ends: Ends, rules: Rules, tally: Tally) -> list[str]:
+    tally.add(ends)
+    return wrong_ends(ends, rules)
+
+
+def put_all(spool: Spool, kind: str, records: Iterable[Placed]) -> None:
+    """Keep these records of one kind with the ingress partitions that they are about."""
+    about = ORIGIN_OF[kind]
+    for placed in records:
+        spool.put(about(placed).rpartition("/")[0], kind, placed)
+
+
+def _spool(topics: Topics, reader: CommittedReader, spool: Spool, checks: CheckBacks) -> None:
+    put_all(spool, INGRESS, map(checks.ingress, reader.read([topics.ingress])))
+    put_all(spool, TARGETS, reader.read(topics.targets))
+    put_all(spool, OUTCOMES, reader.read([topics.outcomes]))
+    put_all(spool, DEAD_LETTERS, reader.read([topics.dead_letters]))
+
+
+def _ends(spool: Spool, partition: str) -> Ends:
+    def records(kind: str) -> Iterator[Placed]:
+        return spool.read(partition, kind)
+
+    ends = Ends({placed.place: placed.record for placed in records(INGRESS)})
+    ends.add_targets(records(TARGETS))
+    ends.add_outcomes(placed.record for placed in records(OUTCOMES))
+    ends.add_dead_letters(placed.record for placed in records(DEAD_LETTERS))
+    return ends
