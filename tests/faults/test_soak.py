@@ -9,7 +9,7 @@ import pytest
 from tests.soak.scene import Scene
 from tests.soak.soak import soak
 from tests.support.oracle.auditor import Auditor
-from tests.support.oracle.ends import Ends
+from tests.support.oracle.partitioned import Tally
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
@@ -20,8 +20,8 @@ LEAST_FAULTS = 15
 def test_everything_that_can_happen_to_three_brokers_and_two_proxies(
     tmp_path: Path, auditor: Auditor
 ) -> None:
-    def audit(made: Scene, ends: Ends) -> None:
-        auditor.confirm(made.installation, ends)
+    def audit(made: Scene, tally: Tally) -> None:
+        auditor.confirm(made.installation, tally)
 
     found = soak(tmp_path, seed=SEED, minutes=MINUTES, per_second=PER_SECOND, audit=audit)
     assert len(found.done) >= LEAST_FAULTS

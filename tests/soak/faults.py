@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from random import Random
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ OF_PROXIES: Final = {
     "lose disk": Kind(2, 0, 3),
     "cut file": Kind(2, 0, 2),
     "flip bits": Kind(2, 0, 2),
+    "disk full": Kind(2, 3, 12),
     "clock ahead": Kind(2, 2, 12),
     "clock behind": Kind(2, 2, 12),
     "clock ahead at start": Kind(2, 2, 12),
@@ -43,9 +45,16 @@ OF_BROKERS: Final = {
     "no requests": Kind(2, 2, 12),
     "no answers": Kind(2, 2, 12),
     "add partitions": Kind(1, 0, 0),
+    "target created anew": Kind(2, 0, 6),
 }
 """Done to one of the brokers, or to the network before it."""
 LONGEST_PAUSE_S: Final = 5.0
+
+
+KINDS: Final = {"proxies": OF_PROXIES, "brokers": OF_BROKERS}
+"""The lanes, which work at the same time."""
+Named = tuple[str, int]
+"""A fault of a seed: its lane, and its number there."""
 
 
 class Fault(NamedTuple):
@@ -73,3 +82,41 @@ def drawn(kinds: dict[str, Kind], seed: str) -> Iterator[Fault]:
         lasts_s = draw.uniform(kind.least_s, kind.most_s)
         yield Fault(number, what, draw.uniform(0, LONGEST_PAUSE_S), lasts_s, draw.random())
         number += 1
+
+
+class Choice(NamedTuple):
+    """Which of a seed's faults are done: those named, if any are, but none of these kinds."""
+
+    named: frozenset[Named] | None = None
+    without: frozenset[str] = frozenset()
+
+    def of(self, seed: int, lane: str) -> Iterator[Fault]:
+        """The faults of one lane; they end only where they are named."""
+        faults = drawn(KINDS[lane], f"{seed} {lane}")
+        if self.named is not None:
+            numbers = {number for named, number in self.named if named == lane}
+            some = islice(faults, max(numbers, default=-1) + 1)
+            faults = (fault for fault in some if fault.number in numbers)
+        return (fault for fault in faults if fault.what not in self.without)
+
+
+def named(lane: str, text: str) -> set[Named]:
+    """The faults that a text like `3-17,20` names. Raises ValueError."""
+    ranges = (part.partition("-") for part in text.split(",") if part)
+    return {
+        (lane, number)
+        for first, _, last in ranges
+        for number in range(int(first), int(last or first) + 1)
+    }
+
+
+def shrunk(faults: list[Named], fails: Callable[[list[Named]], bool]) -> list[Named]:
+    """Fewer of these faults, with which it still fails: one half of them, as often as that does."""
+    while len(faults) > 1:
+        middle = len(faults) // 2
+        halves = (faults[:middle], faults[middle:])
+        failing = next((half for half in halves if fails(half)), None)
+        if failing is None:
+            return faults
+        faults = failing
+    return faults

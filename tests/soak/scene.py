@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.soak.relay import HOST, Relays
+from tests.soak.remade_target import RemadeTarget
+from tests.soak.small_disk import small_disk
 from tests.support.installation.cluster import Cluster
 from tests.support.installation.installation import BROKER_STAMPED, Installation
 from tests.support.installation.mixed_load import GROUP
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules, levels_ms
+from tests.support.oracle.conservation import await_ends, ingress_count
+from tests.support.oracle.partitioned import Tally, judge_by_partition
 
 PARTITIONS: Final = 4
 INSTANCES: Final = ("one", "two")
@@ -32,6 +36,10 @@ TO_JUDGE: Final[dict[str, Any]] = {
 }
 """Settings that the judge knows, and that no fault changes."""
 HEAP_MB: Final = 384
+OF_BROKERS: Final = {"message.max.bytes": str(2 << 20), "auto.create.topics.enable": "false"}
+"""The client library asks for a topic again that it knew and that is gone, and that creates it."""
+KEPT: Final = {"retention.ms": "-1"}
+SMALL: Final = {"max.message.bytes": "100000"}
 
 
 class SoakInstallation(Installation):
@@ -42,6 +50,8 @@ class SoakInstallation(Installation):
         super().__init__(cluster.bootstrap_servers, folder, PARTITIONS)
         self.prefixes = {kind: f"{self.name}.{kind}." for kind in ("retry", "dlq")}
         self._variants: dict[str, dict[str, Any]] = {}
+        self.remade = RemadeTarget(cluster, f"{self.name}.remade")
+        self.targets.append(self.remade.topic)
 
     @property
     def rules(self) -> Rules:
@@ -52,7 +62,21 @@ class SoakInstallation(Installation):
         self, about: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
         """A target with three replicas."""
-        return self.named_target(f"{self.name}.{about}", partitions)
+        topic = f"{self.name}.{about}"
+        self._create(topic, partitions, {**BROKER_STAMPED, **(config or {})})
+        self.targets.append(topic)
+        return topic
+
+    def thin_target(self) -> str:
+        """A target with two replicas, both of which must take a record: while any node is away, two
+        of its three partitions take none."""
+        topic = f"{self.name}.thin"
+        first, second, third = self.cluster.numbers
+        pairs = [[first, second], [second, third], [third, first]]
+        config = {**KEPT, **BROKER_STAMPED, "min.insync.replicas": "2"}
+        self.cluster.create_topic_on(topic, pairs, config)
+        self.targets.append(topic)
+        return topic
 
     def check_topic(self) -> str:
         """Where producers are asked about their half messages."""
@@ -75,6 +99,20 @@ class SoakInstallation(Installation):
         """The kind of store that its next start opens."""
         return str(self._variants.get(instance, {}).get("store", STORES[0]))
 
+    def tally(self, timeout_s: float) -> Tally:
+        """Wait for the end of every ingress record, stop the proxies, and judge the topics."""
+        gone = len(self.remade.kept)
+        with ingress_count(self) as count:
+            await_ends(self, lambda: count() - gone, timeout_s)
+        self.stop_proxies()
+        self.remade.write_back()
+        return judge_by_partition(self, self.rules, self._folder / "spool")
+
+    def kill(self) -> None:
+        """SIGKILL to all proxies."""
+        for proxy in self.proxies.values():
+            proxy.kill()
+
     def _settings_of(self, instance: str) -> dict[str, Any]:
         topics = self.settings(instance)["topics"]
         named = {f"{kind}_prefix": prefix for kind, prefix in self.prefixes.items()}
@@ -82,18 +120,24 @@ class SoakInstallation(Installation):
         return {**TO_JUDGE, **usual, **self._variants.get(instance, {})}
 
     def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        self.cluster.create_topic(topic, partitions, config={"retention.ms": "-1", **config})
+        self.cluster.create_topic(topic, partitions, config={**KEPT, **config})
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The parts that faults are done to; `draw` is for one lane of faults alone."""
+    """The parts that faults are done to; `draw` is for one lane of faults alone.
+
+    large: topics for records of a megabyte, the last of which does not take them. may_fill_disks:
+    whether data folders lie on small file systems of their own.
+    """
 
     cluster: Cluster
     relays: Relays
     installation: SoakInstallation
     targets: list[str]
+    large: list[str]
     draw: random.Random
+    may_fill_disks: bool
 
     @property
     def proxies(self) -> dict[str, ProxyProcess]:
@@ -104,24 +148,35 @@ class Scene:
 @contextmanager
 def scene(folder: Path, seed: int) -> Iterator[Scene]:
     """Everything started, and all of it ended when left."""
-    cluster = Cluster(folder / "cluster", heap_mb=HEAP_MB)
-    installation: SoakInstallation | None = None
-    with Relays({node: cluster.port(node) for node in cluster.numbers}) as relays:
+    cluster = Cluster(folder / "cluster", heap_mb=HEAP_MB, overrides=OF_BROKERS)
+    with ExitStack() as stack:
+        ports = {node: cluster.port(node) for node in cluster.numbers}
+        relays = stack.enter_context(Relays(ports))
         for node in cluster.numbers:
             cluster.advertise(node, f"{HOST}:{relays.port(node)}")
-        try:
-            cluster.start_all()
-            installation = SoakInstallation(cluster, folder / "proxies")
-            targets = [installation.target(partitions=4), installation.target("bills", 2)]
-            installation.check_topic()
-            for prefix in installation.prefixes.values():
-                installation.named_target(prefix + GROUP)
-            made = Scene(cluster, relays, installation, targets, random.Random(seed))
-            for proxy in made.proxies.values():
-                proxy.start()
-            yield made
-        finally:
-            if installation is not None:
-                for proxy in installation.proxies.values():
-                    proxy.kill()
-            cluster.kill_all()
+        stack.callback(cluster.kill_all)
+        cluster.start_all()
+        home = folder / "proxies"
+        disks = [stack.enter_context(small_disk(home / name / "data")) for name in INSTANCES]
+        installation = SoakInstallation(cluster, home)
+        stack.callback(installation.kill)
+        yield _begun(cluster, relays, installation, random.Random(seed), all(disks))
+
+
+def _begun(
+    cluster: Cluster,
+    relays: Relays,
+    installation: SoakInstallation,
+    draw: random.Random,
+    may_fill_disks: bool,
+) -> Scene:
+    targets = [installation.target(partitions=4), installation.target("bills", 2)]
+    targets.append(installation.thin_target())
+    large = [targets[0], installation.target("small", config=SMALL)]
+    installation.check_topic()
+    for prefix in installation.prefixes.values():
+        installation.named_target(prefix + GROUP)
+    made = Scene(cluster, relays, installation, targets, large, draw, may_fill_disks)
+    for proxy in made.proxies.values():
+        proxy.start_ready()
+    return made

@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.soak.faults import OF_BROKERS, OF_PROXIES, drawn
-from tests.soak.nemesis import BrokerLane, Done, Lane, ProxyLane
+from tests.soak.broker_lane import BrokerLane
+from tests.soak.faults import Choice
+from tests.soak.lane import NOT_ALLOWED, Done, Lane
+from tests.soak.proxy_lane import ProxyLane
 from tests.soak.scene import VISITOR, Scene, scene
-from tests.support.installation.mixed_load import MixedLoad
-from tests.support.oracle.ends import Ends
+from tests.soak.soak_load import SoakLoad
+from tests.soak.starts import Start, Starts
+from tests.support.oracle.partitioned import Tally
 from tests.support.waiting import wait_for
 
 LOOK_EVERY_S: Final = 1.0
@@ -32,13 +35,18 @@ class Sample(NamedTuple):
 
 
 class Soak(NamedTuple):
-    """What was done and seen. `ends` are judged already."""
+    """What was done and seen; `tally` is of what both judges found sound.
+
+    began_ms: epoch ms, of what `done`, `starts` and `samples` count from.
+    """
 
     seed: int
     minutes: float
+    began_ms: int
     done: list[Done]
     sent: dict[str, int]
-    ends: Ends
+    starts: list[Start]
+    tally: Tally
     samples: list[Sample]
 
     @property
@@ -47,44 +55,65 @@ class Soak(NamedTuple):
         return Counter(f"{one.lane}: {one.what}" for one in self.done)
 
 
+class NotHeld(AssertionError):
+    """Something that should not be; `done`: the faults that came before."""
+
+    def __init__(self, said: str, done: Sequence[Done]) -> None:
+        super().__init__(said)
+        self.done = done
+
+
 def soak(
     folder: Path,
     *,
     seed: int,
     minutes: float,
     per_second: int,
-    audit: Callable[[Scene, Ends], None],
+    audit: Callable[[Scene, Tally], None],
+    choice: Choice | None = None,
 ) -> Soak:
     """Run, let everything come to rest, and judge: by the topics' own records, then by `audit`.
 
-    Raises AssertionError for whatever should not be. The same seed gives the same faults in the
-    same order, and the same records.
+    Raises NotHeld for whatever should not be. The same seed gives the same faults in the same
+    order, and the same records; `choice` leaves some of the faults out.
     """
+    chosen = choice or Choice()
     with scene(folder, seed) as made:
+        starts, began_ms = Starts(), time.time_ns() // 1_000_000
         lanes: list[Lane] = [
-            ProxyLane("proxies", made, drawn(OF_PROXIES, f"{seed} proxies")),
-            BrokerLane("brokers", made, drawn(OF_BROKERS, f"{seed} brokers")),
+            ProxyLane("proxies", made, chosen.of(seed, "proxies"), starts),
+            BrokerLane("brokers", made, chosen.of(seed, "brokers")),
         ]
-        made.installation.await_ingested()
-        load = MixedLoad(made.installation, made.targets, per_second=per_second)
-        with _sampled(made) as samples:
-            with load:
-                for lane in lanes:
-                    lane.begin()
-                _wait(minutes * 60, lanes)
-                for lane in lanes:
-                    lane.end()
-            _come_to_rest(made)
-            ends = made.installation.judge(ENDED_WITHIN_S, made.installation.rules)
-        audit(made, ends)
-        done = sorted((one for lane in lanes for one in lane.done), key=lambda one: one.began_s)
-        return Soak(seed, minutes, done, load.sent, ends, samples)
+        load = SoakLoad(made, per_second=per_second, seed=seed)
+        try:
+            with _sampled(made) as samples:
+                with load:
+                    _do_faults(lanes, minutes * 60)
+                _come_to_rest(made)
+                tally = made.installation.tally(ENDED_WITHIN_S)
+            audit(made, tally)
+        except AssertionError as failed:
+            raise NotHeld(str(failed), _done(lanes)) from failed
+        done = _done(lanes)
+        return Soak(seed, minutes, began_ms, done, load.sent, starts.seen, tally, samples)
 
 
-def _wait(seconds: float, lanes: Sequence[Lane]) -> None:
+def _done(lanes: Sequence[Lane]) -> list[Done]:
+    done = (one for lane in lanes for one in lane.done if one.whom != NOT_ALLOWED)
+    return sorted(done, key=lambda one: one.began_s)
+
+
+def _do_faults(lanes: Sequence[Lane], seconds: float) -> None:
+    """Until the time is over, a lane has failed, or none has any more to do."""
     deadline = time.monotonic() + seconds
+    for lane in lanes:
+        lane.begin()
     while time.monotonic() < deadline and not any(lane.failed for lane in lanes):
+        if all(lane.is_over for lane in lanes):
+            break
         time.sleep(LOOK_EVERY_S)
+    for lane in lanes:
+        lane.end()
 
 
 def _come_to_rest(made: Scene) -> None:

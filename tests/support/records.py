@@ -59,8 +59,10 @@ class Incoming:
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""
-        found = [value for key, value in self.headers if key == name]
-        return found[-1] if found else None
+        for found, value in reversed(self.headers):
+            if found == name:
+                return value
+        return None
 
 
 def broker_answers(bootstrap: str) -> bool:

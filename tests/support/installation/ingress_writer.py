@@ -13,28 +13,40 @@ from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing
 
 FLUSH_TIMEOUT_S = 180
+MOST_BYTES = 100_000_000
+"""The broker, not the client, says what is too large."""
 
 
 class IngressWriter:
     """Sends without waiting; when it is left, the broker has everything, in the order written."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, linger_ms: int = 0) -> None:
         self._topic = topic
         self._refused: list[KafkaError] = []
-        settings = {"enable.idempotence": True, "linger.ms": 0, **QUIET}
-        self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
+        settings = {**QUIET, "enable.idempotence": True, "linger.ms": linger_ms}
+        self._producer = Producer(
+            {**settings, "bootstrap.servers": bootstrap, "message.max.bytes": MOST_BYTES}
+        )
 
     def write(self, record: Outgoing) -> None:
-        """Hand the record over to the client."""
-        self._producer.produce(
-            self._topic,
-            record.value,
-            record.key,
-            record.partition,
-            headers=list(record.headers),
-            on_delivery=self._note,
-        )
+        """Hand the record over to the client; waits while that has no room."""
+        while not self._has_taken(record):
+            self._producer.poll(0.1)
         self._producer.poll(0)
+
+    def _has_taken(self, record: Outgoing) -> bool:
+        try:
+            self._producer.produce(
+                self._topic,
+                record.value,
+                record.key,
+                record.partition,
+                headers=list(record.headers),
+                on_delivery=self._note,
+            )
+        except BufferError:
+            return False
+        return True
 
     def write_at(self, timed: Iterable[tuple[int, Outgoing]]) -> None:
         """Write each record at its epoch ms, or at once when that has passed."""

@@ -163,9 +163,9 @@ class Installation:
         admin = admin_client(self.bootstrap)
         return int(admin.delete_records([place])[place].result(WRITE_TIMEOUT_S).low_watermark)
 
-    def writer(self) -> IngressWriter:
+    def writer(self, linger_ms: int = 0) -> IngressWriter:
         """Writes records into the ingress one by one."""
-        return IngressWriter(self.bootstrap, self.ingress)
+        return IngressWriter(self.bootstrap, self.ingress, linger_ms)
 
     @property
     def settings_topic(self) -> str:

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 from tests.support.installation.installation import Installation
 from tests.support.installation.paced import Paced
 from tests.support.records import Headers, Outgoing
 
-IDS = 40
+FEW_IDS: Final = 40
 """So few that operations meet each other all the time."""
-GROUP = "readers"
+GROUP: Final = "readers"
+USUAL: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "plain": 3,
+        "named": 5,
+        "cancel": 3,
+        "prepare": 3,
+        "commit": 2,
+        "rollback": 1,
+        "retry": 2,
+        "missing": 1,
+        "wrong": 1,
+    }
+)
 
 
 class MixedLoad(Paced):
     """Writes `per_second` records, or about so many, until left. Same seed, same records.
 
-    Nobody decides every second half message: those expire. `sent` counts by kind.
+    Nobody decides every second half message: those expire. `sent` counts by kind. `weights`: how
+    often each kind is drawn.
     """
 
     def __init__(
-        self, installation: Installation, targets: list[str], *, per_second: int = 150
+        self,
+        installation: Installation,
+        targets: list[str],
+        *,
+        per_second: int = 150,
+        seed: int = 7,
+        ids: int = FEW_IDS,
+        weights: Mapping[str, float] = USUAL,
+        linger_ms: int = 0,
     ) -> None:
         super().__init__(per_second)
-        self.sent: dict[str, int] = {}
-        self._targets = targets
+        self.sent: dict[str, int] = dict.fromkeys(weights, 0)
+        self._targets, self._ids = targets, ids
+        self._kinds, self._weights = list(weights), list(weights.values())
         self._checks = installation.check_topics[0].encode()
-        self._random = random.Random(7)
-        self._writer = installation.writer()
+        self._random = random.Random(seed)
+        self._writer = installation.writer(linger_ms)
 
     def _written(self) -> int:
         return sum(self.sent.values())
@@ -36,22 +62,14 @@ class MixedLoad(Paced):
         self._writer.__exit__(type(error) if error else None, error, None)
 
     def _write_one(self) -> None:
-        kinds = {
-            "plain": 3,
-            "named": 5,
-            "cancel": 3,
-            "prepare": 3,
-            "commit": 2,
-            "rollback": 1,
-            "retry": 2,
-            "missing": 1,
-            "wrong": 1,
-        }
-        kind = self._random.choices(list(kinds), list(kinds.values()))[0]
-        number = self.sent[kind] = self.sent.get(kind, 0) + 1
-        ident = b"id-%d" % self._random.randrange(IDS)
+        (kind,) = self._random.choices(self._kinds, self._weights)
+        self.sent[kind] += 1
+        ident = b"id-%d" % self._random.randrange(self._ids)
+        self._writer.write(self._record(kind, self.sent[kind], ident))
+
+    def _record(self, kind: str, number: int, ident: bytes) -> Outgoing:
         headers = [*self._asking(kind, ident), ("trace", b"%s %d" % (kind.encode(), number))]
-        self._writer.write(Outgoing(ident, b"value %d" % number, headers))
+        return Outgoing(ident, b"value %d" % number, headers)
 
     def _asking(self, kind: str, ident: bytes) -> Headers:
         if kind == "cancel":

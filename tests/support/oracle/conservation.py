@@ -105,15 +105,17 @@ def _lives(ends: Ends) -> Iterator[Lives]:
 def _not_conserved(ends: Ends) -> Iterator[str]:
     for origin, record in ends.ingress.items():
         outcomes = [str(o["outcome"]) for o in ends.outcomes.get(origin, ())]
-        found = len(ends.deliveries.get(origin, ())) + len(outcomes)
-        if found != 1:
-            yield f"{origin} has {found} ends"
-        if is_control(record) and not set(outcomes) <= OF_CONTROLS:
+        deliveries = len(ends.deliveries.get(origin, ()))
+        if deliveries + len(outcomes) != 1:
+            yield f"{origin} has {deliveries + len(outcomes)} ends"
+        if not is_control(record):
+            if {"applied", "missed"} & set(outcomes):
+                yield f"{origin} is no control record and ended as {outcomes}"
+            continue
+        if not set(outcomes) <= OF_CONTROLS:
             yield f"{origin} is a control record and ended as {outcomes}"
-        if is_control(record) and ends.deliveries.get(origin):
+        if deliveries:
             yield f"{origin} is a control record and was delivered"
-        if not is_control(record) and {"applied", "missed"} & set(outcomes):
-            yield f"{origin} is no control record and ended as {outcomes}"
     for origin in {*ends.deliveries, *ends.outcomes, *ends.dead_letters} - set(ends.ingress):
         yield f"{origin} was never in the ingress"
     for origin in {*ends.outcomes, *ends.dead_letters}:

@@ -6,12 +6,14 @@ import marshal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 from typing import Final
 
 from tests.support.oracle.committed_reader import Placed
 from tests.support.records import Incoming
 
 AT_ONCE: Final = 200
+SIZE: Final = Struct("<q")
 Row = tuple[object, ...]
 
 
@@ -42,15 +44,16 @@ class Spool:
             return
         self._write(partition, kind)
         with self._path(partition, kind).open("rb") as file:
-            while file.peek(1):
-                for topic, *fields in marshal.load(file):  # noqa: S302 (written here)
+            while size := file.read(SIZE.size):
+                rows = file.read(*SIZE.unpack(size))
+                for topic, *fields in marshal.loads(rows):  # noqa: S302 (written here)
                     yield Placed(topic, Incoming(*fields))
 
     def _write(self, partition: str, kind: str) -> None:
-        rows = self._waiting[partition, kind]
+        rows = marshal.dumps(self._waiting[partition, kind])
         with self._path(partition, kind).open("ab") as file:
-            marshal.dump(rows, file)
-        rows.clear()
+            file.write(SIZE.pack(len(rows)) + rows)
+        self._waiting[partition, kind].clear()
 
     def _path(self, partition: str, kind: str) -> Path:
         return self._folder / f"{partition.replace('/', '-')}.{kind}"

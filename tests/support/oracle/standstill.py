@@ -20,7 +20,7 @@ SHOWN = 5
 def what_stands_still(topics: Topics) -> Iterator[str]:
     """Partitions whose committed end lies below their end, then origins without an end."""
     names = [topics.ingress, topics.outcomes, topics.dead_letters, *topics.targets]
-    yield from _held_back(topics.bootstrap, names)
+    yield from held_back(topics.bootstrap, [*names, "__consumer_offsets"])
     missing = _without_an_end(topics)
     counts = Counter(origin.rpartition("/")[0] for origin in missing)
     first = ", ".join(islice(missing, SHOWN))
@@ -37,21 +37,31 @@ def _without_an_end(topics: Topics) -> dict[str, None]:
     return missing
 
 
-def _held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
-    admin = admin_client(bootstrap)
-    known = admin.list_topics(timeout=ASK_TIMEOUT_S).topics
-    places = [
-        TopicPartition(topic, number)
-        for topic in (*topics, "__consumer_offsets")
-        if topic in known
-        for number in known[topic].partitions
-    ]
+def held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
+    """Partitions of these topics in which a transaction is open."""
+    places, admin = _places(bootstrap, topics), admin_client(bootstrap)
     ends = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
     stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)
     for place in places:
         if stable[place] < ends[place]:
             open_from = f"a transaction is open from {stable[place]} of {ends[place]}"
             yield f"{place.topic}/{place.partition}: {open_from}"
+
+
+def log_ends(bootstrap: str, topic: str) -> list[int]:
+    """Where the partitions of a topic end, whatever is committed."""
+    places = _places(bootstrap, [topic])
+    return [*_ends(admin_client(bootstrap), places, IsolationLevel.READ_UNCOMMITTED).values()]
+
+
+def _places(bootstrap: str, topics: Sequence[str]) -> list[TopicPartition]:
+    known = admin_client(bootstrap).list_topics(timeout=ASK_TIMEOUT_S).topics
+    return [
+        TopicPartition(topic, number)
+        for topic in topics
+        if topic in known
+        for number in known[topic].partitions
+    ]
 
 
 def _ends(

@@ -1,0 +1,71 @@
+"""A target that is deleted and created anew under the load, and whose deliveries are kept.
+
+Before it is deleted it is made to take no more records, and what it holds is read to the end: so
+no delivery is lost to the judges. When all is over what was read is written back, with its times.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.support.installation.cluster import Cluster
+from tests.support.installation.installation import BROKER_STAMPED
+from tests.support.installation.topic_copies import append
+from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.oracle.standstill import held_back, log_ends
+from tests.support.quiet_clients import admin_client
+from tests.support.records import Incoming, has_topic, set_topic_config
+from tests.support.waiting import wait_for
+
+PARTITIONS: Final = 2
+CLOSED: Final = {"max.message.bytes": "100"}
+"""Too few for a delivery with its stamps, enough for the marker that ends a transaction."""
+AT_ONCE: Final = 20_000
+WITHIN_S: Final = 180
+
+
+class RemadeTarget:
+    """`kept`: what its predecessors held, all of it committed."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.topic, self.kept = topic, list[Incoming]()
+        self._cluster, self._servers = cluster, cluster.direct_servers
+        self.create()
+
+    def create(self) -> None:
+        """Create it, or create it anew."""
+        config = {"retention.ms": "-1", **BROKER_STAMPED}
+        try:
+            self._cluster.create_topic(self.topic, PARTITIONS, config=config)
+        except KafkaException as failed:
+            if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            self._cluster.await_leader(self.topic)  # the client asked again: an answer was too late
+
+    def delete(self) -> None:
+        """Keep what it holds, and delete it."""
+        set_topic_config(self._servers, self.topic, CLOSED)
+        wait_for(self._is_read, WITHIN_S, f"the end of {self.topic}")
+        admin = admin_client(self._servers)
+        admin.delete_topics([self.topic])[self.topic].result(WITHIN_S)
+        wait_for(lambda: not has_topic(self._servers, self.topic), WITHIN_S, "it to be gone")
+
+    def write_back(self) -> None:
+        """Let it hold again what its predecessors held; nobody delivers to it any more."""
+        as_given = {"message.timestamp.type": "CreateTime"}
+        set_topic_config(self._servers, self.topic, as_given)
+        for first in range(0, len(self.kept), AT_ONCE):
+            append(self._servers, self.topic, self.kept[first : first + AT_ONCE])
+
+    def _is_read(self) -> bool:
+        """Whether all was read, nothing came meanwhile, and no transaction is open."""
+        before = log_ends(self._servers, self.topic)
+        with CommittedReader(self._servers) as reader:
+            found = [placed.record for placed in reader.read([self.topic])]
+        is_over = not any(held_back(self._servers, [self.topic]))
+        if not is_over or log_ends(self._servers, self.topic) != before:
+            return False
+        self.kept += found
+        return True

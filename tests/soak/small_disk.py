@@ -1,0 +1,55 @@
+"""A small file system under a data folder, full at the caller's word; where root may mount one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
+from pathlib import Path
+from typing import Final
+
+SIZE_BYTES: Final = 512 << 20
+"""Some fifty times what the soak's shards need: the index of each is allocated in advance."""
+FILLER: Final = "filler"
+MOUNTED_WITHIN_S: Final = 30
+
+
+def fill(folder: Path) -> None:
+    """Take all that is left on the file system; what is given back later stays free."""
+    left = os.statvfs(folder)
+    with (folder / FILLER).open("wb") as file, suppress(OSError):
+        os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_bsize)
+    with (folder / FILLER).open("ab") as file:
+        try:
+            while True:
+                os.write(file.fileno(), bytes(left.f_bsize))
+        except OSError as error:
+            if error.errno != ENOSPC:
+                raise
+
+
+def free(folder: Path) -> None:
+    """Give it back."""
+    (folder / FILLER).unlink(missing_ok=True)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """`folder` on a file system of its own, in memory; False where that is not allowed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    is_mounted = _is_done("mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(folder))
+    try:
+        yield is_mounted
+    finally:
+        if is_mounted:
+            _is_done("umount", "--lazy", str(folder))
+
+
+def _is_done(*command: str) -> bool:
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=MOUNTED_WITHIN_S)
+    except OSError:
+        return False
+    return done.returncode == 0
