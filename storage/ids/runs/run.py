@@ -32,6 +32,8 @@ from storage.store import Column
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
+READ_AT_ONCE = ("filter", "names", "fires_ms", "offsets", "targets")
+"""Sections that are read whole on opening, or by every lookup."""
 NOWHERE = np.zeros(0, np.int64)
 _TARGET = Named._fields.index("target")
 
@@ -53,7 +55,7 @@ class Run:
         self._lengths = summary.lengths()
         if bytes(self._data[: len(MAGIC)]) != MAGIC:
             raise StoreDamaged(f"{self.path} is of another version")
-        self._check_at_once("filter", "names")
+        self._check_at_once(*READ_AT_ONCE)
         self.contents = self._contents()
         words = np.frombuffer(self._bytes("filter"), np.dtype("<u8"))
         self._filter = BloomFilter(words, summary.bounds.filter_power)

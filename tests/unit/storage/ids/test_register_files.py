@@ -108,6 +108,22 @@ def test_a_bit_lost_when_the_machine_stopped_is_found(
     assert "fails the CRC" in opened(folder, next_offset=101).report.detail
 
 
+@pytest.mark.parametrize("section", ["fires_ms", "offsets", "targets"])
+def test_a_bit_flipped_in_a_tombstone_is_found_on_opening(folder: Path, section: str) -> None:
+    """They are all read then: a wrong one would end the process, or be taken for another entry."""
+    filled(folder)
+    path = newest_run(folder)
+    register = opened(folder, next_offset=101)
+    place = register._state.runs[-1]._positions[section]
+    register.close()
+    data = bytearray(path.read_bytes())
+    data[place] ^= 4
+    path.write_bytes(data)
+    register = opened(folder, next_offset=101)
+    assert f"fails the CRC of its {section}" in register.report.detail
+    assert register.covered == 0
+
+
 def test_an_intact_register_is_trusted_after_a_restart_of_the_machine(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
