@@ -26,7 +26,7 @@ from tests.support.oracle.partitioned import Tally
 
 IN_TABLE = (
     *("seed", "minutes", "records_sent", "records_judged", "faults", "lateness_ms"),
-    *("peak_resident_mib",),
+    *("peak_resident_mib", "judged_s", "judge_peak_mib"),
 )
 SECTIONS = ("first_delivery_s", "after_a_lost_disk", "sent", "ends", "faults_by_kind")
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,8 @@ def figures_of(found: Soak) -> dict[str, Any]:
         "first_delivery_s": _first_deliveries(found),
         "after_a_lost_disk": _rebuilt(found.starts),
         "peak_resident_mib": {name: size // MIB for name, size in peaks.items()},
+        "judged_s": {name: round(seconds) for name, seconds in found.judged_s.items()},
+        "judge_peak_mib": getrusage(RUSAGE_SELF).ru_maxrss // 1024,
         "sent": found.sent,
         "ends": dict(found.tally.counts),
         "faults_by_kind": dict(sorted(found.faults.items())),

@@ -20,7 +20,8 @@ from tests.support.oracle.asked import Rules, levels_ms
 from tests.support.oracle.conservation import await_ends, ingress_count
 from tests.support.oracle.partitioned import Tally, judge_by_partition
 
-PARTITIONS: Final = 4
+PARTITIONS: Final = 8
+"""The judge holds one of them in memory: of five million records some two GiB."""
 INSTANCES: Final = ("one", "two")
 VISITOR: Final = "three"
 """Comes and goes, where rebalances are the fault."""
@@ -99,12 +100,15 @@ class SoakInstallation(Installation):
         """The kind of store that its next start opens."""
         return str(self._variants.get(instance, {}).get("store", STORES[0]))
 
-    def tally(self, timeout_s: float) -> Tally:
-        """Wait for the end of every ingress record, stop the proxies, and judge the topics."""
+    def await_end(self, timeout_s: float) -> None:
+        """Return when every ingress record has ended, and the proxies have stopped."""
         gone = len(self.remade.kept)
         with ingress_count(self) as count:
             await_ends(self, lambda: count() - gone, timeout_s)
         self.stop_proxies()
+
+    def tally(self) -> Tally:
+        """Judge the topics."""
         self.remade.write_back()
         return judge_by_partition(self, self.rules, self._folder / "spool")
 
@@ -116,7 +120,7 @@ class SoakInstallation(Installation):
     def _settings_of(self, instance: str) -> dict[str, Any]:
         topics = self.settings(instance)["topics"]
         named = {f"{kind}_prefix": prefix for kind, prefix in self.prefixes.items()}
-        usual = {"roll_after": "700ms", "topics": {**topics, **named}}
+        usual = {"roll_after": "1500ms", "topics": {**topics, **named}}
         return {**TO_JUDGE, **usual, **self._variants.get(instance, {})}
 
     def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:

@@ -37,7 +37,8 @@ class Sample(NamedTuple):
 class Soak(NamedTuple):
     """What was done and seen; `tally` is of what both judges found sound.
 
-    began_ms: epoch ms, of what `done`, `starts` and `samples` count from.
+    began_ms: epoch ms, of what `done`, `starts` and `samples` count from. judged_s: how long each
+    judge took.
     """
 
     seed: int
@@ -48,6 +49,7 @@ class Soak(NamedTuple):
     starts: list[Start]
     tally: Tally
     samples: list[Sample]
+    judged_s: dict[str, float]
 
     @property
     def faults(self) -> Counter[str]:
@@ -90,12 +92,16 @@ def soak(
                 with load:
                     _do_faults(lanes, minutes * 60)
                 _come_to_rest(made)
-                tally = made.installation.tally(ENDED_WITHIN_S)
+                made.installation.await_end(ENDED_WITHIN_S)
+            judged = time.monotonic()
+            tally = made.installation.tally()
+            audited = time.monotonic()
             audit(made, tally)
         except AssertionError as failed:
             raise NotHeld(str(failed), _done(lanes)) from failed
+        judged_s = {"tests": audited - judged, "audit": time.monotonic() - audited}
         done = _done(lanes)
-        return Soak(seed, minutes, began_ms, done, load.sent, starts.seen, tally, samples)
+        return Soak(seed, minutes, began_ms, done, load.sent, starts.seen, tally, samples, judged_s)
 
 
 def _done(lanes: Sequence[Lane]) -> list[Done]:

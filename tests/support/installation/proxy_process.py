@@ -116,9 +116,10 @@ class ProxyProcess:
         (folder / "sitecustomize.py").write_text(shifted, "utf-8")
 
     def environment(self) -> dict[str, str]:
-        """For a process of this proxy's: with its clock."""
+        """For a process of this proxy's: with its clock; a defect shows where it is."""
         folder = self.folder / "clock"
-        return {**os.environ, "PYTHONPATH": str(folder)} if folder.exists() else dict(os.environ)
+        clock = {"PYTHONPATH": str(folder)} if folder.exists() else {}
+        return {"DELAY_PROXY_LOG__LEVEL": "debug", **os.environ, **clock}
 
     def wait_ready(self) -> None:
         """Return when /readyz answers 200; fail with the log when that does not come about."""
