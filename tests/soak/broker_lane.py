@@ -82,7 +82,7 @@ class BrokerLane(Lane):
         return f"node {node}"
 
     def _add_partition(self, _fault: Fault) -> str:
-        topic, cluster = self._scene.targets[1], self._scene.cluster
+        topic, cluster = self._scene.grows, self._scene.cluster
         admin = admin_client(cluster.direct_servers)
         there = len(admin.list_topics(topic, ADMIN_WITHIN_S).topics[topic].partitions)
         if there < MOST_PARTITIONS:

@@ -24,7 +24,7 @@ OF_PROXIES: Final = {
     "lose disk": Kind(2, 0, 3),
     "cut file": Kind(2, 0, 2),
     "flip bits": Kind(2, 0, 2),
-    "disk full": Kind(2, 3, 12),
+    "disk full": Kind(2, 5, 20),
     "clock ahead": Kind(2, 2, 12),
     "clock behind": Kind(2, 2, 12),
     "clock ahead at start": Kind(2, 2, 12),

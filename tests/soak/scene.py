@@ -37,6 +37,7 @@ TO_JUDGE: Final[dict[str, Any]] = {
 }
 """Settings that the judge knows, and that no fault changes."""
 HEAP_MB: Final = 384
+GROWS_FROM: Final = 2
 OF_BROKERS: Final = {"message.max.bytes": str(2 << 20), "auto.create.topics.enable": "false"}
 """The client library asks for a topic again that it knew and that is gone, and that creates it."""
 KEPT: Final = {"retention.ms": "-1"}
@@ -144,6 +145,11 @@ class Scene:
     may_fill_disks: bool
 
     @property
+    def grows(self) -> str:
+        """The target that gets more partitions."""
+        return self.targets[1]
+
+    @property
     def proxies(self) -> dict[str, ProxyProcess]:
         """Those that run unless a fault has just ended them."""
         return {name: self.installation.soak_proxy(name) for name in INSTANCES}
@@ -174,7 +180,7 @@ def _begun(
     draw: random.Random,
     may_fill_disks: bool,
 ) -> Scene:
-    targets = [installation.target(partitions=4), installation.target("bills", 2)]
+    targets = [installation.target(partitions=4), installation.target("bills", GROWS_FROM)]
     targets.append(installation.thin_target())
     large = [targets[0], installation.target("small", config=SMALL)]
     installation.check_topic()
