@@ -50,7 +50,7 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
     """p50, p99 and the largest; nothing of nothing."""
     if not len(values):
         return {}
-    p50, p99, most = np.percentile(np.asarray(values), [50, 99, 100])
+    p50, p99, most = np.percentile(np.asarray(values), [50, 99, 100]).tolist()
     return {"count": len(values), "p50": round(p50, 3), "p99": round(p99, 3), "max": round(most, 3)}
 
 
