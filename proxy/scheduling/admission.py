@@ -107,11 +107,11 @@ class Admission:
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
-                and (room is None or room.refusal(entry[2]) is None)
+                and (room is None or room.refusal(entry[2]) is None or entry[0] <= limits.now_ms)
                 and (ident is None or register_new(entry, ident, due_ms))
             ):
                 self._entries.append(entry)
-                if room is not None:
+                if room is not None and entry[0] > limits.now_ms:
                     room.take(entry[2])
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)

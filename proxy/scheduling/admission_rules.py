@@ -1,13 +1,13 @@
 """How much may wait in one ingress partition: in all, and for each target."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from proxy.config.settings import AdmissionSettings
 from proxy.records.rejection import Rejection
-from storage.store import NO_COUNTS, Entry, TargetCounts
+from storage.store import Entry, TargetCounts
 
 TOO_MANY: Final = "too-many"
 REMEMBERED: Final = 10_000
@@ -23,18 +23,18 @@ class AdmissionRules:
         self.records, self._per_target = records, dict(per_target or {})
         self._matched: dict[str, int | None] = {}
 
-    def room(
-        self, waiting: Callable[[], int], by_target: Callable[[], TargetCounts]
-    ) -> "Room | None":
-        """What may be admitted next, while so many wait; None: everything."""
-        if self.records is None and not self._per_target:
-            return None
-        return Room(self, waiting(), by_target() if self._per_target else NO_COUNTS)
+    @property
+    def is_limited_by_target(self) -> bool:
+        """Whether any target has a limit of its own."""
+        return bool(self._per_target)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is any limit."""
+        return self.records is not None or self.is_limited_by_target
 
     def limit_of(self, target: str) -> int | None:
         """The most that may wait for this target."""
-        if not self._per_target:
-            return None
         if target not in self._matched:
             if len(self._matched) >= REMEMBERED:
                 self._matched.clear()
@@ -46,9 +46,11 @@ class AdmissionRules:
 class Room:
     """What the rules leave, for a number of records that are admitted together.
 
-    Of a target that is not counted by name as many may wait as of all such targets: these count."""
+    `waiting` wait in all. Of a target that is not counted by name as many may wait as of all such
+    targets: these count. Without `by_target` only the limit in all counts.
+    """
 
-    def __init__(self, rules: AdmissionRules, waiting: int, by_target: TargetCounts) -> None:
+    def __init__(self, rules: AdmissionRules, waiting: int, by_target: TargetCounts | None) -> None:
         self._rules, self._waiting, self._by_target = rules, waiting, by_target
         self._taken: Counter[str] = Counter()
 
@@ -66,8 +68,9 @@ class Room:
         if records is not None and self._waiting >= records:
             return _too_many(f"{self._waiting} records wait", "admission.records")
         if self._left(target) < 1:
-            waiting = self._by_target.most(target) + self._taken[target]
-            return _too_many(f"{waiting} records for {target} wait", "admission.per_target")
+            return _too_many(
+                f"{self._of(target)} records for {target} wait", "admission.per_target"
+            )
         return None
 
     def take(self, target: str) -> None:
@@ -76,10 +79,14 @@ class Room:
         self._taken[target] += 1
 
     def _left(self, target: str) -> int:
-        limit = self._rules.limit_of(target)
+        limit = None if self._by_target is None else self._rules.limit_of(target)
         if limit is None:
             return 1 << 62
-        return limit - self._by_target.most(target) - self._taken[target]
+        return limit - self._of(target)
+
+    def _of(self, target: str) -> int:
+        known = 0 if self._by_target is None else self._by_target.most(target)
+        return known + self._taken[target]
 
 
 def admission_rules(settings: AdmissionSettings) -> AdmissionRules:

@@ -262,12 +262,23 @@ class Shard:
         set_back = position.set_back
         if set_back is not None and offset < set_back.below:
             committed = set_back.below
-        room = None if offset < committed else self._room()
+        room = None if offset < committed else self._room(now_ms)
         return IngestLimits(now_ms, max_records, position.ended_upto(offset), committed, room)
 
-    def _room(self) -> Room | None:
-        """How many more may wait; undecided half messages count, too."""
-        return self._rules.room(lambda: self.pending() + self.undecided, self.pending_by_target)
+    def _room(self, now_ms: int) -> Room | None:
+        """How many more may wait; undecided half messages count, too, what is due by now does not.
+
+        How much of a target is due by now is not known. So its limit does not count while the shard
+        catches up, when nothing fires.
+        """
+        rules = self._rules
+        if not rules.is_limited:
+            return None
+        waiting = self.pending() + self.undecided
+        if rules.records is not None and waiting + PARSED_AT_ONCE > rules.records:
+            waiting -= self.store.pending_by_time([now_ms])[0]
+        is_by_target = rules.is_limited_by_target and self.state is State.READY
+        return Room(rules, waiting, self.pending_by_target() if is_by_target else None)
 
     def _ingest_run(
         self, messages: Sequence[Message], start: int, now_ms: int, max_records: int

@@ -1,7 +1,7 @@
 """How much may wait: in all, and for each target."""
 
 from proxy.scheduling.admission_rules import AdmissionRules, Room
-from storage.store import NO_COUNTS, Entry, TargetCounts
+from storage.store import Entry, TargetCounts
 
 
 def entries(*targets: str) -> list[Entry]:
@@ -10,13 +10,17 @@ def entries(*targets: str) -> list[Entry]:
 
 def room(rules: AdmissionRules, waiting: dict[str, int], others: int = 0) -> Room:
     counts = TargetCounts(waiting, others)
-    found = rules.room(lambda: counts.total, lambda: counts)
-    assert found is not None
-    return found
+    return Room(rules, counts.total, counts)
 
 
-def test_without_limits_nothing_is_counted() -> None:
-    assert AdmissionRules().room(lambda: 1 // 0, lambda: NO_COUNTS) is None
+def test_without_counts_by_target_the_limit_in_all_counts_alone() -> None:
+    left = Room(AdmissionRules(5, {"*": 1}), 3, None)
+    left.take("orders")
+    assert left.refusal("orders") is None
+    left.take("orders")
+    why = left.refusal("orders")
+    assert why is not None
+    assert why.detail.endswith("(admission.records)")
 
 
 def test_what_waits_and_what_is_taken_count_together() -> None:

@@ -1,0 +1,116 @@
+"""Limits on what may wait in a whole proxy on the stand-in Kafka."""
+
+import json
+
+import pytest
+
+from proxy.config.settings import AdmissionSettings
+from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
+
+HOUR = "1h"
+
+
+def a_world(records: int | None = None, **per_target: int) -> World:
+    world = World(targets=("orders", "bills"))
+    world.admission = AdmissionSettings(records=records, per_target=per_target)
+    world.settle()
+    return world
+
+
+def send(world: World, target: str = "orders", delay: str = HOUR, **more: str) -> None:
+    asked = {f"timer-{name}": text for name, text in more.items()}
+    world.send({"timer-topic": target, "timer-delay": delay, **asked})
+
+
+def outcomes(world: World) -> list[str]:
+    said = [json.loads(record.value() or b"") for record in world.kafka.read(OUTCOMES)]
+    return [one["outcome"] for one in said]
+
+
+def shed(world: World) -> list[str | None]:
+    return [str(record.header("timer-origin")) for record in world.kafka.read(DEAD_LETTERS)]
+
+
+def test_what_finds_no_room_is_a_dead_letter_at_once_that_says_why() -> None:
+    world = a_world(records=2)
+    for _ in range(3):
+        send(world)
+    world.settle()
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert letter.header("timer-error") == b"too-many"
+    assert letter.header("timer-origin") == b"timer.ingress/0/2"
+    assert b"(admission.records)" in (letter.header("timer-error-detail") or b"")
+    assert outcomes(world) == ["dead-lettered"]
+
+
+def test_what_is_due_at_once_needs_no_room() -> None:
+    world = a_world(records=1)
+    send(world)
+    send(world, delay="0")
+    world.time.pass_ms(10)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/1"]
+    assert shed(world) == []
+
+
+def test_what_takes_the_place_of_another_needs_no_room() -> None:
+    world = a_world(records=1)
+    send(world, id="a")
+    send(world, id="a")
+    send(world, id="b")
+    world.settle()
+    assert sorted(outcomes(world)) == ["dead-lettered", "replaced"]
+
+
+def test_whoever_cancels_or_commits_what_was_shed_is_told_that_nothing_waits() -> None:
+    world = a_world(records=1)
+    send(world)
+    send(world, id="a")
+    send(world, id="b", transaction="prepare")
+    world.send({"timer-cancel": "a"})
+    world.send({"timer-id": "b", "timer-transaction": "commit"})
+    world.settle()
+    assert sorted(outcomes(world)) == ["dead-lettered", "dead-lettered", "missed", "missed"]
+
+
+def test_half_messages_take_room_while_they_are_undecided() -> None:
+    world = a_world(records=1)
+    send(world, id="a", transaction="prepare")
+    send(world)
+    world.settle()
+    assert shed(world) == ["b'timer.ingress/0/1'"]
+
+
+def test_a_target_that_is_full_keeps_out_no_other() -> None:
+    world = a_world(orders=1)
+    for target in ("orders", "orders", "bills"):
+        send(world, target)
+    world.settle()
+    assert shed(world) == ["b'timer.ingress/0/1'"]
+
+
+@pytest.mark.parametrize("limits", [{"records": 2}, {"orders": 2}])
+def test_what_fell_due_while_the_proxy_was_away_takes_no_room(limits: dict[str, int]) -> None:
+    world = a_world(**limits)
+    world.crash()
+    for _ in range(5):
+        send(world, delay="1s")
+    world.time.pass_ms(60_000)
+    send(world)
+    world.settle()
+    assert len(world.delivered()) == 5
+    assert shed(world) == []
+
+
+def test_there_is_room_again_once_records_are_delivered_or_cancelled() -> None:
+    world = a_world(records=2)
+    send(world, delay="1s")
+    send(world, id="a")
+    world.settle()
+    world.send({"timer-cancel": "a"})
+    world.time.pass_ms(2_000)
+    world.settle()
+    for _ in range(3):
+        send(world)
+    world.settle()
+    assert len(shed(world)) == 1
