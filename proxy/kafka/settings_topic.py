@@ -170,7 +170,12 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Raises StartOverRefused: without it older records cannot be read as they were."""
+        """Raises StartOverRefused: without it older records cannot be read as they were.
+
+        Another instance may have written it since this one has read the topic.
+        """
+        if digest not in self._policies:
+            self.catch_up()
         if digest not in self._policies:
             raise StartOverRefused(
                 f"The committed offsets name the settings {digest}, which the topic {self._topic} "
@@ -189,6 +194,8 @@ class SettingsTopic:
 
     def hop_key(self, digest: str) -> HopKey:
         """Raises StartOverRefused: without it the proxy does not know what it wrote itself."""
+        if digest not in self._hop_keys:
+            self.catch_up()
         if digest not in self._hop_keys:
             raise StartOverRefused(
                 f"The settings in the topic {self._topic} name the key {digest} for hops, which it "

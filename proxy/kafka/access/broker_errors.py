@@ -100,10 +100,12 @@ class HearingAdminClient(AdminClient):
         return sentence
 
     def _listens_nobody(self) -> bool:
-        """At none of the addresses, as far as they were tried."""
-        causes = [one for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
+        """At none of the addresses: each was tried, or the client says that all are down."""
+        causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
-        return are_down and all(NOBODY_LISTENS.search(cause.str()) for cause in causes)
+        tried = {cause.partition("/")[0] for cause in causes}
+        is_all = are_down or len(tried) >= len(self._settings.bootstrap_servers.split(","))
+        return is_all and all(map(NOBODY_LISTENS.search, causes))
 
 
 @contextmanager

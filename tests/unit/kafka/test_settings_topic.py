@@ -84,6 +84,10 @@ class Topic:
     def note(self, key: str, value: bytes | None, partition: int = 0) -> None:
         self.arrived.append(Record(TOPIC, partition, 0, key.encode(), value, [], 0))
 
+    def end_of_both(self) -> None:
+        self.end(0)
+        self.end(1)
+
     def end(self, partition: int, code: int = KafkaError._PARTITION_EOF) -> None:
         error = KafkaError(code, "end")
         self.arrived.append(Record(TOPIC, partition, 0, None, None, [], 0, error))
@@ -210,6 +214,7 @@ def test_policies_and_served_partitions_are_there_once_loaded() -> None:
     settings = loaded(topic)
     assert settings.policy(policy.digest) == policy
     assert [settings.served_topic_id("in", p) for p in (3, 4)] == ["id", None]
+    topic.end_of_both()
     with pytest.raises(StartOverRefused, match="does not hold"):
         settings.policy("another")
 
@@ -244,6 +249,7 @@ def test_first_key_for_hops_signs_and_every_one_of_that_partition_is_known() -> 
     assert settings.signing_key() == first
     assert settings.hop_key(second.digest) == second
     assert topic.written == []
+    topic.end_of_both()
     with pytest.raises(StartOverRefused, match=third.digest):
         settings.hop_key(third.digest)
 
@@ -326,3 +332,14 @@ def test_a_shed_record_that_cannot_be_read_is_passed_over() -> None:
         raise ValueError(key)
 
     following(topic).read_shed(take, lambda: True)
+
+
+def test_what_another_instance_has_written_since_is_found_when_a_partition_comes_from_it() -> None:
+    topic, policy, key = Topic(), Policy(max_delay_ms=5), HopKey.new()
+    settings = loaded(topic)
+    topic.note(HOP_KEY + key.digest, key.secret.hex().encode())
+    topic.note(policy.digest, policy.to_json().encode())
+    topic.end(0)
+    topic.end(1)
+    assert settings.policy(policy.digest) == policy
+    assert settings.hop_key(key.digest) == key

@@ -11,7 +11,9 @@ from proxy.kafka.access.broker_errors import HearingAdminClient, explain, explai
 
 LIBRDKAFKA: Any = KafkaError
 SSL, DOWN = LIBRDKAFKA._SSL, LIBRDKAFKA._ALL_BROKERS_DOWN
-TIMED_OUT, REFUSED = LIBRDKAFKA._TIMED_OUT, "Connect to ipv4#127.0.0.1:9 failed: Connection refused"
+TIMED_OUT = LIBRDKAFKA._TIMED_OUT
+REFUSED = "/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"
+UNRESOLVED = "/bootstrap: Failed to resolve"
 TRANSPORT, AUTHENTICATION = LIBRDKAFKA._TRANSPORT, LIBRDKAFKA._AUTHENTICATION
 UNTRUSTED = (
     "SSL handshake failed: certificate verify failed: broker certificate could not be verified"
@@ -53,17 +55,20 @@ def test_the_cause_is_told_before_its_consequences() -> None:
 @pytest.mark.parametrize(
     ("heard", "is_late"),
     [
-        ([(TRANSPORT, REFUSED), (DOWN, "1/1 brokers are down")], False),
-        ([(TRANSPORT, "Failed to resolve 'b:9092'"), (DOWN, "1/1 brokers are down")], False),
-        ([(TIMED_OUT, "ApiVersionRequest failed"), (DOWN, "1/1 brokers are down")], True),
-        ([(TRANSPORT, REFUSED)], True),
+        ([(TRANSPORT, "a:1" + REFUSED), (DOWN, "2/2 brokers are down")], False),
+        ([(TRANSPORT, "a:1" + UNRESOLVED), (DOWN, "2/2 brokers are down")], False),
+        ([(TRANSPORT, "a:1" + REFUSED), (TRANSPORT, "b:1" + UNRESOLVED)], False),
+        ([(TIMED_OUT, "a:1/1: ApiVersionRequest failed"), (DOWN, "2/2 brokers are down")], True),
+        ([(TRANSPORT, "a:1" + REFUSED), (TRANSPORT, "a:1" + REFUSED)], True),
+        ([(TRANSPORT, "a:1" + REFUSED), (TIMED_OUT, "b:1/1: ApiVersionRequest failed")], True),
         ([], True),
     ],
 )
 def test_brokers_that_are_there_are_late_and_not_away(
     heard: list[tuple[int, str]], is_late: bool
 ) -> None:
-    admin = HearingAdminClient(Settings(), {"bootstrap.servers": "", "log_level": 0})
+    two = Settings(kafka={"bootstrap.servers": "a:1,b:1"})
+    admin = HearingAdminClient(two, {"bootstrap.servers": "", "log_level": 0})
     admin._heard.extend(KafkaError(code, said) for code, said in heard)
     sentence = admin.sentence(KafkaException(KafkaError(TIMED_OUT, "waiting for controller")))
     assert isinstance(sentence, BrokerLate) is is_late
