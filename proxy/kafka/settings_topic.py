@@ -108,10 +108,9 @@ def paused_pattern(group_id: str, key: str) -> str | None:
 class SettingsTopic:
     """What the settings topic holds, and the way to add to it. All calls come from one thread.
 
-    Policies, keys and served partitions are those of `load` and what was added here; `paused`
-    follows the topic with every `look`. `new_producer` is called for each write, `new_reader` for
-    each reading of what transactions have written. `heartbeat` is called while the broker is
-    waited for.
+    All of it follows the topic with every `look`. `new_producer` is called for each write,
+    `new_reader` for each reading of what transactions have written. `heartbeat` is called while the
+    broker is waited for.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class SettingsTopic:
         for message in self._consumer.consume(AT_ONCE, 0):
             error = message.error()
             if error is None:
-                self._take_pause(_key(message), is_paused=message.value() is not None)
+                self._take(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 log.warning("settings topic not readable for now", error=error.str())
         return before != self._paused

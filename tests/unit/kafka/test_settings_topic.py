@@ -343,3 +343,12 @@ def test_what_another_instance_has_written_since_is_found_when_a_partition_comes
     topic.end(1)
     assert settings.policy(policy.digest) == policy
     assert settings.hop_key(key.digest) == key
+
+
+def test_what_another_instance_writes_is_not_lost_by_looking_for_pauses() -> None:
+    topic, policy = Topic(), Policy(max_delay_ms=5)
+    settings = loaded(topic)
+    topic.note(policy.digest, policy.to_json().encode())
+    assert not settings.look()
+    topic.end_of_both()
+    assert settings.policy(policy.digest) == policy
