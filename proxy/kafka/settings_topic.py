@@ -265,8 +265,7 @@ class SettingsTopic:
     def _is_end(self, consumer: Consumer, end: Message) -> bool:
         """Whether no transaction is open beyond what was read."""
         place = TopicPartition(self._topic, SHED_PARTITION)
-        _start, high = consumer.get_watermark_offsets(place, READ_TIMEOUT_S)
-        return (end.offset() or 0) >= high
+        return (end.offset() or 0) >= self._end_of(consumer, place)
 
     def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
@@ -280,11 +279,15 @@ class SettingsTopic:
             self._served[key] = served
 
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
-        """From these offsets, or the beginning where there is none."""
+        """From these offsets, or the beginning where there is none.
+
+        The ends are asked for: a new leader may report one in a fetch that lies before what its
+        predecessor has acknowledged, but answers no request for it until it knows (KIP-207).
+        """
         for place in places:
             if place.offset < 0:
                 place.offset = OFFSET_BEGINNING
-        unread = {place.partition for place in places}
+        unread = {place.partition: self._end_of(self._consumer, place) for place in places}
         self._consumer.assign(list(places))
         while unread:
             self._heartbeat()
@@ -294,10 +297,16 @@ class SettingsTopic:
             error = message.error()
             if error is None:
                 self._take(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition() or 0)
-            else:
+            elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
+            elif (message.offset() or 0) >= unread.get(message.partition() or 0, 0):
+                unread.pop(message.partition() or 0, None)
+
+    def _end_of(self, consumer: Consumer, place: TopicPartition) -> int:
+        """Where the partition ends, open transactions included."""
+        asked = TopicPartition(self._topic, place.partition)
+        _start, end = consumer.get_watermark_offsets(asked, READ_TIMEOUT_S)
+        return int(end)
 
     def _take(self, message: Message) -> None:
         key, value = _key(message), message.value()

@@ -43,6 +43,7 @@ class Topic:
         self.arrived: list[Record] = []
         self.written: list[tuple[str, str]] = []
         self.assigned: list[tuple[int, int]] = []
+        self.ends = {0: 0, 1: 0}
         self.on_write: Callable[[str, str], object] = lambda _key, _value: None
 
     def list_topics(self, topic: str, timeout: float) -> Any:
@@ -69,6 +70,9 @@ class Topic:
         taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
         return taken
 
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        return 0, self.ends[place.partition]
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -88,9 +92,11 @@ class Topic:
         self.end(0)
         self.end(1)
 
-    def end(self, partition: int, code: int = KafkaError._PARTITION_EOF) -> None:
+    def end(
+        self, partition: int, code: int = KafkaError._PARTITION_EOF, *, offset: int = 0
+    ) -> None:
         error = KafkaError(code, "end")
-        self.arrived.append(Record(TOPIC, partition, 0, None, None, [], 0, error))
+        self.arrived.append(Record(TOPIC, partition, offset, None, None, [], 0, error))
 
 
 def following(topic: Topic) -> SettingsTopic:
@@ -129,6 +135,18 @@ def test_loading_that_comes_to_no_end_is_an_error() -> None:
     topic.end(1)
     with pytest.raises(KafkaException):
         following(topic).load()
+
+
+def test_an_end_that_a_new_leader_reports_too_early_does_not_count() -> None:
+    topic, policy = Topic(), Policy(max_delay_ms=5)
+    topic.ends = {0: 3, 1: 0}
+    topic.end(1)
+    topic.end(0, offset=2)
+    topic.note(policy.digest, policy.to_json().encode())
+    topic.end(0, offset=3)
+    settings = following(topic)
+    settings.load()
+    assert settings.policy(policy.digest) == policy
 
 
 def test_a_pause_written_since_loading_counts_after_catching_up_from_where_loading_ended() -> None:
@@ -285,40 +303,33 @@ class ShedTopic(Topic):
 
     def __init__(self, high: int) -> None:
         super().__init__()
-        self.high = high
+        self.ends = {0: high}
 
     def assign(self, places: list[Any]) -> None:
         assert [(place.partition, place.offset) for place in places] == [(0, OFFSET_BEGINNING)]
-
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        return 0, self.high
-
-    def end_at(self, offset: int) -> None:
-        error = KafkaError(KafkaError._PARTITION_EOF, "end")
-        self.arrived.append(Record(TOPIC, 0, offset, None, None, [], 0, error))
 
 
 def test_of_shed_records_all_are_read_and_nothing_else() -> None:
     topic, taken = ShedTopic(3), list[str]()
     for key in ("shed/a", "paused/b", "shed/c"):
         topic.note(key, b"{}")
-    topic.end_at(3)
+    topic.end(0, offset=3)
     following(topic).read_shed(lambda key, _value: taken.append(key), lambda: True)
     assert taken == ["shed/a", "shed/c"]
 
 
 def test_a_transaction_that_may_hold_the_last_shed_record_is_waited_for() -> None:
     topic, taken = ShedTopic(3), list[str]()
-    topic.end_at(1)
+    topic.end(0, offset=1)
     topic.note("shed/a", b"{}")
-    topic.end_at(3)
+    topic.end(0, offset=3)
     following(topic).read_shed(lambda key, _value: taken.append(key), lambda: bool(taken))
     assert taken == ["shed/a"]
 
 
 def test_shed_records_that_are_not_there_stop_the_start() -> None:
     topic = ShedTopic(3)
-    topic.end_at(3)
+    topic.end(0, offset=3)
     with pytest.raises(StartOverRefused, match="does not hold all"):
         following(topic).read_shed(lambda _key, _value: None, lambda: False)
 
@@ -326,7 +337,7 @@ def test_shed_records_that_are_not_there_stop_the_start() -> None:
 def test_a_shed_record_that_cannot_be_read_is_passed_over() -> None:
     topic = ShedTopic(1)
     topic.note("shed/a", b"junk")
-    topic.end_at(1)
+    topic.end(0, offset=1)
 
     def take(key: str, value: bytes | None) -> None:
         raise ValueError(key)
