@@ -63,7 +63,7 @@ class Dispatcher:
     ) -> None:
         self._targets, self._refusals = targets, refusals
         self._retry, self._release, self._now_ms = retry, release, now_ms
-        self._released: dict[RecordRef, Disposition] = {}
+        self._released: dict[RecordRef, tuple[Delivery, Disposition]] = {}
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
 
     def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
@@ -104,6 +104,12 @@ class Dispatcher:
         dead_letters = [*batch.dead_letters, *dead]
         return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
+    def abandon(self) -> None:
+        """The transaction is not made again: its records will be asked about in another one."""
+        self._release.take_back(
+            delivery for delivery, end in self._released.values() if end is None
+        )
+
     def _decide(self, prefix: str, delivery: Delivery) -> Disposition:
         ref = prefix, delivery.offset
         refused = self._refusals.refused.get(ref)
@@ -113,8 +119,8 @@ class Dispatcher:
         if delivery.fires_ms < delivery.wanted_ms:
             return Hop(delivery, ROLLED)
         if ref not in self._released:
-            self._released[ref] = self._release.decide(delivery, self._now_ms)
-        if (end := self._released[ref]) is not None:
+            self._released[ref] = delivery, self._release.decide(delivery, self._now_ms)
+        if (end := self._released[ref][1]) is not None:
             return end
         refusal = self._targets.refusal_at(delivery.target, delivery.partition, delivery.key)
         if refusal is not None:

@@ -126,3 +126,9 @@ class TargetSecondLimit:
         if len(self._counts) > SECONDS_KEPT:
             self._counts.popitem(last=False)
         return True
+
+    def take_back(self, due_ms: int) -> None:
+        """One that was let through has not gone."""
+        second = due_ms // 1000
+        if self._counts.get(second):
+            self._counts[second] -= 1

@@ -123,6 +123,12 @@ class ReleaseControl:
             return None
         return self._at_rate(delivery, rules.per_second, now_ms)
 
+    def take_back(self, deliveries: Iterable[Delivery]) -> None:
+        """These were to be delivered, and were not: they will be asked about again."""
+        for delivery in deliveries:
+            if (limit := self._seconds.get(delivery.target)) is not None:
+                limit.take_back(delivery.due_ms)
+
     def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | Rejection | None:
         detail = f"{delivery.target} takes {per_second} records a second"
         if self._beyond_rate == "dead-letter":

@@ -130,7 +130,7 @@ def _table(figures: dict[str, Any]) -> Table:
 
 def _auditing(home: Path) -> Callable[[Scene, Tally], None]:
     def audit(made: Scene, tally: Tally) -> None:
-        spark = spark_session("soak", "local[2]", "2g")
+        spark = spark_session("soak", "local[2]")
         try:
             Auditor(spark, home).confirm(made.installation, tally)
         finally:

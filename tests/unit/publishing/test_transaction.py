@@ -48,7 +48,11 @@ def kafka() -> StandInKafka:
 
 
 def a_publisher(
-    kafka: StandInKafka, new_commits: Any = AtOnce, new_producer: Any = None, attempts: int = 1
+    kafka: StandInKafka,
+    new_commits: Any = AtOnce,
+    new_producer: Any = None,
+    attempts: int = 1,
+    release: ReleaseControl | None = None,
 ) -> Publisher:
     return Publisher(
         new_producer or (lambda _number: cast(Any, StandInProducer(kafka))),
@@ -58,7 +62,7 @@ def a_publisher(
         lambda: None,
         new_commits,
         RetryGroup("", (10,), attempts),
-        ReleaseControl(),
+        release or ReleaseControl(),
         HopAuthenticator(HopKey.new(), "id-1"),
     )
 
@@ -108,6 +112,18 @@ def test_transaction_of_another_generation_is_aborted_for_good(kafka: StandInKaf
         transaction.wait()
     assert transaction.state.value == "group-moved"
     assert kafka.read("orders") == []
+
+
+def test_what_the_group_has_not_let_through_is_not_counted_against_a_rate(
+    kafka: StandInKafka,
+) -> None:
+    moved = kafka_error(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
+    kafka.commit_faults = [("before", moved)]
+    publisher = a_publisher(kafka, release=ReleaseControl({"orders": 1}, (), "dead-letter"))
+    with pytest.raises(GroupMoved):
+        publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+    publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+    assert len(kafka.read("orders")) == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
