@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConsumerGroupDescription,
@@ -31,19 +31,21 @@ class UnassignedPartitions:
     """Looks at the group now and then, without waiting for the answer.
 
     `instance` is this member's own id: of all members the one with the lowest acts. `rebalance`
-    makes the group rebalance; it is called at most once per finding.
+    makes the group rebalance; it is called at most once per finding. `new_admin` is called once
+    more when the group's coordinator is another broker: a client goes on asking the one it knows.
     """
 
     def __init__(
         self,
-        admin: AdminClient,
+        new_admin: Callable[[], AdminClient],
         group_id: str,
         partitions: set[tuple[str, int]],
         instance: str,
         rebalance: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._admin, self._group_id = admin, group_id
+        self._new_admin, self._group_id = new_admin, group_id
+        self._admin = new_admin()
         self._partitions, self._instance, self._rebalance = partitions, instance, rebalance
         self._now_s = now_s
         self._next_look_s = now_s() + LOOK_EVERY_S
@@ -67,6 +69,8 @@ class UnassignedPartitions:
             group = answer.result()
         except KafkaException as error:
             log.debug("group not described", error=str(error))
+            if error.args[0].code() == KafkaError.NOT_COORDINATOR:
+                self._admin = self._new_admin()
             return
         unassigned = self._unassigned(group)
         is_same = bool(unassigned) and unassigned == self._found

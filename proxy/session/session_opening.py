@@ -58,7 +58,7 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
     retention = RetentionWatch(admin, kafka.topic.name, age_ms)
     reporter = Reporter(parts, clock, side, retention, folders)
-    unassigned = _unassigned_partitions(settings, worker, admin, kafka.topic.partitions)
+    unassigned = _unassigned_partitions(settings, worker, kafka.topic.partitions)
     watch = _clock_watch(settings, clock, side)
     topic_id = TopicIdWatch(admin, kafka.topic)
     return Session(parts, side.mailbox, reporter, unassigned, watch, topic_id)
@@ -105,11 +105,11 @@ def _local_state(settings: Settings, topic_id: str) -> LocalState:
 
 
 def _unassigned_partitions(
-    settings: Settings, worker: int, admin: AdminClient, partitions: int
+    settings: Settings, worker: int, partitions: int
 ) -> UnassignedPartitions:
     group_id, ingress = settings.group_id, settings.topics.ingress
     return UnassignedPartitions(
-        admin,
+        lambda: AdminClient(common_config(settings)),
         group_id,
         {(ingress, number) for number in range(partitions)},
         f"{settings.instance_name}-{worker}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 
@@ -21,12 +21,20 @@ class Group:
         self.owned = owned
         self.state = ConsumerGroupState.STABLE
         self.is_reachable = True
-        self.asked = 0
+        self.coordinator_known_to = 1
+        self.clients = self.asked = 0
+
+    def new_client(self) -> Any:
+        """Only the client of this number, and later ones, know the coordinator."""
+        self.clients += 1
+        return self
 
     def describe_consumer_groups(self, groups: list[str]) -> dict[str, Future[Any]]:
         self.asked += 1
         answer: Future[Any] = Future()
-        if self.is_reachable:
+        if self.clients < self.coordinator_known_to:
+            answer.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
+        elif self.is_reachable:
             answer.set_result(SimpleNamespace(state=self.state, members=self._members()))
         else:
             answer.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
@@ -51,9 +59,8 @@ class Watch:
         self.rebalances = 0
         self._now_s = 0.0
         places = {(TOPIC, number) for number in range(4)}
-        admin = cast(Any, group)
         self._watch = UnassignedPartitions(
-            admin, "g", places, instance, self._rebalance, lambda: self._now_s
+            group.new_client, "g", places, instance, self._rebalance, lambda: self._now_s
         )
 
     def look(self, times: int) -> None:
@@ -121,3 +128,12 @@ def test_broker_that_does_not_answer_is_asked_again_later() -> None:
     group.is_reachable = True
     watch.look(2)
     assert watch.rebalances == 1
+
+
+def test_coordinator_that_has_moved_is_found_by_a_new_client() -> None:
+    group = Group({"a-0": [0, 1]})
+    watch = Watch(group)
+    group.coordinator_known_to = 2
+    watch.look(10)
+    assert group.clients == 2
+    assert watch.rebalances > 0
