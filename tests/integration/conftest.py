@@ -5,12 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation
+from tests.support.installation.rights import ASKING
 
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
     """Topics, group and proxies of one test, on the shared broker."""
     made = Installation(kafka, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def asking_installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
+    """The same on a broker of its own that asks for rights; one partition."""
+    made = Installation(own_broker(overrides=ASKING).bootstrap_servers, tmp_path, partitions=1)
     yield made
     made.close()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
-from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation
-from tests.support.installation.rights import ASKING, allow
+from tests.support.installation.rights import allow
 from tests.support.records import Outgoing
 
 pytestmark = pytest.mark.integration
@@ -23,35 +20,30 @@ LATE_MS = 60_000
 """One abort for each record that is too large took minutes, then the session, and again."""
 
 
-@pytest.fixture
-def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """On a broker that asks for rights; one partition."""
-    made = Installation(own_broker(overrides=ASKING).bootstrap_servers, tmp_path, partitions=1)
-    yield made
-    made.close()
-
-
 def _record(topic: str, due_ms: int, size_bytes: int) -> Outgoing:
     asked = [("timer-topic", topic.encode()), ("timer-deliver-at", str(due_ms).encode())]
     return Outgoing(b"k", bytes(size_bytes), asked)
 
 
 def test_records_too_large_for_a_target_that_may_not_be_described_delay_no_others(
-    installation: Installation,
+    asking_installation: Installation,
 ) -> None:
     """Those that it takes arrive, each of the others is a dead letter."""
     config = {"max.message.bytes": str(LIMIT_BYTES)}
-    small, good = installation.target("small", config=config), installation.target("good")
+    small, good = (
+        asking_installation.target("small", config=config),
+        asking_installation.target("good"),
+    )
     for operation in (AclOperation.WRITE, AclOperation.READ):
-        allow(installation.bootstrap, small, operation)
-    proxy = installation.proxy()
+        allow(asking_installation.bootstrap, small, operation)
+    proxy = asking_installation.proxy()
     proxy.start_ready()
     due_ms = int(time.time() * 1_000) + 3_000
     sizes = [300 + n % 7 if n % LARGE_EVERY else LIMIT_BYTES + n for n in range(RECORDS)]
     records = [_record(small, due_ms + n, size) for n, size in enumerate(sizes)]
     records += [_record(good, due_ms + 50 * n, 10) for n in range(40)]
-    installation.send(records)
-    ends = installation.judge()
+    asking_installation.send(records)
+    ends = asking_installation.judge()
     assert ends.counts == {
         "delivered": len(records) - RECORDS // LARGE_EVERY,
         "dead-lettered": RECORDS // LARGE_EVERY,

@@ -67,10 +67,7 @@ def run(
                     world.admission = step[1]  # type: ignore[assignment]
                 else:
                     perform(world, step)
-            world.kafka.commit_faults.clear()
-            for _ in range(6):
-                world.time.pass_ms(120)
-                world.settle()
+            world.come_to_an_end()
         finally:
             world.crash()
     return world

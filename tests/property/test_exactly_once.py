@@ -216,10 +216,7 @@ def run(
         try:
             for step in script:
                 perform(world, step)
-            world.kafka.commit_faults.clear()
-            for _ in range(6):
-                world.time.pass_ms(120)
-                world.settle()
+            world.come_to_an_end()
         finally:
             world.crash()  # an open RocksDB still writes while its folder is removed
     check_conservation(world)

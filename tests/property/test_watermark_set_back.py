@@ -46,10 +46,7 @@ def run(kind: StoreKind | None, scripts: list[Script], lead_ms: int, limit: int)
             world.time.step_ms(-lead_ms)
             world.set_back_watermark = tuple(range(PARTITIONS))
             _play(world, scripts[2])
-            world.kafka.commit_faults.clear()
-            for _ in range(6):
-                world.time.pass_ms(120)
-                world.settle()
+            world.come_to_an_end()
         finally:
             world.crash()
     wrong = violations(world.evidence(("checks",)), RULES)
