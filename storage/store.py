@@ -148,7 +148,9 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Release files and the lock; writes nothing, so that it equals a crash."""
+        """Release files and the lock; writes nothing, so that it equals a crash.
+
+        Raises StorageFull, with both released, where a database writes all the same and cannot."""
         ...
 
 

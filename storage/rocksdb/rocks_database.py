@@ -141,8 +141,12 @@ class RocksDatabase:
         self._persist(wait=True)
 
     def close(self) -> None:
-        """Give the files back. RocksDB may still persist what was written before."""
-        self._db.close()
+        """Give the files back. RocksDB persists what was written before; raises OSError where it
+        cannot."""
+        try:
+            self._db.close()
+        except Exception as error:  # noqa: BLE001 - see above
+            _explain(self._path, error)
 
     def _persist(self, *, wait: bool) -> None:
         try:

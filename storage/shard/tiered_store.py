@@ -156,8 +156,11 @@ class TieredStore:
 
     def close(self) -> None:
         """Give files and lock back."""
-        self._tier.close()
-        self._unlock()
+        try:
+            with self._guard.writing:
+                self._tier.close()
+        finally:
+            self._unlock()
 
     def _memtables(self) -> list[Memtable]:
         return [self._active] if self._immutable is None else [self._immutable, self._active]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from random import randbytes
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 
 import pytest
 
@@ -221,6 +225,33 @@ def test_a_full_disk_keeps_what_it_could_not_write(
     assert store.covered == 100
     store.close()
     assert verify(folder).pending == 100
+
+
+def test_a_disk_that_is_full_when_a_store_is_closed_leaves_it_free_to_be_opened_again(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shard"
+    store = opened_kind(kind, folder)
+    store.put([(START_MS + 1, offset, "orders", randbytes(4_000)) for offset in range(20)])
+    with files_of_at_most(8_192):
+        with pytest.raises(StorageFull, match="Free some space"):
+            store.flush(20)
+        with suppress(StorageFull):
+            store.close()
+    store = opened_kind(kind, folder)
+    assert store.covered == 0
+    store.close()
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """This process may write no larger ones, however much of the disk is free."""
+    before, most = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (size_bytes, most))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_FSIZE, (before, most))
 
 
 def maintain_long(store: Store) -> None:
