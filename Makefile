@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-long test-kafka lint format bench soak lock clean dist chart \
+.PHONY: help setup run demo test test-long test-kafka lint format bench soak overload lock clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -58,6 +58,10 @@ MINUTES ?= 10
 SEED ?= 0
 soak: $(READY) ## Faults of all kinds under load on three brokers: make soak MINUTES=60 SEED=1
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+SCALE ?= 1
+overload: $(READY) ## Loads beyond capacity, judged; memory drawn: make overload SCALE=0.01
+	$(BIN)/python -m tests.overload --scale $(SCALE) $(ARGS)
 
 bench: $(READY) ## Measure; prints the table and writes JSON
 	$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import shlex
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from proxy.records.headers import ID
 from tests.benchmarks import machine, table
 from tests.benchmarks.accounting import only_child
 from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.processes import leave_on_sigterm
 from tests.benchmarks.report import Report
 from tests.benchmarks.scale import FULL, QUICK, Scale
 from tests.benchmarks.scenarios import burst, ingest, light, pending, relay, scattered, through
@@ -78,7 +78,7 @@ def measure(
 def _run(
     names: list[str], folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
 ) -> dict[str, object]:
-    signal.signal(signal.SIGTERM, _leave)
+    leave_on_sigterm()
     try:
         with made_world(folder, proxy_command, scale) as world:
             warm_broker(world)
@@ -86,11 +86,6 @@ def _run(
     except BenchmarkError as error:
         progress.print(str(error), style="red", markup=False)
         raise typer.Exit(2) from error
-
-
-def _leave(number: int, frame: object) -> None:
-    """Ends like an error would, so that no broker and no proxy stays behind."""
-    raise SystemExit(128 + number)
 
 
 def _chosen(only: str) -> list[str]:

@@ -33,6 +33,20 @@ def anonymous_bytes(pid: int) -> int:
     return sum(_own_anonymous_bytes(member) for member in process_tree(pid))
 
 
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Resident memory in bytes: anonymous, and pages of mapped files, which can be dropped."""
+
+    anonymous_bytes: int
+    file_bytes: int
+
+
+def resident(pid: int) -> Resident:
+    """Of a process and those below it."""
+    counted = [_own_resident(member) for member in process_tree(pid)]
+    return Resident(sum(one[0] for one in counted), sum(one[1] for one in counted))
+
+
 def disk_bytes(folder: Path) -> int:
     """Blocks that the files below a folder occupy (holes in sparse files cost nothing)."""
     total_bytes = 0
@@ -88,6 +102,12 @@ def _own_anonymous_bytes(pid: int) -> int:
         if line.startswith("Anonymous:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def _own_resident(pid: int) -> tuple[int, int]:
+    lines = (line.split() for line in _text(_PROC / str(pid) / "status").splitlines())
+    kib = {words[0]: int(words[1]) for words in lines if words and words[0].startswith("Rss")}
+    return kib.get("RssAnon:", 0) * 1024, kib.get("RssFile:", 0) * 1024
 
 
 def _machine_busy_s() -> float:

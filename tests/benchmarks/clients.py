@@ -58,8 +58,9 @@ def stop_on_failure(error: KafkaError | None, message: Message) -> None:
 
 
 def wait_for_room(client: Producer) -> None:
-    """Waits until half of a full producer's queue has been sent."""
-    while len(client) > ROOM_MESSAGES // 2:
+    """Waits until half of what a full producer holds has been sent."""
+    left = len(client) // 2
+    while len(client) > left:
         client.poll(0)
         time.sleep(0.002)
 

@@ -1,8 +1,11 @@
 """The load generator: delayed records into the ingress topic, paced or as fast as they go."""
 
 import gc
+import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +14,11 @@ from confluent_kafka import Producer
 from tests.benchmarks import clients
 from tests.benchmarks.keys import write_keys
 from tests.benchmarks.processes import Announce
+from tests.benchmarks.topics import numbered
 
 CHUNK_RECORDS = 2_000
 TICK_S = 0.002
+MOST_MESSAGE_BYTES = 8 << 20
 LINGER_MS = 20
 """Fewer requests, which would take the broker from the proxy; no delay is that short."""
 
@@ -23,8 +28,9 @@ class Load:
     """What to send.
 
     A record is due at `anchor_ms` (the moment of sending when None) plus a delay drawn evenly
-    from `delay_ms`. A rate of None sends as fast as the broker takes records.
-    With `id_header` each has an id of its own (38 bytes) in that header.
+    from `delay_ms`. A rate of None sends as fast as the broker takes records; after `most_s`
+    nothing more is sent. With `id_header` each has an id of its own (38 bytes) in that header.
+    Several `targets` have a number behind the name of `target` and take turns.
     """
 
     bootstrap_servers: str
@@ -38,6 +44,8 @@ class Load:
     id_header: str | None = None
     first_sequence: int = 0
     seed: int = 1
+    targets: int = 1
+    most_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +63,39 @@ class Loaded:
         return self.count / max(self.ended_ms - self.started_ms, 1.0) * 1000
 
 
-def send(announce: Announce, load: Load) -> Loaded:
-    """Sends a whole load and waits until the broker has it. Runs in a process of its own."""
+def send(announce: Announce, load: Load, tell: Callable[[int], None] = lambda _: None) -> Loaded:
+    """Sends a whole load and waits until the broker has it. Runs in a process of its own.
+
+    `tell` hears how many records were sent so far.
+    """
     gc.disable()
-    client = clients.producer(load.bootstrap_servers, {"linger.ms": LINGER_MS})
+    settings = {"linger.ms": LINGER_MS, "message.max.bytes": MOST_MESSAGE_BYTES}
+    client = clients.producer(load.bootstrap_servers, settings)
     client.list_topics(load.ingress, timeout=10)
     announce()
     cpu_before_s = time.process_time()
     started_s = time.time()
-    _send_all(load, client, started_s)
+    sent = _send_all(load, client, started_s, tell)
     ended_s = time.time()
     clients.finish(client)
-    return Loaded(load.count, started_s * 1000, ended_s * 1000, time.process_time() - cpu_before_s)
+    return Loaded(sent, started_s * 1000, ended_s * 1000, time.process_time() - cpu_before_s)
 
 
-def _send_all(load: Load, client: Producer, started_s: float) -> None:
+def _send_all(load: Load, client: Producer, started_s: float, tell: Callable[[int], None]) -> int:
     rng = np.random.default_rng(load.seed)
-    sent = 0
-    while sent < load.count:
+    targets = [name.encode() for name in numbered(load.target, load.targets)]
+    sent, ends_s = 0, started_s + load.most_s
+    while sent < load.count and time.time() < ends_s:
         room = min(_allowed(load, started_s), load.count) - sent
         if room <= 0:
             time.sleep(TICK_S)
             continue
         size = min(room, CHUNK_RECORDS)
-        _send_chunk(load, client, load.first_sequence + sent, _dues_ms(load, rng, size))
+        _send_chunk(load, client, targets, load.first_sequence + sent, _dues_ms(load, rng, size))
         client.poll(0)
         sent += size
+        tell(sent)
+    return sent
 
 
 def _allowed(load: Load, started_s: float) -> int:
@@ -96,12 +111,19 @@ def _dues_ms(load: Load, rng: np.random.Generator, size: int) -> npt.NDArray[np.
 
 
 def _send_chunk(
-    load: Load, client: Producer, first_sequence: int, dues_ms: npt.NDArray[np.int64]
+    load: Load,
+    client: Producer,
+    targets: Sequence[bytes],
+    first_sequence: int,
+    dues_ms: npt.NDArray[np.int64],
 ) -> None:
     value = bytes(load.value_bytes)
-    to_target = ("timer-topic", load.target.encode())
+    in_turn = islice(cycle(targets), first_sequence % load.targets, None)
     for key, due_ms in zip(write_keys(first_sequence, dues_ms), dues_ms.tolist(), strict=True):
-        headers: clients.Headers = [to_target, ("timer-deliver-at", b"%d" % due_ms)]
+        headers: clients.Headers = [
+            ("timer-topic", next(in_turn)),
+            ("timer-deliver-at", b"%d" % due_ms),
+        ]
         if load.id_header:
             headers.append((load.id_header, b"order-%s" % key.hex().encode()))
         try:

@@ -1,6 +1,7 @@
 """Work in processes of its own, so that generator, relay and reader share no interpreter lock."""
 
 import multiprocessing
+import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -71,6 +72,15 @@ class Job(Generic[Result]):
         except EOFError as error:
             raise BenchmarkError(f"The process `{self._name}` died without a word.") from error
         return kind, content
+
+
+def leave_on_sigterm() -> None:
+    """From now on SIGTERM ends like an error would, so that no broker and no proxy stays behind."""
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _run(link: Connection, work: Callable[..., object], arguments: tuple[object, ...]) -> None:

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -20,8 +20,14 @@ class ProxyProcess:
     """Starts, stops and asks one proxy. Everything it keeps lies below `folder`."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, bootstrap_servers: str, name: str
+        self,
+        command: Sequence[str],
+        folder: Path,
+        bootstrap_servers: str,
+        name: str,
+        more: Mapping[str, object] | None = None,
     ) -> None:
+        """`more`: settings beside those that set it up."""
         self._folder = folder
         self._admin_port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -30,7 +36,8 @@ class ProxyProcess:
         self._settings = folder / "proxy.yaml"
         self._command = [*command, "run", "--config", str(self._settings)]
         folder.mkdir(parents=True)
-        self._settings.write_text(yaml.safe_dump(self._settings_of(bootstrap_servers, name)))
+        settings = {**self._settings_of(bootstrap_servers, name), **(more or {})}
+        self._settings.write_text(yaml.safe_dump(settings))
 
     @property
     def pid(self) -> int:
@@ -80,9 +87,14 @@ class ProxyProcess:
         ]
         return sum(values) if values else None
 
+    @property
+    def log(self) -> str:
+        """What the proxy has written, from its first start on."""
+        return (self._folder / "proxy.log").read_text("utf-8", "replace")
+
     def log_tail(self) -> str:
         """The end of what the proxy has written."""
-        return (self._folder / "proxy.log").read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return self.log[-LOG_TAIL_BYTES:]
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,14 @@ class ReadOrder:
     stamped: bool = True
 
 
+class Batch(NamedTuple):
+    """Records that were taken out of the consumer together, their keys, and when (epoch ms)."""
+
+    records: list[Message]
+    keys: Keys
+    received_ms: float
+
+
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """Every record that came, in order of arrival: three arrays of the same length."""
@@ -49,54 +58,65 @@ def read(announce: Announce, order: ReadOrder) -> Arrivals:
     gc.disable()
     consumer = clients.consumer(order.bootstrap_servers, {"enable.partition.eof": True})
     try:
-        _assign_whole_topic(consumer, order.topic)
+        assign_whole(consumer, [order.topic])
         announce()
         cpu_before_s = time.process_time()
-        batches, received_ms = _collect(consumer, order)
+        deadline_s = time.monotonic() + order.deadline_s
+        batches, received_ms = _collect(consumer, order, deadline_s)
         cpu_s = time.process_time() - cpu_before_s
     finally:
         consumer.close()
     return _arrivals(batches, received_ms, cpu_s)
 
 
-def _assign_whole_topic(consumer: Consumer, topic: str) -> None:
+def assign_whole(consumer: Consumer, topics: Sequence[str]) -> None:
     """Assigns every partition and waits until each was read to its end, so that reading is warm."""
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-    waiting = set(partitions)
-    deadline_s = time.monotonic() + 30
+    known = consumer.list_topics(timeout=60).topics
+    places = [(topic, number) for topic in topics for number in known[topic].partitions]
+    consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+    waiting = set(places)
+    deadline_s = time.monotonic() + 30 + len(places) / 50
     while waiting and time.monotonic() < deadline_s:
         message = consumer.poll(0.5)
         if message is None:
             continue
+        place = (message.topic() or "", message.partition() or 0)
         if not _is_end(message):
-            raise BenchmarkError(f"{topic} holds records before the measurement; use a new topic.")
-        waiting.discard(message.partition())
+            raise BenchmarkError(f"{place} holds records before the measurement; use a new topic.")
+        waiting.discard(place)
 
 
-def _collect(consumer: Consumer, order: ReadOrder) -> tuple[list[Keys], list[float]]:
+def _collect(
+    consumer: Consumer, order: ReadOrder, deadline_s: float
+) -> tuple[list[Keys], list[float]]:
     batches: list[Keys] = []
     received_ms: list[float] = []
     left = order.count
-    deadline_s = time.monotonic() + order.deadline_s
-    while time.monotonic() < deadline_s:
-        first = consumer.poll(0.1 if left > 0 else QUIET_S)
-        if first is not None:
-            messages = [first, *consumer.consume(BATCH_RECORDS, 0)]
-            received_ms.append(time.time() * 1000)
-            batches.append(read_keys(_keys(messages, order)))
+    while (batch := next_batch(consumer, left <= 0, order.stamped)) or left > 0:
+        if batch is not None:
+            batches.append(batch.keys)
+            received_ms.append(batch.received_ms)
             left -= len(batches[-1])
-        elif left <= 0:
+        if time.monotonic() > deadline_s:
             break
     return batches, received_ms
 
 
-def _keys(messages: Sequence[Message], order: ReadOrder) -> list[bytes]:
-    """The keys of the records among the messages; the first record's stamp is checked."""
+def next_batch(consumer: Consumer, is_complete: bool, stamped: bool = True) -> Batch | None:
+    """What came next; None when nothing does for 0.1 s.
+
+    Once all is there, what comes too much is waited for longer. The first record's stamp is
+    checked.
+    """
+    first = consumer.poll(QUIET_S if is_complete else 0.1)
+    if first is None:
+        return None
+    messages = [first, *consumer.consume(BATCH_RECORDS, 0)]
+    received_ms = time.time() * 1000
     records = [message for message in messages if not _is_end(message)]
-    if records and order.stamped:
+    if records and stamped:
         _check_stamp(records[0])
-    return [message.key() or b"" for message in records]
+    return Batch(records, read_keys([message.key() or b"" for message in records]), received_ms)
 
 
 def _check_stamp(message: Message) -> None:

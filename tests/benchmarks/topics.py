@@ -1,20 +1,35 @@
 """Fresh topics for each measurement, and their removal, so that no log grows into the next."""
 
+from collections.abc import Mapping
+
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.benchmarks.clients import ERRORS_ONLY
 
 PARTITIONS = 4
+AT_ONCE = 250
 
 
-def create(bootstrap_servers: str, *names: str, stamped_by: str = "LogAppendTime") -> None:
+def numbered(name: str, count: int) -> list[str]:
+    """The names of `count` topics; one alone has no number."""
+    return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
+
+
+def create(
+    bootstrap_servers: str,
+    *names: str,
+    stamped_by: str = "LogAppendTime",
+    partitions: int = PARTITIONS,
+    config: Mapping[str, str] | None = None,
+) -> None:
     """Creates topics whose records no retention takes away; the broker stamps them by default."""
-    settings = {"retention.ms": "-1", "message.timestamp.type": stamped_by}
-    topics = [NewTopic(name, PARTITIONS, 1, config=settings) for name in names]
+    settings = {"retention.ms": "-1", "message.timestamp.type": stamped_by, **(config or {})}
+    topics = [NewTopic(name, partitions, 1, config=settings) for name in names]
     admin = _admin(bootstrap_servers)
-    for created in admin.create_topics(topics).values():
-        created.result(30)
+    for first in range(0, len(topics), AT_ONCE):
+        for created in admin.create_topics(topics[first : first + AT_ONCE]).values():
+            created.result(60)
 
 
 def delete_starting_with(bootstrap_servers: str, prefix: str) -> None:

@@ -90,14 +90,14 @@ def trial(world: World, name: str) -> Iterator[Trial]:
     try:
         proxy.start()
         proxy.wait_ready()
-        _warm_up(made)
+        warm_up(made)
         yield made
     finally:
         proxy.stop()
         topics.delete_starting_with(world.bootstrap_servers, f"{name}.")
 
 
-def _warm_up(made: Trial) -> None:
+def warm_up(made: Trial) -> None:
     """Sends some records through to another target, so that nothing measured runs cold."""
     count = made.world.scale.warm_records
     warm = f"{made.name}.warm"

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-MIB: Final = 1 << 20
-DPI: Final = 120
+from tests.support.time_plots import MIB, lateness_lines, save
+
 OF_PROXIES, OF_BROKERS = "#c44e52", "#8c8c8c"
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
     """One picture, PNG or SVG by the name: above how late, below how much memory, by minutes."""
-    mpl.rcParams["svg.hashsalt"] = "soak"
     figure = Figure(figsize=(10, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     said = f"{figures['records_sent']:,} records written, {figures['faults']} faults"
@@ -24,17 +22,13 @@ def draw(figures: dict[str, Any], path: Path) -> None:
     _draw_lateness(above, figures)
     _draw_memory(below, figures)
     _mark_faults(above, figures)
-    figure.savefig(path, dpi=DPI)
+    save(figure, path, "soak")
 
 
 def _draw_lateness(axes: Axes, figures: dict[str, Any]) -> None:
-    minutes = [row[0] / 60 for row in figures["lateness"]]
-    for column, label in ((1, "p50"), (2, "p99"), (3, "longest")):
-        seconds = [max(row[column], 1) / 1000 for row in figures["lateness"]]
-        axes.plot(minutes, seconds, label=label, linewidth=1)
-    axes.set_yscale("log")
+    rows = figures["lateness"]
+    lateness_lines(axes, [row[0] / 60 for row in rows], [row[1:] for row in rows])
     axes.set_ylabel("lateness in each 10 s, seconds")
-    axes.grid(alpha=0.3)
 
 
 def _mark_faults(axes: Axes, figures: dict[str, Any]) -> None:
