@@ -3,7 +3,6 @@
 import datetime as dt
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from proxy.records.headers import ID
 from tests.benchmarks import machine, table
 from tests.benchmarks.accounting import only_child
 from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.folders import own_folder
 from tests.benchmarks.processes import leave_on_sigterm
 from tests.benchmarks.report import Report
 from tests.benchmarks.scale import FULL, QUICK, Scale
@@ -100,22 +100,11 @@ def made_world(
     folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
 ) -> Iterator[World]:
     """A broker of its own, and what is measured on it."""
-    with _folder(folder) as root:
+    with own_folder(folder, "benchmark") as root:
         progress.print(f"starting the broker; data in {root}")
         with EmbeddedBroker(data_dir=root / "broker", port=0) as broker:
             servers, broker_pid = broker.bootstrap_servers, only_child()
             yield World(servers, broker_pid, root, proxy_command, scale, progress.print)
-
-
-@contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
-    """A new folder below the one that was named, or one that disappears afterwards."""
-    if kept is None:
-        with tempfile.TemporaryDirectory(prefix="benchmark-") as temporary:
-            yield Path(temporary)
-    else:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield Path(tempfile.mkdtemp(prefix="benchmark-", dir=kept))
 
 
 def _now() -> str:

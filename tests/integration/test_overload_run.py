@@ -25,7 +25,7 @@ def _run_small(scenario: str, folder: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr + done.stdout
     assert f"| {scenario} |" in done.stdout
     assert "<svg" in plot.read_text()
-    assert not list((folder / "data").iterdir())
+    assert not [path for path in (folder / "data").rglob("*") if path.is_file()]
     found: dict[str, Any] = json.loads(output.read_text())["scenarios"][scenario]
     return found
 

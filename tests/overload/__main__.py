@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +12,7 @@ from rich.console import Console
 from proxy.embedded.java.locked_jars import kafka_version
 from tests.benchmarks import machine
 from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.folders import own_folder
 from tests.benchmarks.processes import leave_on_sigterm
 from tests.overload.performance import Scenario, perform
 from tests.overload.plots import draw
@@ -61,7 +59,7 @@ def run(
     names = _chosen(scenario)
     found, done = read(output), list[Content]()
     try:
-        with _home(folder) as home:
+        with own_folder(folder, "overload") as home:
             for name in names:
                 found[name] = _performed(name, scale, home)
                 done.append(found[name])
@@ -98,17 +96,6 @@ def _keep(found: dict[str, Content], output: Path | None, plot: Path | None) -> 
 def _say(what: str) -> None:
     now = dt.datetime.now(dt.UTC).strftime("%H:%M:%S")
     progress.print(f"{now} {what}", highlight=False, markup=False)
-
-
-@contextmanager
-def _home(kept: Path | None) -> Iterator[Path]:
-    """The folder that was named, or one that disappears afterwards."""
-    if kept is None:
-        with tempfile.TemporaryDirectory(prefix="overload-") as temporary:
-            yield Path(temporary)
-    else:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,7 +61,7 @@ def perform(
     BenchmarkError when it cannot be done."""
     scene = scenario.scene(sizes)
     refuse_without_room(scene, home, name)
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=home))
+    folder = home / name
     with staged(name, scene, sizes, folder, say) as stage:
         first_ready_s = stage.start()
         with reader_of(stage) as reader:

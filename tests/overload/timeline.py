@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from tests.benchmarks.accounting import resident
+from tests.benchmarks.watch import Watch
 from tests.overload.progress import Progress
-
-EVERY_S: Final = 1.0
 
 
 class Sample(NamedTuple):
@@ -29,18 +27,17 @@ class Mark(NamedTuple):
     what: str
 
 
-class Timeline:
-    """Looks once a second from a thread of its own until closed."""
+class Timeline(Watch):
+    """Looks once a second until closed; at the process `pid`, while there is one."""
 
     def __init__(self, progress: Progress) -> None:
+        super().__init__()
         self.pid: int | None = None
         self.samples: list[Sample] = []
         self.marks: list[Mark] = []
         self.began_ms = time.time() * 1000
         self._progress = progress
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        self.begin()
 
     @property
     def at_s(self) -> float:
@@ -57,17 +54,8 @@ class Timeline:
         self.marks.append(mark)
         return mark.at_s
 
-    def close(self) -> None:
-        """Looks a last time and stops."""
-        self._closed.set()
-        self._thread.join()
-        self._look()
-
-    def _watch(self) -> None:
-        while not self._closed.wait(EVERY_S):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look once."""
         if (pid := self.pid) is None:
             return
         memory, progress = resident(pid), self._progress

@@ -1,0 +1,32 @@
+"""Looking at something once a second while something else goes on."""
+
+import threading
+from abc import ABC, abstractmethod
+
+EVERY_S = 1.0
+
+
+class Watch(ABC):
+    """Looks from a thread of its own, from `begin` until `close`."""
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look once."""
+
+    def begin(self) -> None:
+        """Starts looking."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Looks a last time and stops."""
+        self._closed.set()
+        self._thread.join()
+        self.look()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(EVERY_S):
+            self.look()
