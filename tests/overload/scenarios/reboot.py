@@ -13,11 +13,12 @@ from tests.overload.ledger import Account, Phase
 from tests.overload.other_boot import drop_page_cache, forget_boot
 from tests.overload.scene import Scene
 from tests.overload.sizes import Sizes
-from tests.overload.stage import Figures, Stage
+from tests.overload.stage import PATIENCE_S, Figures, Stage
 from tests.overload.taken_over import taken_over_since
 
 WAITING, SAMPLE, PROBE = 0, 1, 2
 PROBE_DELAY_MS = (1_000, 1_000)
+PROBES_PER_S = 100
 BYTES_PER_RECORD = 700
 COUNTED_WITHIN_S = 60
 WHOLE = Sizes().reboot_records
@@ -47,8 +48,10 @@ def act(stage: Stage) -> Figures:
     how = _lose_power(stage)
     folder_bytes = disk_bytes(proxy.data_dir)
     began_s, began_ms = stage.launch(), time.time() * 1000
-    stage.send(PROBE, replace(stage.load(PROBE, PROBE_DELAY_MS), rate_per_s=100))
-    ready_s = stage.wait_ready(began_s)
+    probes = replace(stage.load(PROBE, PROBE_DELAY_MS), rate_per_s=PROBES_PER_S)
+    with stage.sending(PROBE, probes) as generator:
+        ready_s = stage.wait_ready(began_s)
+        generator.result(PATIENCE_S)
     stage.await_received(sizes.sample_records + sizes.probe_records, due_ms)
     pending = _pending(stage, sizes.reboot_records)
     taken_over = taken_over_since(proxy.log[before:])
