@@ -14,6 +14,7 @@ from tests.overload.ledger import Account
 from tests.overload.scene import Scene, refuse_without_room
 from tests.overload.sizes import Sizes
 from tests.overload.stage import Figures, Stage, reader_of, staged
+from tests.overload.taken_over import taken_over_since
 from tests.overload.timeline import Timeline
 from tests.support.oracle.committed_reader import CommittedReader
 
@@ -70,6 +71,7 @@ def perform(
             stage.progress.end()
             account = reader.result(120)
         acted["first ready, s"] = first_ready_s
+        acted["sessions lost in all"] = taken_over_since(stage.made.proxy.log).sessions_lost
         faults = _faults(stage, account, acted.pop("faults", {}))
     if any(faults.values()):
         say(f"{name}: {faults}, first missing {account.missing}; left in {folder}")
