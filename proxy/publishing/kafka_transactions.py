@@ -28,6 +28,7 @@ DOUBLED_FOR_S: Final = 60.0
 """Each producer left behind in the last minute doubles the patience: a slow broker is not taken
 again and again for one that cannot end transactions."""
 FLUSH_SLICE_S: Final = 0.25
+BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned so long after its time-out never will."""
 TRANSACTIONAL_IDS: Final = 8
@@ -198,7 +199,7 @@ def _call(
     """
     pending.moved_at_s = time.monotonic()
     try:
-        call(*args, CALL_TIMEOUT_S)
+        _call_until_free(pending, call, *args)
     except KafkaException as raised:
         error: KafkaError = raised.args[0]
         if not error.txn_requires_abort():
@@ -207,6 +208,21 @@ def _call(
         _abort(producer)
         kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
         raise kind(error.str()) from raised
+
+
+def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:
+    """Again while the broker still writes the end of the transaction before: with hundreds of
+    partitions that takes longer than the client library waits."""
+    until_s = time.monotonic() + CALL_TIMEOUT_S
+    while True:
+        try:
+            return call(*args, CALL_TIMEOUT_S)
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            is_busy = error.code() == KafkaError.CONCURRENT_TRANSACTIONS and error.retriable()
+            if not is_busy or time.monotonic() > until_s or pending.is_claimed:
+                raise
+        time.sleep(BUSY_PAUSE_S)
 
 
 def _abort(producer: Producer) -> None:

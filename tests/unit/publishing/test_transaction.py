@@ -114,6 +114,26 @@ def test_transaction_of_another_generation_is_aborted_for_good(kafka: StandInKaf
     assert kafka.read("orders") == []
 
 
+class _BusyAtFirst(StandInProducer):
+    """The end of the transaction before is still being written."""
+
+    busy = 3
+
+    def send_offsets_to_transaction(
+        self, offsets: list[TopicPartition], group_metadata: object, timeout: float
+    ) -> None:
+        if self.busy:
+            self.busy -= 1
+            raise kafka_error(KafkaError.CONCURRENT_TRANSACTIONS, retriable=True)
+        super().send_offsets_to_transaction(offsets, group_metadata, timeout)
+
+
+def test_end_of_the_transaction_before_is_waited_for(kafka: StandInKafka) -> None:
+    publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _BusyAtFirst(kafka)))
+    publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+    assert len(kafka.read("orders")) == 1
+
+
 def test_what_the_group_has_not_let_through_is_not_counted_against_a_rate(
     kafka: StandInKafka,
 ) -> None:
