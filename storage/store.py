@@ -128,6 +128,14 @@ class Store(Protocol):
         """How many entries pend for each target; by name for a bounded number of them."""
         ...
 
+    def pending_bytes(self) -> int:
+        """What the bodies of all pending entries take on disk, those not yet written included."""
+        ...
+
+    def pending_bytes_by_target(self) -> TargetCounts:
+        """The same for each target; by name for a bounded number of them."""
+        ...
+
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """About how many pend that are due up to the first of the ascending edges, from there up to
         the next, ..., and beyond the last. A matter of milliseconds, however many pend."""

@@ -71,6 +71,7 @@ def _as_json(name: str, report: FolderReport) -> dict[str, Any]:
         "folder": str(report.folder),
         "findings": report.findings,
         "pending": report.pending,
+        "pending_bytes": report.pending_bytes,
         "pending_by_target": report.pending_by_target.by_name,
         "pending_for_other_targets": report.pending_by_target.others,
         "covered": report.covered,

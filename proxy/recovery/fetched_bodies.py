@@ -55,6 +55,8 @@ class FetchedBodies:
         self.next_due_ms = inner.next_due_ms
         self.pending = inner.pending
         self.pending_by_target = inner.pending_by_target
+        self.pending_bytes = inner.pending_bytes
+        self.pending_bytes_by_target = inner.pending_bytes_by_target
         self.pending_by_time = inner.pending_by_time
         self.maintain = inner.maintain
         self.flush = inner.flush

@@ -6,7 +6,7 @@ from itertools import pairwise
 from storage.rocksdb.rocks_database import RocksDatabase
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.inspection import FolderReport, count_findings
-from storage.shard.memory.counts import no_counts
+from storage.shard.memory.counts import no_counts, offsets_of
 from storage.store import Entry, Key
 
 READ_AT_ONCE = 1024
@@ -35,7 +35,7 @@ class RocksReader:
             if any(key >= following for key, following in pairwise(keys)):
                 report.findings.append(f"{report.folder}: rows are out of order at {keys[1]}")
             last = keys[-1]
-            seen.add(entries)
+            seen.add(entries, offsets_of(entries))
         report.findings += count_findings(seen, self.checkpoint)
         report.pending = report.records = seen.total
         report.segments = self._database.files

@@ -15,7 +15,7 @@ from storage.shard.memory.target_counter import TargetCounter
 from storage.shard.memory.target_numbers import TargetNumbers
 
 CHECKPOINT = "checkpoint"
-MAGIC = b"KDPCKP03"
+MAGIC = b"KDPCKP04"
 _PREFIX = Struct("<8sIII")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -45,9 +45,13 @@ class Checkpoint:
         """The file's contents."""
         targets, chunks = self.counts.targets, self.counts.chunks.copy()
         fields = {name: value for name, value in _fields(self).items() if name != "counts"}
+        sizes = self.counts.target_bytes
         by_name = targets.numbers.by_name
-        numbered = {name: [by_name[name], count] for name, count in targets.by_name.items()}
-        fields |= {"targets": numbered, "others": targets.others}
+        numbered = {
+            name: [by_name[name], count, sizes.by_name[name]]
+            for name, count in targets.by_name.items()
+        }
+        fields |= {"targets": numbered, "others": [targets.others, sizes.others]}
         fields |= {"shift": chunks.shift, "base": chunks.base}
         text = json.dumps(fields, separators=(",", ":")).encode()
         numbers = chunks.counts.astype("<i8").tobytes()
@@ -85,14 +89,16 @@ def _fields(checkpoint: Checkpoint) -> dict[str, Any]:
     return {name: getattr(checkpoint, name) for name in checkpoint.__slots__}
 
 
-def _from_fields(fields: dict[str, Any], numbers: bytes) -> Checkpoint:
+def _from_fields(fields: dict[str, Any], by_chunk: bytes) -> Checkpoint:
     chunks = ChunkCounts(
-        fields.pop("shift"), fields.pop("base"), np.frombuffer(numbers, "<i8").astype(np.int64)
+        fields.pop("shift"), fields.pop("base"), np.frombuffer(by_chunk, "<i8").astype(np.int64)
     )
-    targets, others = fields.pop("targets"), fields.pop("others")
-    names = {number: name for name, (number, _) in targets.items()}
-    counted = {name: count for name, (_, count) in targets.items()}
-    target_numbers = TargetNumbers(names, is_closed=True)
-    counts = Counts(TargetCounter(target_numbers, counted, others), chunks)
+    targets, (others, others_bytes) = fields.pop("targets"), fields.pop("others")
+    numbers = TargetNumbers({at: name for name, (at, _, _) in targets.items()}, is_closed=True)
+    counted = {name: count for name, (_, count, _) in targets.items()}
+    sizes = {name: size for name, (_, _, size) in targets.items() if size}
+    counts = Counts(
+        TargetCounter(numbers, counted, others), TargetCounter(numbers, sizes, others_bytes), chunks
+    )
     fields["live"] = {int(number): records for number, records in fields["live"].items()}
     return Checkpoint(**fields, counts=counts)

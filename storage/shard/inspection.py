@@ -12,6 +12,7 @@ from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.damage_guard import damage_noted
 from storage.shard.memory.counts import Counts
+from storage.shard.memory.target_counter import TargetCounter
 from storage.store import NO_COUNTS, Entry, TargetCounts
 
 NAMED_FINDINGS = 10
@@ -28,6 +29,7 @@ class FolderReport:
     cursor: int = -1
     pending: int = 0
     pending_by_target: TargetCounts = NO_COUNTS
+    pending_bytes: int = 0
     runs: int = 0
     records: int = 0
     segments: int = 0
@@ -66,6 +68,7 @@ def verify_folder(folder: Path, look: Look) -> FolderReport:
                 report.covered = checkpoint.covered
                 report.watermark_ms, report.cursor = checkpoint.watermark_ms, checkpoint.cursor
                 report.pending_by_target = checkpoint.counts.targets.shown()
+                report.pending_bytes = checkpoint.counts.total_bytes
                 reader.check(report)
     except FileNotFoundError as missing:
         report.findings.append(f"{missing.filename} is missing: nothing was ever checkpointed")
@@ -86,17 +89,24 @@ def dump_folder(folder: Path, look: Look) -> Iterator[dict[str, Any]]:
 def count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
     """What pends other than the checkpoint counts, as sentences."""
     counted = checkpoint.counts
-    found, wanted = seen.targets, counted.targets
+    findings = [
+        *_target_findings(seen.targets, counted.targets, ""),
+        *_target_findings(seen.target_bytes, counted.target_bytes, " bytes"),
+    ]
+    if not counted.chunks.counts_same(seen.chunks):
+        findings.append("the pending offsets are not the ones the checkpoint counts")
+    return findings
+
+
+def _target_findings(found: TargetCounter, wanted: TargetCounter, what: str) -> list[str]:
     names = sorted(found.by_name.keys() | wanted.by_name.keys())
     differing = [name for name in names if found.by_name[name] != wanted.by_name[name]]
     findings = [
-        f"{found.by_name[name]} for {name} pend, {wanted.by_name[name]} are counted"
+        f"{found.by_name[name]}{what} for {name} pend, {wanted.by_name[name]} are counted"
         for name in differing[:NAMED_FINDINGS]
     ]
     if len(differing) > NAMED_FINDINGS:
         findings.append(f"so do the counts of {len(differing) - NAMED_FINDINGS} more targets")
     if found.others != wanted.others:
-        findings.append(f"{found.others} for other targets pend, {wanted.others} are counted")
-    if not counted.chunks.counts_same(seen.chunks):
-        findings.append("the pending offsets are not the ones the checkpoint counts")
+        findings.append(f"{found.others}{what} for other targets pend, {wanted.others} are counted")
     return findings

@@ -111,10 +111,15 @@ class TieredStore:
 
     def pending_by_target(self) -> TargetCounts:
         """How many entries pend for each target, on disk and in memory."""
-        targets = TargetCounter(self._numbers)
-        for counts in self._counts():
-            targets.merge(counts.targets)
-        return targets.shown()
+        return self._joined(counts.targets for counts in self._counts())
+
+    def pending_bytes(self) -> int:
+        """What the bodies of pending entries take, on disk and in memory."""
+        return sum(counts.total_bytes for counts in self._counts())
+
+    def pending_bytes_by_target(self) -> TargetCounts:
+        """The same for each target."""
+        return self._joined(counts.target_bytes for counts in self._counts())
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """Exact in memory; on disk as exact as the tier knows it without reading."""
@@ -167,6 +172,12 @@ class TieredStore:
 
     def _counts(self) -> list[Counts]:
         return [self._ledger.counts, *(memtable.counts for memtable in self._memtables())]
+
+    def _joined(self, counters: Iterable[TargetCounter]) -> TargetCounts:
+        joined = TargetCounter(self._numbers)
+        for counter in counters:
+            joined.merge(counter)
+        return joined.shown()
 
     def _release_numbers(self) -> None:
         """Free the numbers of targets that nothing pends of, now and then.

@@ -10,7 +10,6 @@ from storage.shard.checkpoint import Checkpoint
 from storage.shard.inspection import count_findings
 from storage.shard.memory.columns import are_beyond
 from storage.shard.memory.counts import Counts
-from storage.shard.memory.target_counter import TargetCounter
 from storage.store import Column
 from storage.wheel.log.body_files import BodyFiles, file_keys
 from storage.wheel.log.records import (
@@ -107,7 +106,7 @@ class ConsistencyCheck:
         names = numbers.by_number
         met = np.unique(self.pending["target"]).tolist()
         named = {number: names.get(number, f"unknown target {number}") for number in met}
-        seen = Counts(TargetCounter(numbers, *counted_by_name(self.pending, named)))
+        seen = Counts(*counted_by_name(self.pending, named, numbers))
         seen.chunks.add(self.pending["offset"])
         self._found += count_findings(seen, self._checkpoint)
 

@@ -1,6 +1,5 @@
 """The files of one wheel, opened together, and entries on their way in and out of them."""
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from storage.shard.checkpoint import Checkpoint
 from storage.shard.files import Files
 from storage.shard.memory.columns import Columns
 from storage.shard.memory.counts import Counts
+from storage.shard.memory.target_counter import TargetCounter
 from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
-from storage.store import Entry
+from storage.store import Column, Entry
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
 from storage.wheel.log.records import RECORD, Rows, stretches
@@ -66,8 +66,8 @@ class WheelFiles:
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
         """Take index rows out of `counts`."""
-        counts.chunks.remove(rows["offset"])
-        counts.targets.subtract(*counted_by_name(rows, self._numbers.by_number))
+        numbers = self._numbers
+        counts.subtract(rows["offset"], *counted_by_name(rows, numbers.by_number, numbers))
 
     def close(self) -> None:
         """Give the files back."""
@@ -91,9 +91,20 @@ def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> lis
     return list(zip(dues_ms, offsets, targets, bodies, strict=True))
 
 
-def counted_by_name(rows: Rows, names: Mapping[int, str]) -> tuple[Counter[str], int]:
-    """How many of the index rows there are for each target that has a name, and for all others."""
-    numbers, counts = np.unique(rows["target"], return_counts=True)
-    by_number = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+def counted_by_name(
+    rows: Rows, names: Mapping[int, str], numbers: TargetNumbers
+) -> tuple[TargetCounter, TargetCounter]:
+    """How many of the index rows there are for each target, and the bytes of their bodies."""
+    met, which, counts = np.unique(rows["target"], return_inverse=True, return_counts=True)
+    sizes = np.bincount(which, rows["length"], met.size).astype(np.int64)
+    found = [_counter(met, amounts, names, numbers) for amounts in (counts, sizes)]
+    return found[0], found[1]
+
+
+def _counter(
+    met: Column, amounts: Column, names: Mapping[int, str], numbers: TargetNumbers
+) -> TargetCounter:
+    by_number = dict(zip(met.tolist(), amounts.tolist(), strict=True))
     others = by_number.pop(UNNAMED, 0)
-    return Counter({names[number]: count for number, count in by_number.items()}), others
+    by_name = {names[number]: amount for number, amount in by_number.items() if amount}
+    return TargetCounter(numbers, by_name, others)

@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from storage.shard.memory.counts import offsets_of
 from storage.shard.memory.target_numbers import TargetNumbers, resolved
-from storage.store import Column, Entry, Key, dues_of
+from storage.store import Column, Entry, Key
 
 
 def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
@@ -77,11 +76,13 @@ class Columns:
         return list(zip(dues_ms, offsets, targets, bodies, strict=True))
 
 
-def columns_of(entries: Sequence[Entry], numbers: TargetNumbers) -> Columns:
-    """The entries as columns, in the same order."""
+def columns_of(
+    entries: Sequence[Entry], numbers: TargetNumbers, dues_ms: Column, offsets: Column
+) -> Columns:
+    """The entries, with these dues and offsets, as columns in the same order."""
     targets, bodies = numbers.columns_of(entries)
     crcs = np.fromiter(map(crc32, bodies), np.int64, len(bodies))
-    return Columns(dues_of(entries), offsets_of(entries), targets, crcs, bodies)
+    return Columns(dues_ms, offsets, targets, crcs, bodies)
 
 
 def columns_joined(parts: Iterable[Columns]) -> Columns:

@@ -1,7 +1,7 @@
-"""How many entries pend: by chunk of ingress offsets (for the floor) and by target."""
+"""How much pends: entries by chunk of ingress offsets (for the floor) and by target, and bytes."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -15,6 +15,7 @@ MAX_CHUNKS = 8_192
 
 _offset_of = itemgetter(1)
 _target_of = itemgetter(2)
+_body_of = itemgetter(3)
 
 
 def offsets_of(entries: Sequence[Entry]) -> Column:
@@ -127,10 +128,21 @@ class ChunkCounts:
 
 
 class Counts:
-    """Pending entries per chunk of offsets and per target, kept in step."""
+    """Pending entries per chunk of offsets and per target, and the bytes of their bodies per
+    target, kept in step.
 
-    def __init__(self, targets: TargetCounter, chunks: ChunkCounts | None = None) -> None:
+    A body's bytes are those that it takes on disk, the name of a target without a number included.
+    """
+
+    def __init__(
+        self,
+        targets: TargetCounter,
+        target_bytes: TargetCounter,
+        chunks: ChunkCounts | None = None,
+    ) -> None:
         self.targets = targets
+        self.target_bytes = target_bytes
+        self.total_bytes = target_bytes.total()
         self.chunks = ChunkCounts() if chunks is None else chunks
 
     @property
@@ -138,28 +150,57 @@ class Counts:
         """How many entries pend."""
         return self.chunks.total
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Count `entries` as pending."""
-        self.chunks.add(offsets_of(entries))
-        self.targets.add(Counter(map(_target_of, entries)))
+    def add(self, entries: Sequence[Entry], offsets: Column) -> None:
+        """Count `entries`, at these offsets, as pending."""
+        counts = Counter(map(_target_of, entries))
+        self.chunks.add(offsets)
+        self.targets.add(counts)
+        sizes = self._bytes_of(entries, counts)
+        self.target_bytes.add_known(sizes)
+        self.total_bytes += sum(sizes.values())
 
     def remove(self, entries: Sequence[Entry]) -> None:
         """Count `entries` as ended."""
+        counts = Counter(map(_target_of, entries))
         self.chunks.remove(offsets_of(entries))
-        self.targets.remove(Counter(map(_target_of, entries)))
+        self.targets.remove(counts)
+        sizes = self._bytes_of(entries, counts)
+        self.target_bytes.remove(sizes)
+        self.total_bytes -= sum(sizes.values())
+
+    def subtract(self, offsets: Column, records: TargetCounter, sizes: TargetCounter) -> None:
+        """Count as ended what pended at these offsets: so many records, and bytes, by target."""
+        self.chunks.remove(offsets)
+        self.targets.subtract(records.by_name, records.others)
+        self.target_bytes.subtract(sizes.by_name, sizes.others)
+        self.total_bytes -= sizes.total()
 
     def merge(self, other: "Counts") -> None:
         """Add everything `other`, with the same numbers of targets, counts."""
         self.chunks.merge(other.chunks)
         self.targets.merge(other.targets)
+        self.target_bytes.merge(other.target_bytes)
+        self.total_bytes += other.total_bytes
 
     def copy(self, numbers: TargetNumbers | None = None) -> "Counts":
         """An independent copy, but for the numbers of targets."""
-        targets = self.targets
-        copied = TargetCounter(numbers or targets.numbers, targets.by_name, targets.others)
-        return Counts(copied, self.chunks.copy())
+        targets, sizes = self.targets.copy(numbers), self.target_bytes.copy(numbers)
+        return Counts(targets, sizes, self.chunks.copy())
+
+    def _bytes_of(self, entries: Sequence[Entry], counts: Mapping[str, int]) -> dict[str, int]:
+        """The bytes of these entries by target; `counts`: how many there are of each."""
+        sizes = dict.fromkeys(counts, 0)
+        if len(sizes) == 1:
+            sizes = dict.fromkeys(counts, sum(map(len, map(_body_of, entries))))
+        else:
+            for _, _, target, body in entries:
+                sizes[target] += len(body)
+        numbers = self.targets.numbers
+        for name in sizes.keys() - numbers.by_name.keys():
+            sizes[name] += counts[name] * numbers.prefix_bytes(name)
+        return sizes
 
 
 def no_counts(numbers: TargetNumbers) -> Counts:
     """Nothing pends; targets are to have these numbers."""
-    return Counts(TargetCounter(numbers))
+    return Counts(TargetCounter(numbers), TargetCounter(numbers))

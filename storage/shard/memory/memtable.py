@@ -2,16 +2,15 @@
 
 from collections.abc import Generator
 from itertools import compress
-from operator import itemgetter
 
 import numpy as np
 
 from storage.shard.memory.columns import Columns, columns_joined, columns_of
-from storage.shard.memory.counts import no_counts
+from storage.shard.memory.counts import no_counts, offsets_of
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.due_index import DueIndex
 from storage.shard.memory.target_numbers import TargetNumbers
-from storage.store import Column, Entry, Key
+from storage.store import Column, Entry, Key, dues_of
 
 NONE_MS = 2**63 - 1
 NEAR_MS = 1_000
@@ -19,21 +18,18 @@ NEAR_MS = 1_000
 ENTRY_BYTES = 300
 """About what an entry takes in memory beside its body: tuple, numbers, its place in the index."""
 
-_body_of = itemgetter(3)
-
 
 class Memtable:
     """Entries due at or beyond a horizon are made into columns as they arrive: they are hot in the
     caches then, take half the memory, and are ready to be written.
 
-    first_offset, last_offset: of what was put. weight_bytes: about the memory that is taken."""
+    first_offset, last_offset: of what was put."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
         """`numbers`: the shard's. `phase_ms`: shards whose phases differ do not move their
         horizons all at once."""
         self.first_offset: int | None = None
         self.last_offset = -1
-        self.weight_bytes = 0
         self.counts = no_counts(numbers)
         self._near = DueIndex(scanned_ms)
         self._numbers = numbers
@@ -51,15 +47,25 @@ class Memtable:
         """The latest time up to which entries were looked for."""
         return self._near.scanned_ms
 
+    @property
+    def weight_bytes(self) -> int:
+        """About the memory that is taken."""
+        return ENTRY_BYTES * len(self) + self.counts.total_bytes
+
     def put(self, entries: list[Entry], dues_ms: Column) -> None:
         """Take `entries`, in ingress offset order, with their dues."""
-        self._note(entries)
+        offsets = offsets_of(entries)
+        if self.first_offset is None:
+            self.first_offset = entries[0][1]
+        self.last_offset = entries[-1][1]
+        self.counts.add(entries, offsets)
         is_far = dues_ms >= self._horizon_ms
         if is_far.all():
-            self._keep_far(entries)
+            self._keep_far(entries, dues_ms, offsets)
         elif is_far.any():
             self._near.add(list(compress(entries, (~is_far).tolist())))
-            self._keep_far(list(compress(entries, is_far.tolist())))
+            far = list(compress(entries, is_far.tolist()))
+            self._keep_far(far, dues_ms[is_far], offsets[is_far])
         else:
             self._near.add(entries)
 
@@ -81,7 +87,6 @@ class Memtable:
             self._move_horizon(ended[0])
         gone = self._near.pop_ended(ended)
         if gone:
-            self.weight_bytes -= self.weight_bytes * len(gone) // len(self)
             self.counts.remove(gone)
         if not len(self):
             self.first_offset = None
@@ -98,21 +103,13 @@ class Memtable:
         What ends or comes near meanwhile may or may not be among them, once."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
-            parts.append(columns_of(entries, self._numbers))
+            parts.append(columns_of(entries, self._numbers, dues_of(entries), offsets_of(entries)))
             yield len(entries)
         return columns_joined(parts)
 
-    def _note(self, entries: list[Entry]) -> None:
-        if self.first_offset is None:
-            self.first_offset = entries[0][1]
-        self.last_offset = entries[-1][1]
-        self.weight_bytes += ENTRY_BYTES * len(entries) + sum(map(len, map(_body_of, entries)))
-        self.counts.add(entries)
-
-    def _keep_far(self, entries: list[Entry]) -> None:
-        columns = columns_of(entries, self._numbers)
-        self._fresh.append(columns)
-        self._fresh_from_ms = min(self._fresh_from_ms, int(columns.dues_ms.min()))
+    def _keep_far(self, entries: list[Entry], dues_ms: Column, offsets: Column) -> None:
+        self._fresh.append(columns_of(entries, self._numbers, dues_ms, offsets))
+        self._fresh_from_ms = min(self._fresh_from_ms, int(dues_ms.min()))
 
     def _move_horizon(self, until_ms: int) -> None:
         self._horizon_ms = self._horizon_beyond(until_ms)

@@ -32,11 +32,15 @@ class TargetCounter:
             else:
                 self.others += count
 
+    def add_known(self, counts: Mapping[str, int]) -> None:
+        """Count so many more for each target; none gets a number."""
+        by_name, others = self._split(counts)
+        self.by_name.update(by_name)
+        self.others += others
+
     def remove(self, counts: Mapping[str, int]) -> None:
         """Count so many less for each target."""
-        numbers = self.numbers.by_name
-        numbered = {name: count for name, count in counts.items() if name in numbers}
-        self.subtract(numbered, sum(counts.values()) - sum(numbered.values()))
+        self.subtract(*self._split(counts))
 
     def subtract(self, by_name: Mapping[str, int], others: int) -> None:
         """Count so many less for targets that have a number, and for the others."""
@@ -53,8 +57,22 @@ class TargetCounter:
         self.by_name.update(other.by_name)
         self.others += other.others
 
+    def copy(self, numbers: TargetNumbers | None = None) -> "TargetCounter":
+        """An independent copy, but for the numbers."""
+        return TargetCounter(numbers or self.numbers, self.by_name, self.others)
+
+    def total(self) -> int:
+        """For all targets."""
+        return self.by_name.total() + self.others
+
     def shown(self) -> TargetCounts:
         """As they are now; with names that count 0 as long as others might have any."""
         if not self.others:
             return TargetCounts(dict(self.by_name))
         return TargetCounts(dict.fromkeys(self.numbers.by_name, 0) | self.by_name, self.others)
+
+    def _split(self, counts: Mapping[str, int]) -> tuple[dict[str, int], int]:
+        """What is not 0 of targets that have a number, and the sum of the others."""
+        numbers = self.numbers.by_name
+        by_name = {name: count for name, count in counts.items() if count and name in numbers}
+        return by_name, sum(counts.values()) - sum(by_name.values())

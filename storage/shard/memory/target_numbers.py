@@ -61,6 +61,10 @@ class TargetNumbers:
             self._free.append(number)
         self._is_closed, self._new_names = False, 0
 
+    def prefix_bytes(self, name: str) -> int:
+        """What stands before each body of a name that has no number."""
+        return _NAME.size + len(name.encode())
+
     def columns_of(self, entries: Sequence[Entry]) -> tuple[Column, list[bytes]]:
         """The number of each entry's target, and its body, after the name if it has no number."""
         bodies = [entry[3] for entry in entries]

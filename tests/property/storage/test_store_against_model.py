@@ -251,6 +251,16 @@ class StoreAgainstModel(RuleBasedStateMachine):
             assert counts.others or counts.by_name == truth
             assert len(counts.by_name) <= TINY.most_names
 
+    @invariant()
+    def bytes_are_those_of_the_bodies_and_of_names_without_a_number(self) -> None:
+        if self.settled():
+            sizes, truth = self.store.pending_bytes_by_target(), Counter[str]()
+            for _, _, target, body in self.model:
+                is_named = not sizes.others or target in sizes.by_name
+                truth[target] += len(body) + (0 if is_named else 2 + len(target.encode()))
+            assert sizes.by_name == {name: truth[name] for name in sizes.by_name}
+            assert sizes.total == truth.total() == self.store.pending_bytes()
+
     def settled(self) -> bool:
         """Whether slots that others passed while the store was closed have been gone through."""
         tier = self.store._tier

@@ -44,6 +44,15 @@ class MemoryStore:
     def pending_by_target(self) -> TargetCounts:
         return TargetCounts(Counter(entry[2] for entry in self._entries))
 
+    def pending_bytes(self) -> int:
+        return sum(len(entry[3]) for entry in self._entries)
+
+    def pending_bytes_by_target(self) -> TargetCounts:
+        sizes: Counter[str] = Counter()
+        for entry in self._entries:
+            sizes[entry[2]] += len(entry[3])
+        return TargetCounts(sizes)
+
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         spread = DueHistogram(edges_ms)
         spread.add(np.array([entry[0] for entry in self._entries], np.int64))

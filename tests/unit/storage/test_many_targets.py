@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +36,10 @@ def named(count: int, targets: int, first_offset: int = 0, due_ms: int = 1000) -
     ]
 
 
+def body_bytes(entries: Sequence[Entry], target: str | None = None) -> int:
+    return sum(len(body) for _, _, name, body in entries if target in {None, name})
+
+
 def test_at_most_so_many_targets_are_counted_by_name(tmp_path: Path) -> None:
     store = opened(tmp_path / "shard")
     store.put(named(100, targets=10))
@@ -60,6 +65,47 @@ def test_entries_of_all_targets_come_back_after_a_restart(kind: StoreKind, tmp_p
     assert store.pending_by_target() == ({"t0": 11, "t1": 11}, 88)
     assert taken(store, 5000, limit=7) == [*made, *named(10, 10, 100, due_ms=1100)]
     assert store.pending_by_target() == NO_COUNTS
+    store.close()
+
+
+@every_kind
+def test_bytes_are_counted_as_entries_are_and_come_back_after_a_restart(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder, made = tmp_path / "shard", named(100, targets=10)
+    by_name = {name: body_bytes(made, name) for name in ("t0", "t1")}
+    others = body_bytes(made) - sum(by_name.values()) + 80 * len(b"..t2")
+    store = opened_kind(kind, folder)
+    store.put(made)
+    assert store.pending_bytes_by_target() == (by_name, others)
+    store.flush(100)
+    assert store.pending_bytes_by_target() == (by_name, others)
+    store.close()
+    assert verify(folder).pending_bytes == sum(by_name.values()) + others
+    store = opened_kind(kind, folder, committed(next_offset=100))
+    assert store.pending_bytes_by_target() == (by_name, others)
+    store.advance(*made[9][:2])
+    by_name = {name: body_bytes(made[10:], name) for name in ("t0", "t1")}
+    assert store.pending_bytes_by_target().by_name == by_name
+    taken(store, 5000)
+    assert (store.pending_bytes(), store.pending_bytes_by_target()) == (0, NO_COUNTS)
+    store.close()
+
+
+@every_kind
+def test_what_ended_while_the_store_was_closed_takes_no_bytes(
+    kind: StoreKind, tmp_path: Path
+) -> None:
+    folder, made = tmp_path / "shard", named(100, targets=2)
+    store = opened_kind(kind, folder)
+    store.put(made)
+    store.flush(100)
+    store.close()
+    store = opened_kind(kind, folder, committed(1049, 49, next_offset=100))
+    store.put([entry(5000, 100, "t0")])
+    store.flush(101)
+    assert store.pending_bytes() == body_bytes(made[50:]) + len(b"value 100")
+    assert store.pending_bytes_by_target().by_name["t1"] == body_bytes(made[50:], "t1")
     store.close()
 
 
@@ -186,7 +232,7 @@ def test_a_checkpoint_of_an_older_version_is_put_aside_and_the_shard_read_again(
     store.flush(10)
     store.close()
     data = (folder / CHECKPOINT).read_bytes()
-    (folder / CHECKPOINT).write_bytes(b"KDPCKP02" + data[len(MAGIC) :])
+    (folder / CHECKPOINT).write_bytes(b"KDPCKP03" + data[len(MAGIC) :])
     store = opened(folder, committed(next_offset=10))
     assert (store.report.state, store.covered) == ("put aside", 0)
     assert "another version" in store.report.detail
@@ -215,6 +261,18 @@ def test_wrong_counts_of_named_and_of_other_targets_are_found(tmp_path: Path) ->
     checkpoint.counts.targets.others -= 1
     checkpoint.counts.targets.by_name["t1"] -= 2
     assert rewritten(folder, checkpoint) == ["5 for t1 pend, 3 are counted"]
+
+
+def test_wrong_bytes_are_found(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    filled(folder)
+    checkpoint = read_checkpoint(folder / CHECKPOINT)
+    checkpoint.counts.target_bytes.by_name["t1"] += 1
+    checkpoint.counts.target_bytes.others -= 1
+    assert rewritten(folder, checkpoint) == [
+        "37 bytes for t1 pend, 38 are counted",
+        "116 bytes for other targets pend, 115 are counted",
+    ]
 
 
 def test_a_name_before_a_body_that_has_a_number_is_found(tmp_path: Path) -> None:

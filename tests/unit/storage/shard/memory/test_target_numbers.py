@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from storage.shard.memory.columns import columns_of
+from storage.shard.memory.counts import offsets_of
 from storage.shard.memory.target_counter import TargetCounter
 from storage.shard.memory.target_numbers import TargetNumbers
+from storage.store import dues_of
 from tests.unit.storage.shards import entry
 
 
@@ -60,6 +62,6 @@ def test_columns_give_back_what_they_were_made_of_with_and_without_numbers() -> 
     made = [entry(1, 0, "orders"), entry(2, 1, "ünïcode"), entry(3, 2, ""), entry(4, 3, "orders")]
     for one in made:
         numbers.has(one[2])
-    columns = columns_of(made, numbers)
+    columns = columns_of(made, numbers, dues_of(made), offsets_of(made))
     assert columns.entries(numbers.by_number) == made
     assert columns.bodies[1] == b"\x09\x00" + "ünïcode".encode() + made[1][3]
