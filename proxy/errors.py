@@ -96,6 +96,17 @@ class DataDirUnusable(ProxyError):
         )
 
 
+class DiskReserveTooLarge(ProxyError):
+    """The disk under the data folder could never have so much free that records would be read."""
+
+    def __init__(self, data_dir: str, reserve: str, size: str) -> None:
+        super().__init__(
+            f"`disk_reserve` is {reserve}, and the disk under the data folder {data_dir} has "
+            f"{size} in all: no record would ever be read.",
+            "Lower `disk_reserve` (auto, or 0 for none), or choose a larger disk for `data_dir`.",
+        )
+
+
 class PortTaken(ProxyError):
     """Something else listens on a port the proxy was told to listen on."""
 

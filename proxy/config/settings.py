@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from proxy.config.sizes import parse_size_bytes
 from proxy.requests.aliases.translation import KNOWN_ALIASES
 from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_delay_ms, parse_levels
@@ -32,6 +33,7 @@ from proxy.requests.topic_names import is_legal_topic
 from storage.options import StoreKind
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
+LARGEST_BYTES = 1 << 60
 LONGEST_DELAY_MS = 36_525 * 86_400_000
 MOST_PER_SECOND = 1_000_000
 OWNED_BY_THE_PROXY: dict[str, str] = {
@@ -60,6 +62,14 @@ def _duration_ms(value: object) -> object:
 
 def _auto_is_none(value: object) -> object:
     return None if value == "auto" else _duration_ms(value)
+
+
+def _size_bytes(value: object) -> object:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
+def _auto_is_no_size(value: object) -> object:
+    return None if value == "auto" else _size_bytes(value)
 
 
 def usable_cores() -> int:
@@ -118,6 +128,11 @@ DurationMs = Annotated[
     int,
     BeforeValidator(_duration_ms, json_schema_input_type=str | int),
     Field(gt=0, le=LONGEST_DELAY_MS),
+]
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(_size_bytes, json_schema_input_type=str | int),
+    Field(ge=1, le=LARGEST_BYTES),
 ]
 KafkaName = Annotated[str, AfterValidator(_not_owned)]
 KafkaText = Annotated[
@@ -239,13 +254,15 @@ class TransactionSettings(Section):
 
 
 class AdmissionSettings(Section):
-    """How many records may wait in each ingress partition: in all, and for each target that a shell
-    pattern fits."""
+    """How many records, and how many bytes in `data_dir`, may wait in each ingress partition: in
+    all, and for each target that a shell pattern fits."""
 
     records: int | None = Field(None, ge=1)
     per_target: dict[str, Annotated[int, Field(ge=1)]] = Field(
         default_factory=dict, max_length=1000
     )
+    size_bytes: SizeBytes | None = Field(None, alias="bytes")
+    bytes_per_target: dict[str, SizeBytes] = Field(default_factory=dict, max_length=1000)
 
 
 class OverdueSettings(Section):
@@ -323,6 +340,10 @@ class Settings(Section):
     group_id: str = Field("delay-proxy", min_length=1, max_length=200)
     instance_id: str | None = Field(None, min_length=1, max_length=200)
     data_dir: Path = Path("data")
+    disk_reserve_bytes: Annotated[
+        Annotated[int, Field(ge=0, le=LARGEST_BYTES)] | None,
+        BeforeValidator(_auto_is_no_size, json_schema_input_type=str | int | None),
+    ] = Field(None, alias="disk_reserve")
     workers: Annotated[
         int, BeforeValidator(_auto_is_cores, json_schema_input_type=int | Literal["auto"])
     ] = Field(1, ge=1, le=1024)
@@ -347,6 +368,16 @@ class Settings(Section):
     recovery: RecoverySettings = RecoverySettings()
     admin: AdminSettings = AdminSettings()
     log: LogSettings = LogSettings()
+
+    @model_validator(mode="after")
+    def _bytes_are_local(self) -> "Settings":
+        limits = self.admission
+        if self.bodies == "kafka" and (limits.size_bytes or limits.bytes_per_target):
+            raise ValueError(
+                "admission.bytes and bytes_per_target count what data_dir keeps, and with "
+                "`bodies: kafka` that is a few bytes a record: use admission.records and per_target"
+            )
+        return self
 
     @property
     def instance_name(self) -> str:

@@ -32,6 +32,8 @@ DEFAULT_FILE = Path(__file__).with_name("default.yaml")
 FREE_SECTIONS = (
     ("kafka",),
     ("retry", "groups"),
+    ("admission", "per_target"),
+    ("admission", "bytes_per_target"),
     ("release", "per_target"),
     ("recovery", "accept_loss_below"),
 )
@@ -220,7 +222,8 @@ def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
         if problem["type"] == "model_type":
             text = "must hold keys and values of its own"
         shown = _shown(path, problem["input"])
-        yield f"{document.where(path)}: `{'.'.join(path)}`{shown}: {text}."
+        named = f"`{'.'.join(path)}`{shown}: " if path else ""
+        yield f"{document.where(path)}: {named}{text}."
 
 
 def _shown(path: KeyPath, value: object) -> str:

@@ -64,6 +64,9 @@ class LocalFolders(Protocol):
     def has_stubs(self, partition: int) -> bool:
         """Whether entries of the opened store may have stubs in place of their bodies."""
 
+    def disk_size_and_free_bytes(self) -> tuple[int, int]:
+        """Of the disk on which it is kept. May raise OSError."""
+
 
 class Policies(Protocol):
     """The policies that have ever been in force, and the partitions served under them."""

@@ -107,12 +107,12 @@ class Admission:
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
-                and (room is None or room.refusal(entry[2]) is None or entry[0] <= limits.now_ms)
+                and (room is None or room.refusal(entry) is None or entry[0] <= limits.now_ms)
                 and (ident is None or register_new(entry, ident, due_ms))
             ):
                 self._entries.append(entry)
                 if room is not None and entry[0] > limits.now_ms:
-                    room.take(entry[2])
+                    room.take(entry)
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)
             elif len(self.buffer) >= limits.max_records or not self._take(
@@ -192,10 +192,9 @@ class Admission:
             return False
         if ident is not None and self._identities.is_waiting(ident):
             return False
-        target = parsed.entry[2]
-        why = room.refusal(target)
+        why = room.refusal(parsed.entry)
         if why is None:
-            room.take(target)
+            room.take(parsed.entry)
             return False
         letter = _dead_letter(message, why)._replace(due_ms=parsed.due_ms, ident=ident)
         buffer.dead_letters.append(letter)

@@ -1,9 +1,9 @@
-"""How much may wait in one ingress partition: in all, and for each target."""
+"""How much may wait in one ingress partition: records and bytes, in all and for each target."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.config.settings import AdmissionSettings
 from proxy.records.rejection import Rejection
@@ -11,89 +11,145 @@ from storage.store import Entry, TargetCounts
 
 TOO_MANY: Final = "too-many"
 REMEMBERED: Final = 10_000
+UNLIMITED: Final = 1 << 62
 
 
-class AdmissionRules:
-    """`records`: the most that wait in the partition. `per_target`: shell pattern -> the most for
-    each target by itself; the first pattern that fits counts. None: as many as there are."""
+class Limits:
+    """Of records, or of bytes. `in_all`: the most in the partition. `per_target`: shell pattern ->
+    the most for each target by itself; the first pattern that fits counts. None: as many as there
+    are."""
 
     def __init__(
-        self, records: int | None = None, per_target: Mapping[str, int] | None = None
+        self, in_all: int | None = None, per_target: Mapping[str, int] | None = None
     ) -> None:
-        self.records, self._per_target = records, dict(per_target or {})
-        self._matched: dict[str, int | None] = {}
+        self.in_all = UNLIMITED if in_all is None else in_all
+        self._per_target = dict(per_target or {})
+        self._matched: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return self.in_all != UNLIMITED or self.is_by_target
 
     @property
-    def is_limited_by_target(self) -> bool:
+    def is_by_target(self) -> bool:
         """Whether any target has a limit of its own."""
         return bool(self._per_target)
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is any limit."""
-        return self.records is not None or self.is_limited_by_target
-
-    def limit_of(self, target: str) -> int | None:
-        """The most that may wait for this target."""
+    def of(self, target: str) -> int:
+        """The most for this target."""
         if target not in self._matched:
             if len(self._matched) >= REMEMBERED:
                 self._matched.clear()
             limits = (n for pattern, n in self._per_target.items() if fnmatchcase(target, pattern))
-            self._matched[target] = next(limits, None)
+            self._matched[target] = next(limits, UNLIMITED)
         return self._matched[target]
 
 
-class Room:
-    """What the rules leave, for a number of records that are admitted together.
+class AdmissionRules(NamedTuple):
+    """What may wait in the partition."""
 
-    `waiting` wait in all. Of a target that is not counted by name as many may wait as of all such
-    targets: these count. Without `by_target` only the limit in all counts.
-    """
+    records: Limits = Limits()
+    sizes: Limits = Limits()
 
-    def __init__(self, rules: AdmissionRules, waiting: int, by_target: TargetCounts | None) -> None:
-        self._rules, self._waiting, self._by_target = rules, waiting, by_target
+    def __bool__(self) -> bool:
+        return bool(self.records) or bool(self.sizes)
+
+
+class Waiting(NamedTuple):
+    """What waits: records, or bytes. Of a target that is not counted by name as many may wait as of
+    all such targets: these count. Without `by_target` only the limit in all counts."""
+
+    in_all: int
+    by_target: TargetCounts | None = None
+
+
+class _Quota:
+    """What limits leave, of records or of bytes."""
+
+    def __init__(self, limits: Limits, waiting: Waiting) -> None:
+        self._limits, self.used = limits, waiting.in_all
+        is_by_target = limits.is_by_target and waiting.by_target is not None
+        self._by_target = waiting.by_target if is_by_target else None
         self._taken: Counter[str] = Counter()
+
+    def used_by(self, target: str) -> int:
+        known = 0 if self._by_target is None else self._by_target.most(target)
+        return known + self._taken[target]
+
+    def fits(self, amount: int) -> bool:
+        return self.used + amount <= self._limits.in_all
+
+    def fits_target(self, target: str, amount: int) -> bool:
+        if self._by_target is None:
+            return True
+        return self.used_by(target) + amount <= self._limits.of(target)
+
+    def holds(self, targets: Sequence[str], amounts: Sequence[int]) -> bool:
+        """Whether there is room for all of these, each of one target."""
+        if not self.fits(sum(amounts)):
+            return False
+        if self._by_target is None:
+            return True
+        wanted: Counter[str] = Counter()
+        for target, amount in zip(targets, amounts, strict=True):
+            wanted[target] += amount
+        return all(self.fits_target(target, amount) for target, amount in wanted.items())
+
+    def take(self, target: str, amount: int) -> None:
+        self.used += amount
+        self._taken[target] += amount
+
+
+class Room:
+    """What the rules leave, for a number of records that are admitted together."""
+
+    def __init__(self, rules: AdmissionRules, records: Waiting, sizes: Waiting) -> None:
+        self._records = _Quota(rules.records, records)
+        self._sizes = _Quota(rules.sizes, sizes) if rules.sizes else None
 
     def holds(self, entries: Sequence[Entry]) -> bool:
         """Whether there is room for all of these."""
-        records = self._rules.records
-        if records is not None and self._waiting + len(entries) > records:
+        targets = [entry[2] for entry in entries]
+        if not self._records.holds(targets, [1] * len(entries)):
             return False
-        wanted = Counter(entry[2] for entry in entries)
-        return all(self._left(target) >= count for target, count in wanted.items())
+        return self._sizes is None or self._sizes.holds(targets, [len(e[3]) for e in entries])
 
-    def refusal(self, target: str) -> Rejection | None:
-        """Why there is no room for one more for this target; None: there is."""
-        records = self._rules.records
-        if records is not None and self._waiting >= records:
-            return _too_many(f"{self._waiting} records wait", "admission.records")
-        if self._left(target) < 1:
-            return _too_many(
-                f"{self._of(target)} records for {target} wait", "admission.per_target"
+    def refusal(self, entry: Entry) -> Rejection | None:
+        """Why there is no room for one more; None: there is."""
+        target, size_bytes, records = entry[2], len(entry[3]), self._records
+        if not records.fits(1):
+            return _too_many_records(f"{records.used} records", "records")
+        if not records.fits_target(target, 1):
+            return _too_many_records(
+                f"{records.used_by(target)} records for {target}", "per_target"
             )
+        sizes = self._sizes
+        if sizes is not None and not sizes.fits(size_bytes):
+            return _too_many_bytes(f"{sizes.used} bytes", size_bytes, "bytes")
+        if sizes is not None and not sizes.fits_target(target, size_bytes):
+            found = f"{sizes.used_by(target)} bytes for {target}"
+            return _too_many_bytes(found, size_bytes, "bytes_per_target")
         return None
 
-    def take(self, target: str) -> None:
+    def take(self, entry: Entry) -> None:
         """One more waits."""
-        self._waiting += 1
-        self._taken[target] += 1
-
-    def _left(self, target: str) -> int:
-        limit = None if self._by_target is None else self._rules.limit_of(target)
-        if limit is None:
-            return 1 << 62
-        return limit - self._of(target)
-
-    def _of(self, target: str) -> int:
-        known = 0 if self._by_target is None else self._by_target.most(target)
-        return known + self._taken[target]
+        self._records.take(entry[2], 1)
+        if self._sizes is not None:
+            self._sizes.take(entry[2], len(entry[3]))
 
 
 def admission_rules(settings: AdmissionSettings) -> AdmissionRules:
     """As the settings say."""
-    return AdmissionRules(settings.records, settings.per_target)
+    return AdmissionRules(
+        Limits(settings.records, settings.per_target),
+        Limits(settings.size_bytes, settings.bytes_per_target),
+    )
 
 
-def _too_many(found: str, setting: str) -> Rejection:
-    why = f"{found} in this ingress partition, as many as the proxy may keep ({setting})"
-    return Rejection(TOO_MANY, why)
+def _too_many_records(found: str, setting: str) -> Rejection:
+    why = f"{found} wait in this ingress partition, as many as the proxy may keep"
+    return Rejection(TOO_MANY, f"{why} (admission.{setting})")
+
+
+def _too_many_bytes(found: str, size_bytes: int, setting: str) -> Rejection:
+    why = f"{found} wait in this ingress partition; {size_bytes} more, as this record takes, would"
+    return Rejection(TOO_MANY, f"{why} be beyond what the proxy may keep (admission.{setting})")

@@ -16,7 +16,7 @@ from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord, Prepare
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
-from proxy.scheduling.admission_rules import AdmissionRules, Room
+from proxy.scheduling.admission_rules import AdmissionRules, Room, Waiting
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, record_of
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
@@ -107,6 +107,10 @@ class Shard:
     def pending_by_target(self) -> TargetCounts:
         """How many of them for each target; by name for a bounded number of them."""
         return self.store.pending_by_target().without(self._register.tombstones_by_target())
+
+    def pending_bytes(self) -> int:
+        """What waits in the store, in bytes; what was cancelled or replaced too, until its time."""
+        return self.store.pending_bytes()
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """About how many of them are due up to each of the ascending edges, and beyond the last;
@@ -266,19 +270,36 @@ class Shard:
         return IngestLimits(now_ms, max_records, position.ended_upto(offset), committed, room)
 
     def _room(self, now_ms: int) -> Room | None:
-        """How many more may wait; undecided half messages count, too, what is due by now does not.
+        """How much more may wait; what is due by now takes no room. Undecided half messages do, but
+        no bytes, since the store has none of them.
 
         How much of a target is due by now is not known. So its limit does not count while the shard
         catches up, when nothing fires.
         """
         rules = self._rules
-        if not rules.is_limited:
+        if not rules:
             return None
-        waiting = self.pending() + self.undecided
-        if rules.records is not None and waiting + PARSED_AT_ONCE > rules.records:
-            waiting -= self.store.pending_by_time([now_ms])[0]
-        is_by_target = rules.is_limited_by_target and self.state is State.READY
-        return Room(rules, waiting, self.pending_by_target() if is_by_target else None)
+        by_target = bytes_by_target = None
+        if self.state is State.READY:
+            by_target = self.pending_by_target() if rules.records.is_by_target else None
+            bytes_by_target = (
+                self.store.pending_bytes_by_target() if rules.sizes.is_by_target else None
+            )
+        records, size_bytes = self._not_due(now_ms)
+        return Room(rules, Waiting(records, by_target), Waiting(size_bytes, bytes_by_target))
+
+    def _not_due(self, now_ms: int) -> tuple[int, int]:
+        """How many records wait beyond now, and about how many bytes; looked at more closely only
+        where a limit is near."""
+        rules = self._rules
+        records, size_bytes = self.pending() + self.undecided, self.store.pending_bytes()
+        is_near = (
+            records + PARSED_AT_ONCE > rules.records.in_all or 2 * size_bytes > rules.sizes.in_all
+        )
+        if not is_near or self.store.next_due_ms(now_ms) is None:
+            return records, size_bytes
+        due, stored = self.store.pending_by_time([now_ms])[0], self.store.pending()
+        return records - due, size_bytes - size_bytes * due // max(stored, 1)
 
     def _ingest_run(
         self, messages: Sequence[Message], start: int, now_ms: int, max_records: int

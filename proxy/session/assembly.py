@@ -26,6 +26,8 @@ from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
 from proxy.scheduling.admission_rules import admission_rules
 from proxy.scheduling.shed_offsets import shed_place
+from proxy.session.back_pressure import BackPressure
+from proxy.session.disk_reserve import DiskReserve
 from proxy.session.pacing import Pacing, TransactionLimits
 from proxy.session.pipeline import Pipeline
 from proxy.telemetry.metrics import Metrics
@@ -131,5 +133,8 @@ def assemble(
         Pacing(limits, rate),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
+        BackPressure(
+            ingress, DiskReserve(settings.disk_reserve_bytes), folders.disk_size_and_free_bytes
+        ),
     )
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline)

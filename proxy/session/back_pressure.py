@@ -1,29 +1,47 @@
-"""When to stop fetching: while records of a partition wait, or while the disk is full."""
+"""When to stop fetching: while records of a partition wait, or while the disk is full or nearly."""
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from proxy.config.sizes import shown_size
 from proxy.kafka.ingress import Ingress
-from proxy.scheduling.shard import Shard
+from proxy.scheduling.shard import Shard, State
+from proxy.session.disk_reserve import DiskReserve
 from storage.errors import StorageFull
 
 FULL_RETRY_MS: Final = 1_000
+LOOK_EVERY_MS: Final = 1_000
+IS_HELD: Final = "local disk full: reading of the ingress is held"
 
 log = structlog.get_logger(__name__)
 
 
 class BackPressure:
-    """Pauses and resumes the partitions of `ingress`."""
+    """Pauses and resumes the partitions of `ingress`.
 
-    def __init__(self, ingress: Ingress) -> None:
+    `disk_space` tells size and free bytes of the disk; an OSError of it changes nothing."""
+
+    def __init__(
+        self, ingress: Ingress, reserve: DiskReserve, disk_space: Callable[[], tuple[int, int]]
+    ) -> None:
         self._ingress = ingress
+        self._reserve, self._disk_space = reserve, disk_space
         self._paused: set[int] = set()
-        self._disk_full_until_ms = 0
+        self._disk_full_until_ms = self._next_look_ms = 0
+
+    @property
+    def is_disk_held(self) -> bool:
+        """Whether nothing more is read since the disk is full, or its reserve would be used up."""
+        return self._disk_full_until_ms > 0 or self._reserve.is_short
 
     def apply(self, partition: int, shard: Shard) -> None:
-        """Pause a partition whose records have to wait, or that the disk cannot take."""
-        must_wait = bool(shard.waiting) or self._disk_full_until_ms > 0
+        """Pause a partition whose records have to wait, or that the disk cannot take.
+
+        The reserve is there for one that catches up: nothing of it is delivered before."""
+        has_no_room = self._reserve.is_short and shard.state is State.READY
+        must_wait = bool(shard.waiting) or self._disk_full_until_ms > 0 or has_no_room
         if not must_wait:
             self.resume(partition)
         elif partition not in self._paused:
@@ -39,13 +57,33 @@ class BackPressure:
             self._ingress.resume(partition)
             self._paused.discard(partition)
 
+    def look_at_disk(self, now_ms: int) -> None:
+        """Once a second: is more left than the reserve?"""
+        if now_ms < self._next_look_ms:
+            return
+        self._next_look_ms = now_ms + LOOK_EVERY_MS
+        try:
+            size_bytes, free_bytes = self._disk_space()
+        except OSError:
+            return
+        reserve, was_short = self._reserve, self._reserve.is_short
+        reserve.observe(size_bytes, free_bytes)
+        if reserve.is_short and not was_short:
+            log.error(
+                IS_HELD,
+                why=f"{shown_size(free_bytes)} are free, less than disk_reserve",
+                until=f"{shown_size(reserve.enough(size_bytes))} are free",
+            )
+        elif was_short and not reserve.is_short:
+            log.info("local disk has room again: reading goes on", free=shown_size(free_bytes))
+
     def may_write(self, now_ms: int) -> bool:
         """False for a moment after the disk was full."""
         return now_ms >= self._disk_full_until_ms
 
     def disk_full(self, full: StorageFull, now_ms: int) -> None:
         """The stores could not write: nothing is fetched until they can."""
-        log.error("local disk full: reading of the ingress is held", why=str(full))
+        log.error(IS_HELD, why=str(full))
         self._disk_full_until_ms = now_ms + FULL_RETRY_MS
 
     def disk_has_space(self) -> None:

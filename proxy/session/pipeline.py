@@ -60,6 +60,7 @@ class Pipeline:
         pacing: Pacing,
         metrics: Metrics,
         first_commit: Callable[[int, Sequence[PolicyFrom]], None],
+        back_pressure: BackPressure,
     ) -> None:
         self.shards: dict[int, Shard] = {}
         self.is_assigned = False
@@ -69,12 +70,17 @@ class Pipeline:
         producer may be stuck (`proxy.publishing.errors.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
-        self._back_pressure = BackPressure(ingress)
+        self._back_pressure = back_pressure
         self._metrics = TransactionMetrics(metrics)
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._turns = 0
         self._has_more_to_tidy = False
+
+    @property
+    def is_disk_held(self) -> bool:
+        """Whether reading is held for want of room on the disk."""
+        return self._back_pressure.is_disk_held
 
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered.
@@ -145,6 +151,7 @@ class Pipeline:
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
         records_available = self._pacing.records_available(self._ending(), now_ms)
+        self._back_pressure.look_at_disk(now_ms)
         for partition, shard in self.shards.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
@@ -152,9 +159,9 @@ class Pipeline:
                 max_records = min(self._pacing.largest_records, ending + max(0, records_available))
                 shard.ingest(records, now_ms, max_records)
                 records_available -= shard.ending - ending
-                self._back_pressure.apply(partition, shard)
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
+            self._back_pressure.apply(partition, shard)
 
     def _due(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, no shard always the first to be served."""

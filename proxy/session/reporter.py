@@ -81,6 +81,7 @@ class Reporter:
             log_start=retained.start if retained else None,
             aging=retained.aging(position.floor, position.next_offset) if retained else 0,
             ahead_ms=ahead_ms,
+            pending_bytes=shard.pending_bytes(),
         )
 
     def _state(self, shard: Shard, ahead_ms: int) -> ShardState:
@@ -99,6 +100,7 @@ class Reporter:
         lead_ms = self._clock.lead_ms
         self._metrics.clock_lead_seconds.set(math.nan if lead_ms is None else lead_ms / 1000)
         self._metrics.clock_held.set(float(self._clock.is_held))
+        self._metrics.disk_held.set(float(self._pipeline.is_disk_held))
 
     def _show_disk(self) -> None:
         if time.monotonic() >= self._next_disk_s:

@@ -89,6 +89,9 @@ class Metrics:
         self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
         self.disk_bytes = self._gauge("disk_bytes", "Size of the disk that data_dir lies on.")
         self.disk_free_bytes = self._gauge("disk_free_bytes", "What is left of that disk.")
+        self.disk_held = self._gauge(
+            "disk_held", "1 while no new records are read for want of room on that disk, else 0."
+        )
         self.ingress_partitions = self._gauge(
             "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
         )
@@ -193,6 +196,11 @@ SHARD_FACTS: tuple[ShardFact, ...] = (
         lambda shard: shard.aging,
     ),
     ("shard_pending_records", "Records waiting for their due.", lambda shard: shard.pending),
+    (
+        "shard_pending_bytes",
+        "Bytes in the local data of what waits, of what was cancelled until its due, too.",
+        lambda shard: shard.pending_bytes,
+    ),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (
         "enqueue_lag_seconds",

@@ -24,7 +24,8 @@ class ShardStatus:
     `behind` counts the ingress records not read yet, `behind_ms` is the age of the last one read
     while `behind` is above 0, `undecided` counts half messages. `log_start` is the first offset
     that the broker still has, None before it was asked; `aging` counts the offsets from the floor
-    on that it may delete soon.
+    on that it may delete soon. `pending_bytes`: what waits in the local
+    data.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class ShardStatus:
     log_start: int | None = None
     aging: int = 0
     ahead_ms: int = 0
+    pending_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

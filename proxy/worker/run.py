@@ -1,5 +1,6 @@
 """Runs the proxy: one worker in this process, or several in processes of their own."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -19,6 +20,7 @@ from proxy.extras import require_store
 from proxy.kafka.topics import ensure_topics
 from proxy.recovery.local_state import locked_data_dir
 from proxy.session.admin_side import AdminSide
+from proxy.session.disk_reserve import DiskReserve
 from proxy.telemetry.status import Status
 from proxy.worker.worker import run_worker, stop_signals
 from proxy.worker.worker_processes import WorkerProcesses
@@ -34,6 +36,8 @@ def run(settings: Settings) -> int:
     """Run the proxy until SIGTERM or SIGINT; the exit code."""
     require_store(settings.store)
     with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
+        size_bytes = shutil.disk_usage(settings.data_dir).total
+        DiskReserve(settings.disk_reserve_bytes).refuse_unreachable(settings.data_dir, size_bytes)
         _await_topics(settings, is_stopping)
         run_all = _run_here if settings.workers == 1 else _run_processes
         exit_code = run_all(settings, is_stopping)

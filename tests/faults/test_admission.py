@@ -1,13 +1,20 @@
-"""More records than may wait: what finds no room ends at once, and stays ended over any crash."""
+"""More than may wait: what finds no room ends at once, and stays ended over any crash.
+
+Less left on the disk than its reserve: nothing new is read, and what is due goes out."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.soak.small_disk import FILLER, free, small_disk
 from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.auditor import Auditor
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
@@ -19,6 +26,10 @@ ROOM, ROOM_OF_ONE = 400, 100
 SENT, HALVES = 3_000, 20
 DELAY_MS = 30_000
 SHED_WITHIN_S = 120
+LEAST_BYTES, MEAN_BYTES = 50, 100
+"""What a record of the flood takes at least; and what is made room for."""
+FIRST, THEN = 200, 300
+LEFT_BYTES = 8 << 20
 
 
 def _flood(targets: list[str]) -> Iterator[Outgoing]:
@@ -66,6 +77,84 @@ def test_what_finds_no_room_is_shed_once_whatever_happens(
     details = [str(one["detail"]) for one in outcomes if one["outcome"] == "dead-lettered"]
     assert all(detail.startswith("too-many: ") for detail in details)
     auditor.confirm(installation, ends)
+
+
+def test_bytes_that_find_no_room_are_shed_once_whatever_happens(
+    installation: Installation, auditor: Auditor
+) -> None:
+    """As above, counted in bytes."""
+    targets = [installation.target(name) for name in ("orders", "bills", "one")]
+    admission = {
+        "bytes": ROOM * MEAN_BYTES,
+        "bytes_per_target": {targets[2]: ROOM_OF_ONE * MEAN_BYTES},
+    }
+    proxy = installation.proxy(admission=admission)
+    proxy.start_ready()
+    installation.send(_flood(targets))
+    installation.await_ingested()
+    most = PARTITIONS * ROOM * MEAN_BYTES // LEAST_BYTES
+    least = SENT - most - SENT // 10
+    wait_for(lambda: _shed(proxy.get("/metrics")[1]) >= least, SHED_WITHIN_S, "records shed")
+    assert proxy.metric("delay_proxy_shard_pending_bytes") > 0
+    proxy.kill()
+    shutil.rmtree(proxy.data_dir)
+    proxy.start_ready()
+    ends = installation.judge(180)
+    assert 0 < ends.counts["delivered"] <= most
+    assert ends.counts["dead-lettered"] >= least
+    outcomes = [one for found in ends.outcomes.values() for one in found]
+    details = [str(one["detail"]) for one in outcomes if one["outcome"] == "dead-lettered"]
+    assert any("(admission.bytes)" in detail for detail in details)
+    assert all(detail.startswith("too-many: ") for detail in details)
+    auditor.confirm(installation, ends)
+
+
+def test_below_its_reserve_a_disk_takes_no_new_records_and_none_is_lost(
+    installation: Installation, auditor: Auditor
+) -> None:
+    """A small disk is filled from outside while records wait, and freed again."""
+    target = installation.target("orders")
+    proxy = installation.proxy()
+    with small_disk(proxy.data_dir) as is_mounted:
+        if not is_mounted:
+            pytest.skip("no file system may be mounted here")
+        proxy.start_ready()
+        installation.send(_plain(target, FIRST, 10_000))
+        installation.await_ingested()
+        with _filled(proxy.data_dir):
+            _await_held(proxy, 1)
+            installation.send(_plain(target, THEN, 100))
+            installation.await_ends(FIRST)
+            assert installation.ends_so_far() == FIRST, "what came since is not read"
+            proxy.kill()
+            proxy.start_ready()
+            installation.await_ends(FIRST + THEN)
+            _await_held(proxy, 1)
+            installation.send(_plain(target, THEN, 100))
+        _await_held(proxy, 0)
+        ends = installation.judge(180)
+        assert ends.counts["delivered"] == FIRST + 2 * THEN
+        auditor.confirm(installation, ends)
+
+
+def _await_held(proxy: ProxyProcess, held: int) -> None:
+    wait_for(lambda: proxy.metric("delay_proxy_disk_held") == held, 30, f"disk held: {held}")
+
+
+def _plain(target: str, count: int, delay_ms: int) -> Iterator[Outgoing]:
+    headers = [("timer-topic", target.encode()), ("timer-delay", b"%d" % delay_ms)]
+    for number in range(count):
+        yield Outgoing(b"%d" % number, b"value", headers)
+
+
+@contextmanager
+def _filled(folder: Path) -> Iterator[None]:
+    """All but a few megabytes of its file system are taken by somebody else."""
+    left = os.statvfs(folder)
+    with (folder / FILLER).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - LEFT_BYTES)
+    yield
+    free(folder)
 
 
 def _shed(metrics: str) -> float:

@@ -36,6 +36,10 @@ limits = st.tuples(
         per_target=st.one_of(
             st.just({}), st.builds(lambda n: {"orders": n}, st.integers(1, 3)), st.just({"*": 2})
         ),
+        size_bytes=st.one_of(st.none(), st.integers(10, 200)),
+        bytes_per_target=st.one_of(
+            st.just({}), st.builds(lambda n: {"orders": n}, st.integers(10, 100))
+        ),
     ),
 )
 steps = st.lists(st.one_of(sends, sends, sends, moves, faults, limits), min_size=15, max_size=80)
@@ -98,7 +102,9 @@ def test_however_many_may_wait_every_record_ends_once_and_never_early(
     st.integers(1, 10),
     st.integers(1, 10),
 )
-def test_no_more_wait_than_may(sent: list[tuple[str, int]], records: int, per_target: int) -> None:
+def test_no_more_records_wait_than_may(
+    sent: list[tuple[str, int]], records: int, per_target: int
+) -> None:
     """Once all that is due has gone, no more records wait than may, in all and for each target."""
     world = World(1, targets=TARGETS)
     world.admission = AdmissionSettings(records=records, per_target={"*": per_target})
@@ -113,6 +119,40 @@ def test_no_more_wait_than_may(sent: list[tuple[str, int]], records: int, per_ta
         assert all(count <= per_target for count in counts.by_name.values())
         world.time.pass_ms(1)
     world.crash()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([None, *QUICK_KINDS]),
+    st.lists(
+        st.tuples(st.sampled_from(TARGETS), st.integers(1, 50), st.integers(0, 300)),
+        min_size=1,
+        max_size=60,
+    ),
+    st.integers(1, 1_000),
+    st.integers(1, 500),
+)
+def test_no_more_bytes_wait_than_may(
+    kind: StoreKind | None, sent: list[tuple[str, int, int]], size_bytes: int, per_target: int
+) -> None:
+    """Once all that is due has gone, no more bytes wait than may, in all and for each target."""
+    world = World(1, targets=TARGETS)
+    world.admission = AdmissionSettings(size_bytes=size_bytes, bytes_per_target={"*": per_target})
+    with TemporaryDirectory() as folder:
+        if kind is not None:
+            give_disks(world, kind, Path(folder))
+        world.turn()
+        for target, delay_ms, value_bytes in sent:
+            asked: dict[str, str | bytes] = {"timer-topic": target, "timer-delay": str(delay_ms)}
+            world.send(asked, value=bytes(value_bytes))
+            world.turn(2)
+            (shard,) = world.shards.values()
+            assert shard.pending_bytes() <= size_bytes
+            sizes = shard.store.pending_bytes_by_target()
+            assert not sizes.others
+            assert all(size <= per_target for size in sizes.by_name.values())
+            world.time.pass_ms(1)
+        world.crash()
 
 
 DENSE_RUNS = 300
@@ -141,9 +181,15 @@ def _dense_step(chance: random.Random) -> tuple[object, ...]:
         (chance.choice(["stop", "move", "move after a crash"]),),
         ("fault", chance.choice(["before", "after"]), chance.choice("FRA")),
         ("rebalance", chance.choice(["on_revoke", "on_lost"]), 0),
-        ("limits", AdmissionSettings(records=chance.randrange(1, 5))),
+        ("limits", _drawn_limits(chance)),
     ]
     return chance.choices(steps, [50, 25, 12, 6, 4, 2, 2, 2])[0]
+
+
+def _drawn_limits(chance: random.Random) -> AdmissionSettings:
+    if chance.random() < 0.5:
+        return AdmissionSettings(records=chance.randrange(1, 5))
+    return AdmissionSettings(size_bytes=chance.randrange(20, 200))
 
 
 @pytest.mark.parametrize("kind", [None, *QUICK_KINDS])

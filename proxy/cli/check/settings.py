@@ -1,5 +1,6 @@
 """What the settings and this machine say by themselves, without a broker."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from proxy.cli.check.retries import retry_settings_findings
 from proxy.cli.kafka.connection import Connection
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.settings import Settings, usable_cores
-from proxy.errors import SettingsError
+from proxy.config.sizes import shown_size
+from proxy.errors import DiskReserveTooLarge, SettingsError
 from proxy.extras import ExtraMissing, require_store
+from proxy.session.disk_reserve import DiskReserve
 
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:
@@ -19,6 +22,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield ok("settings", "readable; every key is known")
     yield _librdkafka(settings)
     yield _data_dir(settings.data_dir)
+    yield _disk(settings)
     yield from _store(settings)
     yield _wheel(settings)
     yield from _workers(settings)
@@ -36,8 +40,7 @@ def _librdkafka(settings: Settings) -> Finding:
 
 
 def _data_dir(data_dir: Path) -> Finding:
-    folder = data_dir.absolute()
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    folder, existing = data_dir.absolute(), _existing(data_dir)
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -49,6 +52,33 @@ def _data_dir(data_dir: Path) -> Finding:
         )
     return ok(
         "data_dir", f"{folder} {'is' if existing == folder else 'can be made and is'} writable"
+    )
+
+
+def _existing(data_dir: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    folder = data_dir.absolute()
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _disk(settings: Settings) -> Finding:
+    size_bytes, _used, free_bytes = shutil.disk_usage(_existing(settings.data_dir))
+    reserve = DiskReserve(settings.disk_reserve_bytes)
+    try:
+        reserve.refuse_unreachable(settings.data_dir, size_bytes)
+    except DiskReserveTooLarge as error:
+        return stop("disk_reserve", error.found, error.remedy)
+    reserve.observe(size_bytes, free_bytes)
+    found = (
+        f"{shown_size(free_bytes)} of {shown_size(size_bytes)} are free, "
+        f"{shown_size(reserve.of(size_bytes))} stay so"
+    )
+    if not reserve.is_short:
+        return ok("disk_reserve", found)
+    return warn(
+        "disk_reserve",
+        f"{found}: no new records will be read",
+        f"Make room on the disk of {settings.data_dir}, or lower `disk_reserve`.",
     )
 
 

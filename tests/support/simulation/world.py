@@ -48,6 +48,7 @@ from tests.support.simulation.stand_in import (
 
 DEAD_LETTERS = "timer.dead-letters"
 OUTCOMES = "timer.outcomes"
+DISK_BYTES = 1 << 40
 SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
@@ -115,6 +116,9 @@ class Folders:
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
         return self._world.open_register(partition, at, covered)
 
+    def disk_size_and_free_bytes(self) -> tuple[int, int]:
+        return DISK_BYTES, self._world.disk_free_bytes
+
     def has_stubs(self, partition: int) -> bool:
         self._holds_stubs |= self._world.bodies == "kafka"
         return self._holds_stubs
@@ -146,6 +150,7 @@ class World:
         self.set_back_watermark: tuple[int, ...] = ()
         self.has_local_state = False
         self.machine = 0
+        self.disk_free_bytes = DISK_BYTES
         self.max_step_ms = 5_000
         self.asks_broker_time = True
         self.batch_records = 1_000

@@ -274,3 +274,30 @@ def test_rules_for_the_overdue_are_read_from_a_file_and_from_a_variable(load: Lo
     written = '[{"targets": "a", "older_than": "1m", "action": "deliver"}]'
     (rule,) = load("", DELAY_PROXY_RELEASE__OVERDUE=written).release.overdue
     assert (rule.targets, rule.older_than_ms, rule.action) == ("a", 60_000, "deliver")
+
+
+def test_sizes_are_read_with_their_units_from_a_file_and_from_variables(load: Load) -> None:
+    settings = load(
+        "disk_reserve: 1GiB\n"
+        "admission: {bytes: 2GiB, bytes_per_target: {'orders-*': 512MiB, '*': 10}}",
+        DELAY_PROXY_ADMISSION__BYTES="64KiB",
+    )
+    assert settings.disk_reserve_bytes == 1 << 30
+    assert settings.admission.size_bytes == 1 << 16
+    assert settings.admission.bytes_per_target == {"orders-*": 512 << 20, "*": 10}
+    assert load("disk_reserve: auto").disk_reserve_bytes is None
+    assert load("disk_reserve: 0").disk_reserve_bytes == 0
+
+
+def test_a_wrong_size_is_refused_with_what_would_be_right(load: Load) -> None:
+    said = refusal(load, "disk_reserve: 2GB\nadmission:\n  bytes: 0\n  bytes_per_target: {a: x}\n")
+    assert "proxy.yaml line 1" in said
+    assert "'2GB' is no size: write bytes (1048576)" in said
+    assert "proxy.yaml line 3" in said
+    assert "greater than or equal to 1" in said
+    assert "proxy.yaml line 4" in said
+
+
+def test_bytes_are_not_limited_where_data_dir_has_none_of_them(load: Load) -> None:
+    said = refusal(load, "bodies: kafka\nadmission: {bytes: 1GiB}\n")
+    assert "use admission.records and per_target" in said

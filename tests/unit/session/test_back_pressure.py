@@ -7,7 +7,9 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
-from proxy.session.back_pressure import FULL_RETRY_MS, BackPressure
+from proxy.scheduling.shard import State
+from proxy.session.back_pressure import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure
+from proxy.session.disk_reserve import DiskReserve
 from storage.errors import StorageFull
 
 NOW_MS = 1_800_000_000_000
@@ -27,18 +29,34 @@ class Fetching:
 
 
 @dataclass
+class Disk:
+    """What is free of a disk of 1,000 bytes; `looks` counts how often somebody asked."""
+
+    free_bytes: int = 1_000
+    looks: int = 0
+    is_gone: bool = False
+
+    def space(self) -> tuple[int, int]:
+        self.looks += 1
+        if self.is_gone:
+            raise FileNotFoundError(2, "No such file or directory")
+        return 1_000, self.free_bytes
+
+
+@dataclass
 class WaitingShard:
     waiting: list[object]
+    state: State = State.READY
     waits_for_clock: bool = False
 
 
-def a_back_pressure() -> tuple[Fetching, BackPressure]:
+def a_back_pressure(disk: Disk | None = None) -> tuple[Fetching, BackPressure]:
     fetching = Fetching()
-    return fetching, BackPressure(cast(Any, fetching))
+    return fetching, BackPressure(cast(Any, fetching), DiskReserve(400), (disk or Disk()).space)
 
 
-def apply(pressure: BackPressure, partition: int, waiting: int) -> None:
-    pressure.apply(partition, cast(Any, WaitingShard([object()] * waiting)))
+def apply(pressure: BackPressure, partition: int, waiting: int, state: State = State.READY) -> None:
+    pressure.apply(partition, cast(Any, WaitingShard([object()] * waiting, state)))
 
 
 def test_partition_is_paused_once_while_its_records_wait_and_resumed_once() -> None:
@@ -74,3 +92,59 @@ def test_partition_given_up_is_resumed_for_the_time_when_it_comes_back() -> None
     pressure.resume(1)
     apply(pressure, 1, 3)
     assert fetching.said == [("pause", 1), ("resume", 1), ("pause", 1)]
+
+
+def test_nothing_is_fetched_while_less_is_free_than_the_reserve() -> None:
+    disk = Disk(free_bytes=399)
+    fetching, pressure = a_back_pressure(disk)
+    pressure.look_at_disk(NOW_MS)
+    apply(pressure, 1, 0)
+    held = [pressure.is_disk_held]
+    assert pressure.may_write(NOW_MS), "what has been read is still written and compacted"
+    disk.free_bytes = 450
+    pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
+    apply(pressure, 1, 0)
+    held.append(pressure.is_disk_held)
+    assert (held, fetching.said) == ([True, False], [("pause", 1), ("resume", 1)])
+
+
+def test_a_partition_that_catches_up_is_read_on_below_the_reserve() -> None:
+    fetching, pressure = a_back_pressure(Disk(free_bytes=0))
+    pressure.look_at_disk(NOW_MS)
+    apply(pressure, 1, 0, State.REPLAYING)
+    apply(pressure, 1, 0, State.CATCHING_UP)
+    assert fetching.said == []
+    apply(pressure, 1, 0)
+    assert fetching.said == [("pause", 1)]
+
+
+def test_the_disk_is_looked_at_once_a_second() -> None:
+    disk = Disk()
+    _, pressure = a_back_pressure(disk)
+    for passed_ms in range(0, 2 * LOOK_EVERY_MS, 10):
+        pressure.look_at_disk(NOW_MS + passed_ms)
+    assert disk.looks == 2
+
+
+def test_a_data_folder_that_is_gone_changes_nothing() -> None:
+    disk = Disk(free_bytes=0)
+    _, pressure = a_back_pressure(disk)
+    pressure.look_at_disk(NOW_MS)
+    disk.is_gone, disk.free_bytes = True, 1_000
+    pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
+    assert pressure.is_disk_held
+
+
+def test_a_disk_that_is_full_and_below_its_reserve_is_held_until_neither_is() -> None:
+    disk = Disk(free_bytes=0)
+    fetching, pressure = a_back_pressure(disk)
+    pressure.look_at_disk(NOW_MS)
+    pressure.disk_full(StorageFull(Path("run-1"), OSError(ENOSPC, "no space left")), NOW_MS)
+    apply(pressure, 1, 0)
+    pressure.disk_has_space()
+    apply(pressure, 1, 0)
+    assert fetching.said == [("pause", 1)]
+    disk.free_bytes = 1_000
+    pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
+    apply(pressure, 1, 0)
+    assert fetching.said == [("pause", 1), ("resume", 1)]

@@ -1,6 +1,7 @@
 """Limits on what may wait in a whole proxy on the stand-in Kafka."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,15 +12,22 @@ HOUR = "1h"
 
 
 def a_world(records: int | None = None, **per_target: int) -> World:
+    return limited(AdmissionSettings(records=records, per_target=per_target))
+
+
+def limited(admission: AdmissionSettings) -> World:
     world = World(targets=("orders", "bills"))
-    world.admission = AdmissionSettings(records=records, per_target=per_target)
+    world.admission = admission
     world.settle()
     return world
 
 
-def send(world: World, target: str = "orders", delay: str = HOUR, **more: str) -> None:
+def send(
+    world: World, target: str = "orders", delay: str = HOUR, size_bytes: int = 5, **more: str
+) -> None:
     asked = {f"timer-{name}": text for name, text in more.items()}
-    world.send({"timer-topic": target, "timer-delay": delay, **asked})
+    headers: dict[str, str | bytes] = {"timer-topic": target, "timer-delay": delay, **asked}
+    world.send(headers, value=bytes(size_bytes))
 
 
 def outcomes(world: World) -> list[str]:
@@ -89,9 +97,17 @@ def test_a_target_that_is_full_keeps_out_no_other() -> None:
     assert shed(world) == ["b'timer.ingress/0/1'"]
 
 
-@pytest.mark.parametrize("limits", [{"records": 2}, {"orders": 2}])
-def test_what_fell_due_while_the_proxy_was_away_takes_no_room(limits: dict[str, int]) -> None:
-    world = a_world(**limits)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"records": 2},
+        {"per_target": {"orders": 2}},
+        {"size_bytes": 100},
+        {"bytes_per_target": {"orders": 100}},
+    ],
+)
+def test_what_fell_due_while_the_proxy_was_away_takes_no_room(limits: dict[str, Any]) -> None:
+    world = limited(AdmissionSettings(**limits))
     world.crash()
     for _ in range(5):
         send(world, delay="1s")
@@ -114,3 +130,49 @@ def test_there_is_room_again_once_records_are_delivered_or_cancelled() -> None:
         send(world)
     world.settle()
     assert len(shed(world)) == 1
+
+
+def test_bytes_that_find_no_room_are_a_dead_letter_and_a_smaller_record_still_fits() -> None:
+    world = limited(AdmissionSettings(size_bytes=1_000))
+    for size_bytes in (800, 200, 50):
+        send(world, size_bytes=size_bytes)
+    world.settle()
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert letter.header("timer-error") == b"too-many"
+    assert letter.header("timer-origin") == b"timer.ingress/0/1"
+    assert b"(admission.bytes)" in (letter.header("timer-error-detail") or b"")
+
+
+def test_bytes_of_a_target_that_is_full_keep_out_no_other() -> None:
+    world = limited(AdmissionSettings(bytes_per_target={"orders": 500}))
+    for target in ("orders", "orders", "bills"):
+        send(world, target, size_bytes=400)
+    world.settle()
+    assert shed(world) == ["b'timer.ingress/0/1'"]
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert b"(admission.bytes_per_target)" in (letter.header("timer-error-detail") or b"")
+
+
+def test_there_is_room_for_bytes_again_once_records_are_delivered() -> None:
+    world = limited(AdmissionSettings(size_bytes=1_000))
+    send(world, delay="1s", size_bytes=900)
+    world.settle()
+    world.time.pass_ms(2_000)
+    world.settle()
+    send(world, size_bytes=900)
+    world.settle()
+    assert shed(world) == []
+
+
+def test_what_was_cancelled_takes_bytes_until_its_time_has_come() -> None:
+    world = limited(AdmissionSettings(size_bytes=1_000))
+    send(world, delay="1s", size_bytes=900, id="a")
+    world.send({"timer-cancel": "a"})
+    world.settle()
+    send(world, size_bytes=900)
+    world.settle()
+    world.time.pass_ms(2_000)
+    world.settle()
+    send(world, size_bytes=900)
+    world.settle()
+    assert shed(world) == ["b'timer.ingress/0/2'"]

@@ -35,6 +35,7 @@ def a_shard(partition: int = 0, **changes: object) -> ShardStatus:
         "pending": 3,
         "behind": 2,
         "behind_ms": 1_500,
+        "pending_bytes": 700,
         **changes,
     }
     return ShardStatus(**facts)  # type: ignore[arg-type]
@@ -119,6 +120,7 @@ def test_shards_are_shown_as_they_are_now_and_vanish_when_they_leave() -> None:
     metrics = Metrics(lambda: Status(tuple(shards[0])))
     assert samples(metrics.registry, "watermark_seconds") == {("0",): 5.0, ("3",): 5.0}
     assert samples(metrics.registry, "enqueue_lag_seconds")[("0",)] == 1.5
+    assert samples(metrics.registry, "shard_pending_bytes")[("0",)] == 700
     assert samples(metrics.registry, "shard_state")["3", "catching-up"] == 1
     assert samples(metrics.registry, "shard_state")["3", "running"] == 0
     shards.pop(0)

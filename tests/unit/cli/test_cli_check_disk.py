@@ -1,0 +1,37 @@
+"""What `check` says about the disk under the data folder."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.check.findings import Finding, Severity
+from proxy.cli.check.settings import settings_findings
+from proxy.config.settings import Settings
+
+
+def finding(data_dir: Path, reserve_bytes: int | None) -> Finding:
+    settings = Settings(data_dir=data_dir / "not-yet", disk_reserve_bytes=reserve_bytes)
+    (found,) = [one for one in settings_findings(settings) if one.subject == "disk_reserve"]
+    return found
+
+
+def test_room_beyond_the_reserve_is_well(tmp_path: Path) -> None:
+    found = finding(tmp_path, 1)
+    assert found.severity is Severity.OK
+    assert found.found.endswith("1 bytes stay so")
+
+
+def test_less_than_the_reserve_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: (1 << 30, 0, 1 << 20))
+    found = finding(tmp_path, None)
+    assert found.severity is Severity.WARN
+    assert "1 MiB of 1 GiB are free, 51.2 MiB stay so: no new records" in found.found
+
+
+def test_a_reserve_larger_than_the_disk_stops(tmp_path: Path) -> None:
+    found = finding(tmp_path, 1 << 59)
+    assert found.severity is Severity.STOP
+    assert "no record would ever be read" in found.found

@@ -1,0 +1,83 @@
+"""A disk that fills, in a whole proxy on the stand-in Kafka: reading is held, delivery is not."""
+
+from __future__ import annotations
+
+from errno import ENOSPC
+from pathlib import Path
+
+from storage.errors import StorageFull
+from tests.support.simulation.memory_store import MemoryStore
+from tests.support.simulation.world import DISK_BYTES, World
+
+
+class Stores(MemoryStore):
+    """Kept by the test, which says whether it can be written to."""
+
+    is_full = False
+
+    def maintain(self, next_offset: int, budget_entries: int) -> bool:
+        if self.is_full:
+            raise StorageFull(Path("shard"), OSError(ENOSPC, "No space left on device"))
+        return False
+
+
+def send(world: World, delay: str) -> None:
+    world.send({"timer-topic": "orders", "timer-delay": delay})
+
+
+def pass_seconds(world: World, seconds: int) -> None:
+    for _ in range(seconds):
+        world.time.pass_ms(1_000)
+        world.settle()
+
+
+def read(world: World) -> int:
+    (shard,) = world.shards.values()
+    return shard.next_offset
+
+
+def test_below_the_reserve_what_is_due_goes_out_and_nothing_new_is_read() -> None:
+    world = World()
+    send(world, "3s")
+    world.settle()
+    world.disk_free_bytes = 0
+    pass_seconds(world, 2)
+    held = [world.pipeline.is_disk_held]
+    send(world, "1s")
+    send(world, "0")
+    pass_seconds(world, 10)
+    assert (read(world), world.origins()) == (1, ["timer.ingress/0/0"])
+    world.disk_free_bytes = DISK_BYTES
+    pass_seconds(world, 2)
+    held.append(world.pipeline.is_disk_held)
+    assert (held, read(world), len(world.origins())) == ([True, False], 3, 3)
+
+
+def test_a_restart_below_the_reserve_catches_up_and_delivers_before_it_holds() -> None:
+    world = World()
+    send(world, "3s")
+    world.settle()
+    world.crash()
+    world.disk_free_bytes = 0
+    send(world, "3s")
+    world.settle()
+    send(world, "3s")
+    pass_seconds(world, 10)
+    assert (read(world), len(world.origins())) == (2, 2)
+    assert world.pipeline.is_disk_held
+
+
+def test_reading_goes_on_once_a_full_disk_can_be_written_again() -> None:
+    store = Stores()
+    world = World(open_store=lambda _partition, _at: store)
+    world.settle()
+    store.is_full = True
+    pass_seconds(world, 2)
+    send(world, "0")
+    pass_seconds(world, 3)
+    store.is_full = False
+    pass_seconds(world, 3)
+    send(world, "0")
+    pass_seconds(world, 3)
+    assert not world.pipeline.is_disk_held
+    assert len(world.origins()) == 2
