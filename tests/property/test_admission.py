@@ -1,4 +1,5 @@
-"""Whole runs with limits on what may wait: what is shed stays shed, whatever happens."""
+"""Whole runs with limits on what may wait, and a disk that is short of its reserve now and then:
+what is shed stays shed, whatever happens."""
 
 import random
 from concurrent.futures import Executor
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from proxy.config.settings import AdmissionSettings
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.scheduling import shed_offsets
+from proxy.session import back_pressure
 from storage.options import StoreKind
 from tests.property.test_exactly_once import (
     COMMITS,
@@ -26,7 +28,7 @@ from tests.property.test_exactly_once import (
     perform,
     sends,
 )
-from tests.support.simulation.world import World
+from tests.support.simulation.world import DISK_BYTES, World
 
 limits = st.tuples(
     st.just("limits"),
@@ -42,7 +44,10 @@ limits = st.tuples(
         ),
     ),
 )
-steps = st.lists(st.one_of(sends, sends, sends, moves, faults, limits), min_size=15, max_size=80)
+disks = st.tuples(st.just("disk"), st.sampled_from([0, DISK_BYTES]))
+steps = st.lists(
+    st.one_of(sends, sends, sends, moves, faults, limits, disks), min_size=15, max_size=80
+)
 
 
 def run(
@@ -53,7 +58,8 @@ def run(
     *,
     sheds_by_second: bool,
 ) -> World:
-    """Play the script under limits that change, then let time pass until all must have ended."""
+    """Play the script under limits that change, then let time pass until all must have ended, with
+    room on the disk."""
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
     world.admission = AdmissionSettings(records=4)
@@ -62,6 +68,7 @@ def run(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(shed_offsets, "CHUNK_OFFSETS", 8)
         patch.setattr(shed_offsets, "CHUNK_BYTES", 1)
+        patch.setattr(back_pressure, "LOOK_EVERY_MS", 1)
         if kind is not None:
             give_disks(world, kind, Path(folder))
         try:
@@ -69,8 +76,11 @@ def run(
                 if step[0] == "limits":
                     world.crash()
                     world.admission = step[1]  # type: ignore[assignment]
+                elif step[0] == "disk":
+                    world.disk_free_bytes = step[1]  # type: ignore[assignment]
                 else:
                     perform(world, step)
+            world.disk_free_bytes = DISK_BYTES
             world.come_to_an_end()
         finally:
             world.crash()
@@ -182,8 +192,9 @@ def _dense_step(chance: random.Random) -> tuple[object, ...]:
         ("fault", chance.choice(["before", "after"]), chance.choice("FRA")),
         ("rebalance", chance.choice(["on_revoke", "on_lost"]), 0),
         ("limits", _drawn_limits(chance)),
+        ("disk", chance.choice([0, DISK_BYTES])),
     ]
-    return chance.choices(steps, [50, 25, 12, 6, 4, 2, 2, 2])[0]
+    return chance.choices(steps, [50, 25, 12, 6, 4, 2, 2, 2, 4])[0]
 
 
 def _drawn_limits(chance: random.Random) -> AdmissionSettings:

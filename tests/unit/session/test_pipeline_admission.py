@@ -109,6 +109,7 @@ def test_a_target_that_is_full_keeps_out_no_other() -> None:
 def test_what_fell_due_while_the_proxy_was_away_takes_no_room(limits: dict[str, Any]) -> None:
     world = limited(AdmissionSettings(**limits))
     world.crash()
+    world.batch_records = 1
     for _ in range(5):
         send(world, delay="1s")
     world.time.pass_ms(60_000)
