@@ -155,6 +155,8 @@ def test_no_more_bytes_wait_than_may(
         for target, delay_ms, value_bytes in sent:
             asked: dict[str, str | bytes] = {"timer-topic": target, "timer-delay": str(delay_ms)}
             world.send(asked, value=bytes(value_bytes))
+            if delay_ms % 2:  # read together with the next
+                continue
             world.turn(2)
             (shard,) = world.shards.values()
             assert shard.pending_bytes() <= size_bytes

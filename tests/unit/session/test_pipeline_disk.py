@@ -58,12 +58,13 @@ def test_a_restart_below_the_reserve_catches_up_and_delivers_before_it_holds() -
     send(world, "3s")
     world.settle()
     world.crash()
-    world.disk_free_bytes = 0
-    send(world, "3s")
+    world.disk_free_bytes, world.batch_records = 0, 1
+    for _ in range(5):
+        send(world, "3s")
     world.settle()
     send(world, "3s")
     pass_seconds(world, 10)
-    assert (read(world), len(world.origins())) == (2, 2)
+    assert (read(world), len(world.origins())) == (6, 6)
     assert world.pipeline.is_disk_held
 
 
