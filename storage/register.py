@@ -47,6 +47,11 @@ class Register(Protocol):
         """Every change caused by ingress offsets below this is reflected on disk."""
         ...
 
+    @property
+    def memtable_bytes(self) -> int:
+        """About what the changes that are not on disk yet take in memory."""
+        ...
+
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
         """What is known of those of `ids` of which anything is, as of the last `put`."""
         ...
@@ -114,6 +119,10 @@ class Register(Protocol):
         offset that comes next. `floor` is the committed one.
 
         Raises StorageFull (kept, tried again) or StoreDamaged."""
+        ...
+
+    def request_flush(self) -> None:
+        """Let `maintain` write out what is in memory as soon as it is settled, however little."""
         ...
 
     def flush(self, settled_offset: int, floor: int) -> None:

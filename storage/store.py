@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import accumulate, takewhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,11 @@ Key: TypeAlias = tuple[int, int]
 Column: TypeAlias = npt.NDArray[np.int64]
 """One number for each of many entries."""
 
+PEEK_BYTES: Final = 32 * 1024 * 1024
+"""Bodies that are peeked at together, unless the caller says how much they may take."""
+
 _due_of = itemgetter(0)
+_body_of = itemgetter(3)
 
 
 class TargetCounts(NamedTuple):
@@ -96,16 +101,26 @@ class Store(Protocol):
         """Every ingress offset below this is reflected on disk; 0 when the store is empty."""
         ...
 
+    @property
+    def memtable_bytes(self) -> int:
+        """About what the entries that are not on disk yet take in memory."""
+        ...
+
+    @property
+    def peeked_bytes(self) -> int:
+        """What the bodies take that were peeked at on disk, and have not ended yet."""
+        ...
+
     def put(self, entries: Iterable[Entry]) -> None:
         """Take entries in ingress offset order, each beyond (watermark, cursor).
 
         Raises ValueError when the order or the watermark is not kept."""
         ...
 
-    def due(self, now_ms: int, max_entries: int) -> Due:
+    def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         """Peek at the first `max_entries` entries with due <= now_ms, in (due, offset) order.
 
-        Fewer than `max_entries` when their bodies would take too much memory."""
+        Fewer when their bodies would take more than `max_bytes`; one that is larger comes alone."""
         ...
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
@@ -149,6 +164,10 @@ class Store(Protocol):
         Raises StorageFull, too: work is kept and tried again."""
         ...
 
+    def request_flush(self) -> None:
+        """Let `maintain` write out what is in memory as soon as it is committed, however little."""
+        ...
+
     def flush(self, next_offset: int) -> None:
         """Write everything below `next_offset` and a checkpoint (clean stop, partition revoked).
 
@@ -165,6 +184,19 @@ class Store(Protocol):
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
     """The dues of `entries`, their first field, as one array."""
     return np.fromiter(map(_due_of, entries), np.int64, len(entries))
+
+
+def bodies_bytes(entries: Iterable[tuple[Any, ...]]) -> int:
+    """What the bodies of `entries`, their last field, take together."""
+    return sum(map(len, map(_body_of, entries)))
+
+
+def fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
+    """As many of the first entries as take at most `max_bytes`; one at least."""
+    if bodies_bytes(entries) <= max_bytes:
+        return entries
+    sizes = accumulate(map(len, map(_body_of, entries)))
+    return entries[: max(1, sum(1 for _ in takewhile(max_bytes.__ge__, sizes)))]
 
 
 def added(parts: Sequence[TargetCounts], most: int = MOST_NAMES) -> TargetCounts:

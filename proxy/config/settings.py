@@ -20,11 +20,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_settings import NoDecode
 
+from proxy.config.memory_shares import MemoryShares, memory_shares
 from proxy.config.sizes import parse_size_bytes
 from proxy.requests.aliases.translation import KNOWN_ALIASES
 from proxy.requests.policy import DEFAULT_LEVELS
@@ -253,6 +255,12 @@ class TransactionSettings(Section):
     max_checks: int = Field(15, ge=1, le=1000)
 
 
+class MemorySettings(Section):
+    """How much memory a worker's records may take (docs/operations/sizing.md#memory)."""
+
+    per_worker_bytes: SizeBytes = Field(512 * 2**20, alias="per_worker")
+
+
 class AdmissionSettings(Section):
     """How many records, and how many bytes in `data_dir`, may wait in each ingress partition: in
     all, and for each target that a shell pattern fits."""
@@ -347,6 +355,7 @@ class Settings(Section):
     workers: Annotated[
         int, BeforeValidator(_auto_is_cores, json_schema_input_type=int | Literal["auto"])
     ] = Field(1, ge=1, le=1024)
+    memory: MemorySettings = Field(MemorySettings(), validate_default=True)
     store: StoreKind = "wheel"
     bodies: Literal["local", "kafka"] = "local"
     wheel: WheelSettings = WheelSettings()
@@ -388,6 +397,17 @@ class Settings(Section):
     def bootstrap_servers(self) -> str:
         """The broker addresses, as given to librdkafka."""
         return self.kafka["bootstrap.servers"]
+
+    @property
+    def memory_shares(self) -> MemoryShares:
+        """How a worker's memory is shared out."""
+        return memory_shares(self.memory.per_worker_bytes, self.kafka)
+
+    @field_validator("memory")
+    @classmethod
+    def _enough_memory(cls, memory: MemorySettings, others: ValidationInfo) -> MemorySettings:
+        memory_shares(memory.per_worker_bytes, others.data.get("kafka", {}))
+        return memory
 
     @field_validator("kafka", mode="before")
     @classmethod

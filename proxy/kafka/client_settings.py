@@ -16,7 +16,6 @@ CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {
     "fetch.wait.max.ms": 10,
     "fetch.min.bytes": 100_000,
-    "queued.max.messages.kbytes": 32_768,
     "queued.min.messages": 50_000,
     "fetch.queue.backoff.ms": 5,
     "session.timeout.ms": 10_000,
@@ -45,7 +44,9 @@ TUNED_PRODUCER: Final = {
 }
 """linger.ms 5: a transaction goes out in few requests, and its commit waits for none of it.
 retry.backoff.ms 2 instead of 100: else each transaction soon after a commit waits 104 ms.
-message.max.bytes: the broker, not the client, says what is too large."""
+message.max.bytes: the broker, not the client, says what is too large.
+queue.buffering.max.kbytes: more than a message may take, or it would wait for ever; how much is in
+the queue is bounded by what a transaction holds (setting `memory`)."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
@@ -54,9 +55,16 @@ def common_config(settings: Settings) -> dict[str, Any]:
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
-    """A static member of the group that reads committed records and never commits itself."""
+    """A static member of the group that reads committed records and never commits itself.
+
+    The members of a group have one queue for all partitions. It may be overshot by one answer of
+    each broker.
+    """
+    shares = settings.memory_shares
     return {
         **TUNED_CONSUMER,
+        "queued.max.messages.kbytes": shares.queue // 1024,
+        "fetch.max.bytes": shares.fetch,
         **common_config(settings),
         "group.id": settings.group_id,
         "group.instance.id": f"{settings.instance_name}-{worker}",

@@ -162,11 +162,11 @@ class Ingress:
         _low, high = self._consumer.get_watermark_offsets(place, cached=True)
         return high
 
-    def pause(self, partition: int) -> None:
-        self._consumer.pause([TopicPartition(self.topic, partition)])
+    def pause(self, partitions: Iterable[int]) -> None:
+        self._consumer.pause([TopicPartition(self.topic, p) for p in partitions])
 
-    def resume(self, partition: int) -> None:
-        self._consumer.resume([TopicPartition(self.topic, partition)])
+    def resume(self, partitions: Iterable[int]) -> None:
+        self._consumer.resume([TopicPartition(self.topic, p) for p in partitions])
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
         """An offset to commit, with what belongs to it."""

@@ -13,10 +13,8 @@ from proxy.records.body import GONE, body_bytes, has_purpose, is_stub, packer, s
 from proxy.records.delivery import delivery_of
 from proxy.records.message import Message
 from proxy.requests.parsed import ParsedRecord, Scheduled
-from storage.store import Due, Entry, Store
+from storage.store import PEEK_BYTES, Due, Entry, Store
 
-HELD_BYTES: Final = 32 * 1024 * 1024
-"""Bodies read back and kept at a time; one that is larger comes alone."""
 BUDGET_S: Final = 1.0
 """Reading goes on as long; then what is there is delivered first."""
 JUMP_S: Final = 0.002
@@ -59,6 +57,7 @@ class FetchedBodies:
         self.pending_bytes_by_target = inner.pending_bytes_by_target
         self.pending_by_time = inner.pending_by_time
         self.maintain = inner.maintain
+        self.request_flush = inner.request_flush
         self.flush = inner.flush
         self.close = inner.close
 
@@ -66,16 +65,25 @@ class FetchedBodies:
     def covered(self) -> int:
         return self._inner.covered
 
+    @property
+    def memtable_bytes(self) -> int:
+        return self._inner.memtable_bytes
+
+    @property
+    def peeked_bytes(self) -> int:
+        return self._inner.peeked_bytes + self._held_bytes
+
     def put(self, entries: Iterable[Entry]) -> None:
         if self._stores_stubs:
             entries = [_stubbed(entry) for entry in entries]
         self._inner.put(entries)
 
-    def due(self, now_ms: int, max_entries: int) -> Due:
-        """As many of the first due entries as memory and time allow, one at least."""
-        found = self._inner.due(now_ms, max_entries)
-        fitting = _fitting(found.entries)
-        self._keep_only(fitting)
+    def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
+        """As many of the first due entries as `max_bytes` and time allow, one at least."""
+        found = self._inner.due(now_ms, max_entries, max_bytes)
+        fitting = _fitting(found.entries, max_bytes)
+        if self._held_bytes > 2 * max_bytes:
+            self._keep_only(fitting)
         self._fetch(fitting)
         whole = self._whole(fitting)
         return Due(whole, found.is_all and len(whole) == len(found.entries))
@@ -91,8 +99,7 @@ class FetchedBodies:
 
     def _keep_only(self, fitting: Sequence[Entry]) -> None:
         """Bound what is held: newcomers due earlier may have pushed what was read to the rear."""
-        if self._held_bytes > 2 * HELD_BYTES:
-            self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
+        self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
 
     def _fetch(self, entries: Sequence[Entry]) -> None:
         """Read back what is not held yet, from the front, until the time is up."""
@@ -138,12 +145,12 @@ def _stubbed(entry: Entry) -> Entry:
     return (*entry[:3], stub(entry[3]))
 
 
-def _fitting(entries: list[Entry]) -> list[Entry]:
-    """As many of the first entries as their bodies may be held; one at least."""
+def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
+    """As many of the first entries as their whole bodies take at most `max_bytes`; one at least."""
     size_bytes = 0
     for index, entry in enumerate(entries):
         size_bytes += body_bytes(entry[3])
-        if size_bytes > HELD_BYTES and index:
+        if size_bytes > max_bytes and index:
             return entries[:index]
     return entries
 

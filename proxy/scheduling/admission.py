@@ -50,7 +50,8 @@ _fires_ms = itemgetter(0)
 
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together; `max_records` may end with the next transaction.
+    """Bounds for records ingested together: `max_records` and, about, `max_bytes` of them may end
+    with the next transaction.
 
     What lies below `committed` is read again: it has ended what it ends before. room: how many more
     may wait; None: all.
@@ -58,6 +59,7 @@ class IngestLimits(NamedTuple):
 
     now_ms: int
     max_records: int
+    max_bytes: int
     watermark: Watermark
     committed: int
     room: Room | None = None
@@ -115,12 +117,17 @@ class Admission:
                     room.take(entry)
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)
-            elif len(self.buffer) >= limits.max_records or not self._take(
+            elif self._is_full(limits) or not self._take(
                 messages[number], batch[number], self.buffer, limits
             ):
                 taken = number
                 break
         return Admitted(taken, self._entries, self._waits_for_clock)
+
+    def _is_full(self, limits: IngestLimits) -> bool:
+        """Whether no more may end with the next transaction."""
+        buffer = self.buffer
+        return len(buffer) >= limits.max_records or buffer.size_bytes >= limits.max_bytes
 
     def _parse(self, messages: Sequence[Message], committed: int) -> tuple[ParsedBatch, bool]:
         """The first messages that one policy reads, and whether they are read again."""
@@ -169,11 +176,11 @@ class Admission:
             case RejectedHop():
                 outcome = self._identities.reject_hop(offset, parsed)
                 if outcome is None:
-                    buffer.dead_letters.append(_dead_letter(message, parsed.rejection))
+                    buffer.add_dead_letter(_dead_letter(message, parsed.rejection))
                 else:
                     buffer.outcomes.append(outcome)
             case Rejection():
-                buffer.dead_letters.append(_dead_letter(message, parsed))
+                buffer.add_dead_letter(_dead_letter(message, parsed))
         return True
 
     def _is_shed(
@@ -197,7 +204,7 @@ class Admission:
             room.take(parsed.entry)
             return False
         letter = _dead_letter(message, why)._replace(due_ms=parsed.due_ms, ident=ident)
-        buffer.dead_letters.append(letter)
+        buffer.add_dead_letter(letter)
         self._shed.add(message.offset())
         return True
 
@@ -212,7 +219,7 @@ class Admission:
         if entry[:2] > limits.watermark:
             self._entries.append(entry)
         elif buffer is not self.buffer or self._may_fire(entry, limits):
-            buffer.deliveries.append(entry)
+            buffer.add_delivery(entry)
         else:
             return False
         return True
@@ -276,7 +283,7 @@ class Admission:
         else:
             entry, _rolls = self._committed(half.offset, half)
             letter = dead_letter_of(delivery_of(entry), NEVER_DECIDED)
-            buffer.dead_letters.append(letter._replace(outcome=EXPIRED, ident=decision.ident))
+            buffer.add_dead_letter(letter._replace(outcome=EXPIRED, ident=decision.ident))
 
 
 def _has_to_wait(scheduled: Scheduled, limits: IngestLimits) -> bool:

@@ -73,11 +73,13 @@ class Plan:
     """What a transaction holds of a shard, and the position that it makes true.
 
     `taken_back`: pending entries passed over, since their ids were cancelled or replaced.
+    `pending_bytes`: what the bodies of those take that pended.
     """
 
     batch: Batch
     position: Position
     taken_back: int = 0
+    pending_bytes: int = 0
 
     @property
     def records(self) -> int:
@@ -97,11 +99,24 @@ class TransactionBuffer:
     auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
     auxiliary_bytes: int = 0
     """How much the values of its auxiliary records take."""
+    size_bytes: int = 0
+    """How much bodies and values take in all."""
+
+    def add_delivery(self, entry: Entry) -> None:
+        """Take one of these, and count its body."""
+        self.deliveries.append(entry)
+        self.size_bytes += len(entry[3])
+
+    def add_dead_letter(self, letter: DeadLetter) -> None:
+        """Take one of these, and count its value."""
+        self.dead_letters.append(letter)
+        self.size_bytes += len(letter.value or b"")
 
     def add_auxiliary(self, record: AuxiliaryRecord) -> None:
         """Take one of these, and count its value."""
         self.auxiliary.append(record)
         self.auxiliary_bytes += len(record.value or b"")
+        self.size_bytes += len(record.value or b"")
 
     def __len__(self) -> int:
         ended = len(self.deliveries) + len(self.dead_letters)

@@ -59,7 +59,7 @@ class HalfMessages:
     Check-backs are numbered 1 to `max_checks` (where nobody is to be asked there are none); the
     number after the last is the expiry. The agenda holds the next of these of each half message.
     What was to happen up to the shard's `watermark` has happened, and below the offset of
-    `set_back` what was to happen up to its watermark.
+    `set_back` what was to happen up to its watermark. held_bytes: what the bodies in memory take.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class HalfMessages:
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
         self._sizes: dict[int, int] = {}
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._agenda: list[AgendaItem] = []
 
     def __len__(self) -> int:
@@ -114,7 +114,14 @@ class HalfMessages:
         kept = self._prepares.pop(offset, None)
         self._sizes.pop(offset, None)
         if kept is not None:
-            self._held_bytes -= len(kept.entry[3])
+            self.held_bytes -= len(kept.entry[3])
+
+    def forget_bodies(self) -> None:
+        """Keep no body in memory: they are read back when they are needed."""
+        if self.held_bytes:
+            kept = self._prepares.items()
+            self._prepares = {offset: _without_body(prepare) for offset, prepare in kept}
+            self.held_bytes = 0
 
     def prepare(self, offset: int) -> Prepare | None:
         """The half message itself; None when the ingress does not have it any more."""
@@ -180,10 +187,10 @@ class HalfMessages:
     def _keep(self, offset: int, prepare: Prepare) -> None:
         """Keep it, without its body where there is no room."""
         self._sizes[offset] = len(prepare.entry[3])
-        if self._held_bytes + len(prepare.entry[3]) > HELD_BYTES:
-            prepare = prepare._replace(entry=(*prepare.entry[:3], b""))
+        if self.held_bytes + len(prepare.entry[3]) > HELD_BYTES:
+            prepare = _without_body(prepare)
         self._prepares[offset] = prepare
-        self._held_bytes += len(prepare.entry[3])
+        self.held_bytes += len(prepare.entry[3])
 
     def _whole(self, offsets: Sequence[int]) -> dict[int, Prepare]:
         """The half messages with their bodies; without those that are gone."""
@@ -213,6 +220,10 @@ class HalfMessages:
             item = _after(prepare, item)
         if item is not None and item[2] <= prepare.max_checks + 1:
             heappush(self._agenda, item)
+
+
+def _without_body(prepare: Prepare) -> Prepare:
+    return prepare._replace(entry=(*prepare.entry[:3], b""))
 
 
 def _first_number(prepare: Prepare) -> int:

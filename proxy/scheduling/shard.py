@@ -22,7 +22,7 @@ from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, recor
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named, Register
-from storage.store import Entry, Store, TargetCounts
+from storage.store import PEEK_BYTES, Entry, Store, TargetCounts, bodies_bytes
 
 PARSED_AT_ONCE: Final = 2048
 """What is known of their ids is asked for together."""
@@ -96,6 +96,25 @@ class Shard:
         return len(self._admission.buffer)
 
     @property
+    def ending_bytes(self) -> int:
+        """What the bodies and values of these take."""
+        return self._admission.buffer.size_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What the values take of the records that cannot be ingested yet."""
+        return sum(len(message.value() or b"") for message in self.waiting)
+
+    @property
+    def memtable_bytes(self) -> int:
+        """About what `request_flush` would take out of memory."""
+        return (
+            self.store.memtable_bytes
+            + self._register.memtable_bytes
+            + self._half_messages.held_bytes
+        )
+
+    @property
     def undecided(self) -> int:
         """How many half messages are undecided."""
         return len(self._half_messages)
@@ -137,11 +156,18 @@ class Shard:
             return due_ms
         return event_ms if due_ms is None else min(event_ms, due_ms)
 
-    def ingest(self, messages: Sequence[Message], now_ms: int, max_records: int) -> None:
+    def ingest(
+        self,
+        messages: Sequence[Message],
+        now_ms: int,
+        max_records: int,
+        max_bytes: int = PEEK_BYTES,
+    ) -> None:
         """Take records in offset order; keep in `waiting` what the next transaction cannot hold.
 
-        `max_records` may end as they are ingested. A record due by a watermark that
-        this machine's clock has not reached waits too (docs/exactly-once.md, rule 7).
+        `max_records`, and about `max_bytes`, may end as they are ingested. A record due by a
+        watermark that this machine's clock has not reached waits too (docs/exactly-once.md, rule
+        7).
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
@@ -151,7 +177,8 @@ class Shard:
         self.waits_for_clock = False
         start = 0
         while start < len(messages):
-            taken = self._ingest_run(messages, start, now_ms, max_records)
+            limits = self._limits(messages[start].offset(), now_ms, max_records, max_bytes)
+            taken = self._ingest_run(messages, start, limits)
             if taken == start:
                 self.waiting = list(messages[start:])
                 return
@@ -163,16 +190,20 @@ class Shard:
         if not self.waiting:
             self.next_offset = max(self.next_offset, end_offset)
 
-    def plan(self, now_ms: int, max_records: int) -> Plan:
-        """The next transaction: newcomers first, then pending in (due, offset) order."""
+    def plan(self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES) -> Plan:
+        """The next transaction: newcomers first, then pending in (due, offset) order.
+
+        `max_records` of both, `max_bytes` of bodies of those that pend; one that is larger alone.
+        """
         buffer = self._admission.buffer
         max_pending = max_records - len(buffer)
         watermark = self.position.watermark
         pending: list[Entry] = []
         auxiliary: list[AuxiliaryRecord] = []
         taken_back = 0
-        if self.state is State.READY and max_pending > 0 and now_ms >= watermark.due_ms:
-            pending, events, taken_back, upto = self._due(now_ms, max_pending)
+        may_fire = self.state is State.READY and now_ms >= watermark.due_ms
+        if may_fire and max_pending > 0 and max_bytes > 0:
+            pending, events, taken_back, upto = self._due(now_ms, max_pending, max_bytes)
             watermark = max(watermark, upto)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
@@ -192,7 +223,7 @@ class Shard:
             tuple(buffer.outcomes),
             (*buffer.auxiliary, *auxiliary, *shed.records),
         )
-        return Plan(batch, position, taken_back)
+        return Plan(batch, position, taken_back, bodies_bytes(pending))
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """The plan's transaction is known to have been committed.
@@ -214,6 +245,12 @@ class Shard:
         """A bounded piece of the engine's own work; True when more waits."""
         more = self.store.maintain(self.settled_offset, budget_entries)
         return self._register.maintain(self._in_store, self.position.floor) or more
+
+    def request_flush(self) -> None:
+        """Let `maintain` write out what is in memory; what can be read again is forgotten."""
+        self.store.request_flush()
+        self._register.request_flush()
+        self._half_messages.forget_bodies()
 
     def flush_and_close(self) -> None:
         """Write local state and close it; the broker has it all."""
@@ -245,10 +282,10 @@ class Shard:
         return max(self.position.floor, floor)
 
     def _due(
-        self, now_ms: int, max_records: int
+        self, now_ms: int, max_records: int, max_bytes: int
     ) -> tuple[list[Entry], list[HalfMessageEvent], int, Watermark]:
         """What is due, how many entries were taken back, and up to where that is all."""
-        found, is_all = self.store.due(now_ms, max_records)
+        found, is_all = self.store.due(now_ms, max_records, max_bytes)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
         events, is_all = self._half_messages.due(upto, max_records)
         if not is_all:
@@ -260,14 +297,15 @@ class Shard:
         kept = [entry for entry in found if entry[:2] not in taken_back]
         return kept, events, len(found) - len(kept), upto
 
-    def _limits(self, offset: int, now_ms: int, max_records: int) -> IngestLimits:
+    def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
         """From this offset on. Where the watermark was set back, what lies below is read apart."""
         position, committed = self.position, self.position.next_offset
         set_back = position.set_back
         if set_back is not None and offset < set_back.below:
             committed = set_back.below
         room = None if offset < committed else self._room(now_ms)
-        return IngestLimits(now_ms, max_records, position.ended_upto(offset), committed, room)
+        ended = position.ended_upto(offset)
+        return IngestLimits(now_ms, max_records, max_bytes, ended, committed, room)
 
     def _room(self, now_ms: int) -> Room | None:
         """How much more may wait; what is due by now takes no room. Undecided half messages do, but
@@ -301,12 +339,9 @@ class Shard:
         due, stored = self.store.pending_by_time([now_ms])[0], self.store.pending()
         return records - due, size_bytes - size_bytes * due // max(stored, 1)
 
-    def _ingest_run(
-        self, messages: Sequence[Message], start: int, now_ms: int, max_records: int
-    ) -> int:
+    def _ingest_run(self, messages: Sequence[Message], start: int, limits: IngestLimits) -> int:
         """Ingest from `start` while one policy holds and there is room; the index reached."""
         run = messages[start : start + PARSED_AT_ONCE]
-        limits = self._limits(run[0].offset(), now_ms, max_records)
         admitted = self._admission.admit(run, limits)
         self.waits_for_clock = admitted.waits_for_clock
         entries = admitted.entries

@@ -28,6 +28,7 @@ from proxy.scheduling.admission_rules import admission_rules
 from proxy.scheduling.shed_offsets import shed_place
 from proxy.session.back_pressure import BackPressure
 from proxy.session.disk_reserve import DiskReserve
+from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing, TransactionLimits
 from proxy.session.pipeline import Pipeline
 from proxy.telemetry.metrics import Metrics
@@ -124,6 +125,7 @@ def assemble(
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )
+    memory = MemoryBudget(settings.memory_shares)
     limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     pipeline = Pipeline(
         ingress,
@@ -131,6 +133,7 @@ def assemble(
         publisher,
         clock,
         Pacing(limits, rate),
+        memory,
         metrics,
         partial(kafka.settings_topic.record_served, topic),
         BackPressure(

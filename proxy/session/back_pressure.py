@@ -1,6 +1,6 @@
-"""When to stop fetching: while records of a partition wait, or while the disk is full or nearly."""
+"""When to stop fetching: while records of a partition wait, or disk or memory have no room."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
@@ -30,32 +30,42 @@ class BackPressure:
         self._reserve, self._disk_space = reserve, disk_space
         self._paused: set[int] = set()
         self._disk_full_until_ms = self._next_look_ms = 0
+        self._was_memory_exceeded = False
 
     @property
     def is_disk_held(self) -> bool:
         """Whether nothing more is read since the disk is full, or its reserve would be used up."""
         return self._disk_full_until_ms > 0 or self._reserve.is_short
 
-    def apply(self, partition: int, shard: Shard) -> None:
-        """Pause a partition whose records have to wait, or that the disk cannot take.
+    def apply(self, shards: Mapping[int, Shard], *, is_memory_exceeded: bool) -> None:
+        """Pause the partitions whose records have to wait, or all while there is no room for any.
 
-        The reserve is there for one that catches up: nothing of it is delivered before."""
-        has_no_room = self._reserve.is_short and shard.state is State.READY
-        must_wait = bool(shard.waiting) or self._disk_full_until_ms > 0 or has_no_room
-        if not must_wait:
-            self.resume(partition)
-        elif partition not in self._paused:
-            self._ingress.pause(partition)
-            self._paused.add(partition)
-            if shard.waits_for_clock:
-                log.warning("clock behind the watermark: records wait", partition=partition)
+        What the client library has fetched of a partition is fetched again after a pause.
+        """
+        if is_memory_exceeded != self._was_memory_exceeded:
+            self._was_memory_exceeded = is_memory_exceeded
+            log.info("memory budget used up or free again", is_used_up=is_memory_exceeded)
+        if is_memory_exceeded or self._disk_full_until_ms > 0:
+            held = set(shards)
+        else:
+            held = {partition for partition, shard in shards.items() if self._must_wait(shard)}
+        if fresh := held - self._paused:
+            self._ingress.pause(fresh)
+            self._paused |= fresh
+            _log_waiting_for_clock(shards, fresh)
+        self.resume(self._paused - held)
 
-    def resume(self, partition: int) -> None:
-        """Fetch it again. To be called for partitions given up, too: the client library remembers
+    def resume(self, partitions: Iterable[int]) -> None:
+        """Fetch them again. To be called for partitions given up, too: the client library remembers
         that one is paused even when it goes and comes back."""
-        if partition in self._paused:
-            self._ingress.resume(partition)
-            self._paused.discard(partition)
+        if paused := self._paused.intersection(partitions):
+            self._ingress.resume(paused)
+            self._paused -= paused
+
+    def _must_wait(self, shard: Shard) -> bool:
+        """The disk's reserve is there for one that catches up: nothing is delivered before."""
+        has_no_room = self._reserve.is_short and shard.state is State.READY
+        return bool(shard.waiting) or has_no_room
 
     def look_at_disk(self, now_ms: int) -> None:
         """Once a second: is more left than the reserve?"""
@@ -89,3 +99,9 @@ class BackPressure:
     def disk_has_space(self) -> None:
         """The stores have written what they had to."""
         self._disk_full_until_ms = 0
+
+
+def _log_waiting_for_clock(shards: Mapping[int, Shard], partitions: Iterable[int]) -> None:
+    waiting = sorted(number for number in partitions if shards[number].waits_for_clock)
+    if waiting:
+        log.warning("clock behind the watermark: records wait", partitions=waiting)

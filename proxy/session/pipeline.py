@@ -23,6 +23,7 @@ from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State
 from proxy.session.back_pressure import BackPressure
+from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing
 from proxy.session.transaction_metrics import TransactionMetrics
 from proxy.telemetry.metrics import Metrics
@@ -58,6 +59,7 @@ class Pipeline:
         publisher: Publisher,
         clock: Clock,
         pacing: Pacing,
+        memory: MemoryBudget,
         metrics: Metrics,
         first_commit: Callable[[int, Sequence[PolicyFrom]], None],
         back_pressure: BackPressure,
@@ -70,7 +72,7 @@ class Pipeline:
         producer may be stuck (`proxy.publishing.errors.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
-        self._back_pressure = back_pressure
+        self.memory, self._back_pressure = memory, back_pressure
         self._metrics = TransactionMetrics(metrics)
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
@@ -152,27 +154,32 @@ class Pipeline:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
         records_available = self._pacing.records_available(self._ending(), now_ms)
         self._back_pressure.look_at_disk(now_ms)
+        bytes_available = self.memory.left_bytes(self.shards.values())
         for partition, shard in self.shards.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
-                ending = shard.ending
+                ending, ending_bytes = shard.ending, shard.ending_bytes
                 max_records = min(self._pacing.largest_records, ending + max(0, records_available))
-                shard.ingest(records, now_ms, max_records)
+                max_bytes = ending_bytes + max(0, bytes_available)
+                shard.ingest(records, now_ms, max_records, max_bytes)
                 records_available -= shard.ending - ending
+                bytes_available -= shard.ending_bytes - ending_bytes
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
-            self._back_pressure.apply(partition, shard)
+        self.memory.look(self.shards.values())
+        self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
 
     def _due(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, no shard always the first to be served."""
         records_left = self._pacing.next_records
         records_available = self._pacing.records_available(self._ending(), now_ms)
         plans: dict[int, Plan] = {}
+        transaction = self.memory.for_transaction(self.shards.values())
         for partition in _rotated(list(self.shards), self._turns):
             if not self._is_replaying(partition):
                 shard = self.shards[partition]
                 max_records = min(records_left, shard.ending + max(0, records_available))
-                plans[partition] = plan = shard.plan(now_ms, max_records)
+                plans[partition] = plan = transaction.plan(shard, now_ms, max_records)
                 records_left = max(0, records_left - plan.records)
                 records_available -= plan.records - shard.ending
         self._turns += 1
@@ -219,7 +226,7 @@ class Pipeline:
     def _drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             shard = self.shards.pop(partition)
-            self._back_pressure.resume(partition)
+            self._back_pressure.resume([partition])
             _flush_and_close(partition, shard)
 
     def _wait_ms(self) -> int:

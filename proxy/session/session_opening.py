@@ -26,6 +26,7 @@ from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebala
 from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
+from proxy.recovery.open_files import say_if_too_few
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble
 from proxy.session.clock_watch import ClockWatch
@@ -55,6 +56,8 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
         side.board.heartbeat,
     )
     side.metrics.ingress_partitions.set(kafka.topic.partitions)
+    say_if_too_few(kafka.topic.partitions)
+    side.metrics.memory_budget_bytes.set(settings.memory.per_worker_bytes)
     age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
     retention = RetentionWatch(admin, kafka.topic.name, age_ms)
     reporter = Reporter(parts, clock, side, retention, folders)

@@ -92,6 +92,15 @@ class Metrics:
         self.disk_held = self._gauge(
             "disk_held", "1 while no new records are read for want of room on that disk, else 0."
         )
+        self.memory_budget_bytes = self._gauge(
+            "memory_budget_bytes", "What the records that workers have in hand may take in memory."
+        )
+        self.memory_used_bytes = self._gauge(
+            "memory_used_bytes", "What of that budget is used by shards: client queues not counted."
+        )
+        self.memory_exceeded = self._gauge(
+            "memory_exceeded", "1 while nothing is fetched, since shards have used up their share."
+        )
         self.ingress_partitions = self._gauge(
             "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
         )

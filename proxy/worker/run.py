@@ -19,6 +19,7 @@ from proxy.errors import BrokerLate
 from proxy.extras import require_store
 from proxy.kafka.topics import ensure_topics
 from proxy.recovery.local_state import locked_data_dir
+from proxy.recovery.open_files import raise_open_files
 from proxy.session.admin_side import AdminSide
 from proxy.session.disk_reserve import DiskReserve
 from proxy.telemetry.status import Status
@@ -35,6 +36,7 @@ log = structlog.get_logger(__name__)
 def run(settings: Settings) -> int:
     """Run the proxy until SIGTERM or SIGINT; the exit code."""
     require_store(settings.store)
+    raise_open_files()
     with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
         size_bytes = shutil.disk_usage(settings.data_dir).total
         DiskReserve(settings.disk_reserve_bytes).refuse_unreachable(settings.data_dir, size_bytes)

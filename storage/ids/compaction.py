@@ -101,6 +101,8 @@ class Compaction:
 
     def _is_full(self) -> bool:
         active, options = self._state.active, self._options
+        if self._state.is_flush_requested and active.first >= 0:
+            return True
         is_heavy = active.ident_bytes >= options.memtable_bytes
         return is_heavy or len(active) >= options.memtable_entries
 

@@ -47,6 +47,11 @@ class DiskRegister:
         """Changes below this offset are in the runs."""
         return self._state.covered
 
+    @property
+    def memtable_bytes(self) -> int:
+        """The weights of the memtables."""
+        return sum(memtable.weight_bytes for memtable in self._state.memtables)
+
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
         """Ask the memtables, then the runs. Raises StoreDamaged."""
         asked = ids if isinstance(ids, Sequence) else list(ids)
@@ -139,6 +144,10 @@ class DiskRegister:
         self._state.settle(settled_offset, floor)
         with self._guard.writing:
             return self._compaction.step()
+
+    def request_flush(self) -> None:
+        """Write out the active memtable next, unless another one waits for that already."""
+        self._state.is_flush_requested = self._state.immutable is None
 
     def flush(self, settled_offset: int, floor: int) -> None:
         """Write every memtable that is settled."""

@@ -15,6 +15,8 @@ from storage.ids.tombstones import MemtableTombstones, in_order
 from storage.register import Named
 
 NO_WORDS = np.zeros(0, np.uint64)
+NEW_ID_BYTES, CHANGE_BYTES = 100, 350
+"""About what a new id, and what any other change, takes in memory beside the id itself."""
 
 
 class IdMemtable:
@@ -32,6 +34,14 @@ class IdMemtable:
 
     def __len__(self) -> int:
         return len(self.new) + len(self.ids) + len(self.tombstones.targets) + len(self.links)
+
+    @property
+    def weight_bytes(self) -> int:
+        """About the memory that is taken."""
+        new = len(self.new)
+        arrays_bytes = self.new.arrays_bytes if new else 0
+        changes_bytes = NEW_ID_BYTES * new + CHANGE_BYTES * (len(self) - new)
+        return self.ident_bytes + arrays_bytes + changes_bytes
 
     def find(self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]) -> None:
         """Add to `found`, or replace there, what is known here of the ids asked for.

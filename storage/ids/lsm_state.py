@@ -17,7 +17,8 @@ class LsmState:
 
     settled: no change below it is still to come, and it is committed. covered: what the manifest
     says. floor: the highest committed one, so far as it was told. is_closing: `active` is to be
-    closed before it takes the changes of another offset."""
+    closed before it takes the changes of another offset. is_flush_requested: `active` is to be
+    closed though it is not full."""
 
     def __init__(
         self, manifest: Manifest, runs: Sequence[Run], committed: Committed, most_names: int
@@ -26,7 +27,7 @@ class LsmState:
         self.runs = list(runs)
         self.active = IdMemtable()
         self.immutable: IdMemtable | None = None
-        self.is_closing = False
+        self.is_closing = self.is_flush_requested = False
         self.covered = self.settled = manifest.covered
         self.floor = 0
         self.ended: Key = (committed.watermark_ms, committed.cursor)
@@ -66,7 +67,7 @@ class LsmState:
         """Let later changes go to a new memtable."""
         assert self.immutable is None
         self.immutable, self.active = self.active, IdMemtable()
-        self.is_closing = False
+        self.is_closing = self.is_flush_requested = False
         self.attach_tombstones()
 
     def attach_tombstones(self) -> None:

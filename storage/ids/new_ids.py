@@ -7,14 +7,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from storage.ids.runs.bloom_filter import BloomFilter, bits_of
+from storage.ids.runs.bloom_filter import BloomFilter, bits_of, filter_power
 from storage.ids.runs.idents import Idents, Words, gathered, texts
 from storage.ids.runs.layout import NO_TOMBSTONES, ROW, Rows, RunContents
 from storage.register import Named
 from storage.store import Column
 
-FILTER_POWER: Final = 21
-"""256 KiB. With 32,768 ids here, of 1,024 others one passes."""
+FILTER_BITS: Final = 64
+"""For each id that it has room for: with so many here, of 1,024 others one passes."""
+FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
 """So many hashes at most are looked for one by one."""
@@ -41,11 +42,17 @@ class NewIds:
         self._starts: list[int] = []
         self._hashes = np.empty(FIRST_ROOM, np.uint64)
         self._filter: BloomFilter | None = None
+        self._filter_room = 0
         self._count = self._indexed_parts = 0
         self._places: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def arrays_bytes(self) -> int:
+        """What the hashes and their filter take, which have room for more."""
+        return self._hashes.nbytes + (0 if self._filter is None else self._filter.words.nbytes)
 
     def add(
         self,
@@ -107,10 +114,12 @@ class NewIds:
         return np.fromiter(map(numbers.__getitem__, targets), np.int64, len(targets))
 
     def _note(self, hashes: Words) -> None:
-        if self._filter is None:
-            self._filter = BloomFilter.empty(FILTER_POWER)
-        self._filter.add(hashes)
         end = self._count + hashes.size
+        if self._filter is None or end > self._filter_room:
+            self._filter_room = FILTER_GROWTH * end
+            self._filter = BloomFilter.empty(filter_power(self._filter_room, FILTER_BITS))
+            self._filter.add(self._hashes[: self._count])
+        self._filter.add(hashes)
         if end > self._hashes.size:
             grown = np.empty(max(end, 2 * self._hashes.size), np.uint64)
             grown[: self._count] = self._hashes[: self._count]

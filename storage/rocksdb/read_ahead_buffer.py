@@ -5,33 +5,34 @@ from operator import itemgetter
 
 from storage.rocksdb.rocks_database import RocksDatabase
 from storage.shard.ledger import Ledger
-from storage.store import Due, Entry, Key
+from storage.store import PEEK_BYTES, Due, Entry, Key, bodies_bytes
 
-PEEK_BYTES = 32 * 1024 * 1024
 MOST_ENTRIES = 4096
 
 _due_of = itemgetter(0)
 _key_of = itemgetter(0, 1)
-_body_of = itemgetter(3)
 
 
 class ReadAheadBuffer:
-    """Entries beyond the watermark up to where it has read; counts out what ends."""
+    """Entries beyond the watermark up to where it has read; counts out what ends.
+
+    bodies_bytes: what their bodies take."""
 
     def __init__(self, database: RocksDatabase, ledger: Ledger) -> None:
         self._database = database
         self._ledger = ledger
+        self.bodies_bytes = 0
         self._entries: list[Entry] = []
         self._read_to: Key = ledger.counted
         self._next_due_ms: int | None = 0
         self._below_floor: list[Entry] = []
         self._pass_over(ledger.ended)
 
-    def peek(self, until_ms: int, max_entries: int) -> Due:
+    def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
         """The first `max_entries` entries due by `until_ms`, fewer if they are large."""
         while self._may_read(until_ms) and len(self._entries) < max_entries:
-            left_bytes = PEEK_BYTES - sum(map(len, map(_body_of, self._entries)))
-            if left_bytes <= 0:
+            left_bytes = max_bytes - self.bodies_bytes
+            if left_bytes <= 0 and self._entries:
                 break
             self._keep(self._read(until_ms, max_entries - len(self._entries), left_bytes))
         found = self._entries[: bisect_right(self._entries, until_ms, key=_due_of)][:max_entries]
@@ -40,16 +41,17 @@ class ReadAheadBuffer:
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due on disk at or before `until_ms`."""
         if not self._entries:
-            self.peek(until_ms, 1)
+            self.peek(until_ms, 1, 1)
         return self._entries[0][0] if self._entries else None
 
     def forget(self, ended: Key) -> int:
         """Drop entries at or below `ended`; how many there were on disk."""
         before = self._ledger.counts.total
+        self.bodies_bytes -= bodies_bytes(_upto(ended, self._entries))
         for entries in (self._entries, self._below_floor):
-            passed = bisect_right(entries, ended, key=_key_of)
-            self._count_out(entries[:passed])
-            del entries[:passed]
+            passed = _upto(ended, entries)
+            self._count_out(passed)
+            del entries[: len(passed)]
         if ended > self._read_to:
             self._pass_over(ended)
         return before - self._ledger.counts.total
@@ -57,7 +59,7 @@ class ReadAheadBuffer:
     def note_written(self, first: Key) -> None:
         """Entries from `first` on were added to the disk: read again from the watermark."""
         if first <= self._read_to:
-            self._entries, self._below_floor = [], []
+            self._entries, self._below_floor, self.bodies_bytes = [], [], 0
             self._read_to = self._ledger.ended
         if self._next_due_ms is None or first[0] < self._next_due_ms:
             self._next_due_ms = first[0]
@@ -80,16 +82,22 @@ class ReadAheadBuffer:
             self._below_floor += [entry for entry in entries if entry[1] < floor]
             entries = [entry for entry in entries if entry[1] >= floor]
         self._entries += entries
+        self.bodies_bytes += bodies_bytes(entries)
 
     def _pass_over(self, ended: Key) -> None:
         """Count out entries at or below `ended` that were never peeked at."""
         while self._may_read(ended[0]) and self._read_to < ended:
             entries = self._read(ended[0], MOST_ENTRIES, PEEK_BYTES)
-            passed = bisect_right(entries, ended, key=_key_of)
-            self._count_out(entries[:passed])
-            self._keep(entries[passed:])
+            passed = _upto(ended, entries)
+            self._count_out(passed)
+            self._keep(entries[len(passed) :])
         self._read_to = max(self._read_to, ended)
 
     def _count_out(self, entries: list[Entry]) -> None:
         if entries:
             self._ledger.counts.remove(entries)
+
+
+def _upto(ended: Key, entries: list[Entry]) -> list[Entry]:
+    """Those at or below `ended` of entries that are in order."""
+    return entries[: bisect_right(entries, ended, key=_key_of)]

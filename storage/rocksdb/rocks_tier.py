@@ -31,9 +31,14 @@ class RocksTier:
         self._buffer = ReadAheadBuffer(database, ledger)
         self._ended_entries = 0
 
-    def peek(self, until_ms: int, max_entries: int) -> Due:
+    @property
+    def peeked_bytes(self) -> int:
+        """What the bodies take that were read ahead."""
+        return self._buffer.bodies_bytes
+
+    def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
         """The first entries due."""
-        return self._buffer.peek(until_ms, max_entries)
+        return self._buffer.peek(until_ms, max_entries, max_bytes)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due."""

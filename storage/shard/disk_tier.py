@@ -13,8 +13,14 @@ class DiskTier(Protocol):
 
     What reads may raise StoreDamaged, and all may raise OSError."""
 
-    def peek(self, until_ms: int, max_entries: int) -> Due:
-        """The first `max_entries` entries due by `until_ms`, fewer if they are large."""
+    @property
+    def peeked_bytes(self) -> int:
+        """What the bodies take that were peeked at and have not ended."""
+        ...
+
+    def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
+        """The first `max_entries` entries due by `until_ms`, fewer if they are large: bodies are
+        read as long as all that were peeked at take at most `max_bytes`, one at least."""
         ...
 
     def next_due_ms(self, until_ms: int) -> int | None:

@@ -14,7 +14,7 @@ from storage.shard.memory.counts import Counts
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.memtable import NEAR_MS, Memtable
 from storage.shard.memory.target_counter import TargetCounter
-from storage.store import Due, Entry, OpenReport, TargetCounts, dues_of
+from storage.store import PEEK_BYTES, Due, Entry, OpenReport, TargetCounts, dues_of, fitting
 
 _key_of = itemgetter(0, 1)
 
@@ -47,12 +47,24 @@ class TieredStore:
         self._immutable: Memtable | None = None
         self._flushing: Iterator[int] | None = None
         self._flushed: Memtable | None = None
+        self._is_flush_requested = False
         self._last_offset = ledger.covered - 1
 
     @property
     def covered(self) -> int:
         """Every ingress offset below this is on disk or has ended."""
         return self._ledger.covered
+
+    @property
+    def memtable_bytes(self) -> int:
+        """The weights of the memtables; one that is being written counts until it is."""
+        immutable = self._immutable
+        return self._active.weight_bytes + (0 if immutable is None else immutable.weight_bytes)
+
+    @property
+    def peeked_bytes(self) -> int:
+        """What the disk tier holds of bodies."""
+        return self._tier.peeked_bytes
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Take entries into the active memtable."""
@@ -67,10 +79,17 @@ class TieredStore:
         self._last_offset = batch[-1][1]
         self._active.put(batch, dues_ms)
 
-    def due(self, now_ms: int, max_entries: int) -> Due:
+    def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         """Merge what is due in the disk tier and in the memtables."""
+        found = self._merged(now_ms, max_entries, max_bytes)
+        if self._tier.peeked_bytes + self.memtable_bytes <= max_bytes:
+            return found
+        entries = fitting(found.entries, max_bytes)
+        return Due(entries, is_all=found.is_all and entries is found.entries)
+
+    def _merged(self, now_ms: int, max_entries: int, max_bytes: int) -> Due:
         with self._guard.reading:
-            found = self._tier.peek(now_ms, max_entries)
+            found = self._tier.peek(now_ms, max_entries, max_bytes)
         parts = [memtable.peek(now_ms, max_entries) for memtable in self._memtables()]
         if not any(parts):
             return found
@@ -143,6 +162,12 @@ class TieredStore:
             self._continue_flush(budget_entries - spent)
         return self._flushing is not None or self._tier.is_loading
 
+    def request_flush(self) -> None:
+        """Write next, if there is anything to write, and nothing waits for that already."""
+        has_more = bool(len(self._active)) or self.covered < self._ledger.next_offset
+        is_idle = self._immutable is None and self._flushing is None
+        self._is_flush_requested = is_idle and has_more
+
     def flush(self, next_offset: int) -> None:
         """Write what is committed and a checkpoint, whatever is in the way first.
 
@@ -192,7 +217,8 @@ class TieredStore:
     def _is_full(self, memtable: Memtable) -> bool:
         options = self._options
         return bool(len(memtable)) and (
-            len(memtable) >= options.memtable_entries
+            self._is_flush_requested
+            or len(memtable) >= options.memtable_entries
             or memtable.weight_bytes >= options.memtable_bytes
             or self._is_behind()
         )
@@ -211,12 +237,13 @@ class TieredStore:
     def _wants_flush(self) -> bool:
         if self._immutable is not None:
             return self._is_committed(self._immutable)
-        return self._tier.wants_compaction or self._is_behind()
+        return self._is_flush_requested or self._tier.wants_compaction or self._is_behind()
 
     def _is_committed(self, memtable: Memtable) -> bool:
         return memtable.last_offset < self._ledger.next_offset
 
     def _begin_flush(self) -> None:
+        self._is_flush_requested = False
         immutable = self._immutable
         is_written = immutable is not None and self._is_committed(immutable)
         self._flushed = immutable if is_written else None

@@ -11,8 +11,6 @@ from storage.store import Due, Entry, Key
 from storage.wheel.log.records import RECORD, Rows, in_order, joined, rows_upto
 
 MERGE_ROWS = 32_768
-PEEK_BYTES = 32 * 1024 * 1024
-"""Bodies decoded and kept at a time; one that is larger comes alone."""
 LEAST_ROWS = 16
 
 _key_of = itemgetter(0, 1)
@@ -58,14 +56,16 @@ class SortedRows:
 
 
 class LoadedRows:
-    """Merges sorted rows in (due, offset) order and keeps what was peeked at as entries."""
+    """Merges sorted rows in (due, offset) order and keeps what was peeked at as entries.
+
+    peeked_bytes: what their bodies take."""
 
     def __init__(self, decode: Callable[[Rows], list[Entry]]) -> None:
         self._decode = decode
         self._batches: list[SortedRows] = []
         self._entries: list[Entry] = []
         self._rows: Rows = np.zeros(0, RECORD)
-        self._peeked_bytes = 0
+        self.peeked_bytes = 0
         self._left = 0
 
     def __len__(self) -> int:
@@ -87,14 +87,15 @@ class LoadedRows:
         if self._entries and any(batch.head < key_at(self._rows, -1) for batch in fresh):
             self._undo_peeks()
 
-    def peek(self, until_ms: int, max_entries: int) -> Due:
-        """The first `max_entries` entries due at or before `until_ms`, fewer if they are large."""
+    def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
+        """The first `max_entries` entries due at or before `until_ms`. Bodies are read as long as
+        all that are kept take at most `max_bytes`; one that is larger comes alone."""
         is_cut = False
         while len(self._entries) < max_entries and not is_cut:
             rows = self._take(until_ms, max_entries - len(self._entries))
             if rows is None:
                 break
-            rows, is_cut = self._fitting(rows)
+            rows, is_cut = self._fitting(rows, max_bytes)
             self._entries += self._decode(rows)
             self._rows = joined((self._rows, rows))
         found = self._entries[:max_entries]
@@ -115,7 +116,7 @@ class LoadedRows:
         ended = self._entries[:count]
         if count:
             del self._entries[:count]
-            self._peeked_bytes -= int(self._rows["length"][:count].sum())
+            self.peeked_bytes -= int(self._rows["length"][:count].sum())
             self._rows = self._rows[count:]
         skipped: list[Rows] = []
         if not self._entries:
@@ -148,15 +149,15 @@ class LoadedRows:
         self._drop_empty(sum(map(len, parts)))
         return parts[0] if len(parts) == 1 else in_order(joined(parts))
 
-    def _fitting(self, rows: Rows) -> tuple[Rows, bool]:
+    def _fitting(self, rows: Rows, max_bytes: int) -> tuple[Rows, bool]:
         """As many of the rows as may be decoded now; the others wait again."""
         sizes = np.cumsum(rows["length"], dtype=np.int64)
-        fit = int(np.searchsorted(sizes, PEEK_BYTES - self._peeked_bytes, "right"))
+        fit = int(np.searchsorted(sizes, max_bytes - self.peeked_bytes, "right"))
         fit = max(fit, 0 if self._entries else 1)
         if fit < len(rows):
             self._left += len(rows) - fit
             self._batches.append(SortedRows(rows[fit:]))
-        self._peeked_bytes += int(sizes[fit - 1]) if fit else 0
+        self.peeked_bytes += int(sizes[fit - 1]) if fit else 0
         return rows[:fit], fit < len(rows)
 
     def _drop_empty(self, taken: int) -> None:
@@ -168,7 +169,7 @@ class LoadedRows:
         self._left += len(self._entries)
         self._batches.append(SortedRows(self._rows))
         self._entries = []
-        self._peeked_bytes = 0
+        self.peeked_bytes = 0
         self._rows = self._rows[:0]
 
 

@@ -31,11 +31,16 @@ class WheelTier:
         self._ahead_slot = self.loaded_from + files.options.load_ahead_slots
         self._load_until(ledger.watermark_ms, WHATEVER_IT_TAKES)
 
-    def peek(self, until_ms: int, max_entries: int) -> Due:
+    @property
+    def peeked_bytes(self) -> int:
+        """What the bodies take that were peeked at."""
+        return self._rows.peeked_bytes
+
+    def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
         """The first entries due; loads slots up to `until_ms` until there are enough."""
         slot = self._load_until(until_ms, max_entries)
         self._ahead_slot = max(self._ahead_slot, slot + self.files.options.load_ahead_slots)
-        return self._rows.peek(until_ms, max_entries)
+        return self._rows.peek(until_ms, max_entries, max_bytes)
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due; loads slots up to `until_ms` until there is an entry."""

@@ -12,7 +12,7 @@ class MemoryRegister:
     """Forgets nothing that may still be asked for; nothing survives it (storage.register)."""
 
     def __init__(self) -> None:
-        self.covered = 0
+        self.covered = self.memtable_bytes = 0
         self._ids: dict[bytes, Named] = {}
         self._tombstones: dict[Key, str] = {}
         self._links: list[Link] = []
@@ -75,6 +75,9 @@ class MemoryRegister:
         for ident in useless:
             del self._ids[ident]
         return False
+
+    def request_flush(self) -> None:
+        return None
 
     def flush(self, settled_offset: int, floor: int) -> None:
         return None

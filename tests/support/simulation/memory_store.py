@@ -9,23 +9,24 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from storage.shard.memory.due_histogram import DueHistogram
-from storage.store import Due, Entry, TargetCounts
+from storage.store import PEEK_BYTES, Due, Entry, TargetCounts, fitting
 
 
 class MemoryStore:
     """Keeps entries sorted by (due, offset); nothing survives it (storage.store.Store)."""
 
     def __init__(self) -> None:
-        self.covered = 0
+        self.covered = self.memtable_bytes = self.peeked_bytes = 0
         self._entries: list[Entry] = []
 
     def put(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             insort(self._entries, entry, key=lambda e: e[:2])
 
-    def due(self, now_ms: int, limit: int) -> Due:
+    def due(self, now_ms: int, limit: int, max_bytes: int = PEEK_BYTES) -> Due:
         until = bisect_right(self._entries, now_ms, key=lambda e: e[0])
-        return Due(self._entries[: min(until, limit)], is_all=until < limit)
+        found = fitting(self._entries[: min(until, limit)], max_bytes)
+        return Due(found, is_all=until < limit and len(found) == until)
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         until = bisect_right(self._entries, (watermark_ms, cursor), key=lambda e: e[:2])
@@ -60,6 +61,9 @@ class MemoryStore:
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         return False
+
+    def request_flush(self) -> None:
+        return None
 
     def flush(self, next_offset: int) -> None:
         return None

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from proxy.config.settings import (
     AdmissionSettings,
+    MemorySettings,
     RecoverySettings,
     ReleaseSettings,
     Settings,
@@ -166,6 +167,7 @@ class World:
         self.release = ReleaseControl()
         self.cap: RateLimit | Unlimited = Unlimited()
         self.admission = AdmissionSettings()
+        self.memory = MemorySettings()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -301,6 +303,7 @@ class World:
             update={
                 "bodies": self.bodies,
                 "admission": self.admission,
+                "memory": self.memory,
                 "recovery": RecoverySettings(
                     accept_loss_below=self.accept_loss_below,
                     set_back_watermark=self.set_back_watermark,

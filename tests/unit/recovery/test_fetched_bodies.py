@@ -114,28 +114,22 @@ def test_stubs_of_before_are_read_back_when_bodies_are_kept_again(shelf: Shelf) 
     assert shelf.reads == [[0]]
 
 
-def test_bodies_come_in_pieces_that_memory_can_hold(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetched_bodies, "HELD_BYTES", 2_500)
+def test_bodies_come_in_pieces_that_memory_can_hold(shelf: Shelf) -> None:
     entries = [shelf.write(due_ms, bytes(size)) for due_ms, size in enumerate([900] * 5 + [9_000])]
     shelf.store.put(entries)
     counts = []
     while shelf.store.pending():
-        found = shelf.store.due(NOW_MS, 9)
+        found = shelf.store.due(NOW_MS, 9, 2_500)
         counts.append(len(found.entries))
         assert found.is_all is (shelf.store.pending() == counts[-1])
         shelf.store.advance(*found.entries[-1][:2])
     assert counts == [2, 2, 1, 1]
 
 
-def test_newcomers_due_earlier_do_not_make_memory_grow(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetched_bodies, "HELD_BYTES", 2_500)
+def test_newcomers_due_earlier_do_not_make_memory_grow(shelf: Shelf) -> None:
     for due_ms in range(20, 0, -1):
         shelf.store.put([shelf.write(due_ms, bytes(1_000))])
-        shelf.store.due(NOW_MS, 9)
+        shelf.store.due(NOW_MS, 9, 2_500)
         assert len(shelf.store._held) <= 6
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from errno import ENOSPC
 from pathlib import Path
@@ -19,13 +20,13 @@ NOW_MS = 1_800_000_000_000
 class Fetching:
     """Whose partitions are paused and resumed."""
 
-    said: list[tuple[str, int]] = field(default_factory=list)
+    said: list[tuple[str, list[int]]] = field(default_factory=list)
 
-    def pause(self, partition: int) -> None:
-        self.said.append(("pause", partition))
+    def pause(self, partitions: Iterable[int]) -> None:
+        self.said.append(("pause", sorted(partitions)))
 
-    def resume(self, partition: int) -> None:
-        self.said.append(("resume", partition))
+    def resume(self, partitions: Iterable[int]) -> None:
+        self.said.append(("resume", sorted(partitions)))
 
 
 @dataclass
@@ -55,67 +56,82 @@ def a_back_pressure(disk: Disk | None = None) -> tuple[Fetching, BackPressure]:
     return fetching, BackPressure(cast(Any, fetching), DiskReserve(400), (disk or Disk()).space)
 
 
-def apply(pressure: BackPressure, partition: int, waiting: int, state: State = State.READY) -> None:
-    pressure.apply(partition, cast(Any, WaitingShard([object()] * waiting, state)))
+def apply(
+    pressure: BackPressure,
+    *waiting: int,
+    is_memory_exceeded: bool = False,
+    state: State = State.READY,
+) -> None:
+    """With so many records that wait in partition 1, 2, ..."""
+    shards = {n: WaitingShard([object()] * count, state) for n, count in enumerate(waiting, 1)}
+    pressure.apply(cast(Any, shards), is_memory_exceeded=is_memory_exceeded)
 
 
 def test_partition_is_paused_once_while_its_records_wait_and_resumed_once() -> None:
     fetching, pressure = a_back_pressure()
     for waiting in (0, 3, 2, 0, 0):
-        apply(pressure, 1, waiting)
-    assert fetching.said == [("pause", 1), ("resume", 1)]
+        apply(pressure, waiting)
+    assert fetching.said == [("pause", [1]), ("resume", [1])]
 
 
 def test_partition_whose_records_wait_holds_up_no_other() -> None:
     fetching, pressure = a_back_pressure()
-    apply(pressure, 1, 3)
-    apply(pressure, 2, 0)
-    assert fetching.said == [("pause", 1)]
+    apply(pressure, 3, 0)
+    assert fetching.said == [("pause", [1])]
 
 
 def test_nothing_is_fetched_until_a_full_disk_has_space_again() -> None:
     fetching, pressure = a_back_pressure()
     pressure.disk_full(StorageFull(Path("run-1"), OSError(ENOSPC, "no space left")), NOW_MS)
-    apply(pressure, 1, 0)
+    apply(pressure, 0, 0)
     assert not pressure.may_write(NOW_MS + FULL_RETRY_MS - 1)
     assert pressure.may_write(NOW_MS + FULL_RETRY_MS)
-    apply(pressure, 1, 0)
-    assert fetching.said == [("pause", 1)], "it is full until the stores could write"
+    apply(pressure, 0, 0)
+    assert fetching.said == [("pause", [1, 2])], "it is full until the stores could write"
     pressure.disk_has_space()
-    apply(pressure, 1, 0)
-    assert fetching.said == [("pause", 1), ("resume", 1)]
+    apply(pressure, 0, 0)
+    assert fetching.said == [("pause", [1, 2]), ("resume", [1, 2])]
+
+
+def test_nothing_is_fetched_while_memory_is_exceeded_and_what_waits_stays_paused_then() -> None:
+    fetching, pressure = a_back_pressure()
+    apply(pressure, 0, 0, is_memory_exceeded=True)
+    apply(pressure, 0, 5, is_memory_exceeded=True)
+    apply(pressure, 0, 5)
+    apply(pressure, 0, 0)
+    assert fetching.said == [("pause", [1, 2]), ("resume", [1]), ("resume", [2])]
 
 
 def test_partition_given_up_is_resumed_for_the_time_when_it_comes_back() -> None:
     fetching, pressure = a_back_pressure()
-    apply(pressure, 1, 3)
-    pressure.resume(1)
-    apply(pressure, 1, 3)
-    assert fetching.said == [("pause", 1), ("resume", 1), ("pause", 1)]
+    apply(pressure, 3)
+    pressure.resume([1])
+    apply(pressure, 3)
+    assert fetching.said == [("pause", [1]), ("resume", [1]), ("pause", [1])]
 
 
 def test_nothing_is_fetched_while_less_is_free_than_the_reserve() -> None:
     disk = Disk(free_bytes=399)
     fetching, pressure = a_back_pressure(disk)
     pressure.look_at_disk(NOW_MS)
-    apply(pressure, 1, 0)
+    apply(pressure, 0)
     held = [pressure.is_disk_held]
     assert pressure.may_write(NOW_MS), "what has been read is still written and compacted"
     disk.free_bytes = 450
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
-    apply(pressure, 1, 0)
+    apply(pressure, 0)
     held.append(pressure.is_disk_held)
-    assert (held, fetching.said) == ([True, False], [("pause", 1), ("resume", 1)])
+    assert (held, fetching.said) == ([True, False], [("pause", [1]), ("resume", [1])])
 
 
 def test_a_partition_that_catches_up_is_read_on_below_the_reserve() -> None:
     fetching, pressure = a_back_pressure(Disk(free_bytes=0))
     pressure.look_at_disk(NOW_MS)
-    apply(pressure, 1, 0, State.REPLAYING)
-    apply(pressure, 1, 0, State.CATCHING_UP)
+    apply(pressure, 0, state=State.REPLAYING)
+    apply(pressure, 0, state=State.CATCHING_UP)
     assert fetching.said == []
-    apply(pressure, 1, 0)
-    assert fetching.said == [("pause", 1)]
+    apply(pressure, 0)
+    assert fetching.said == [("pause", [1])]
 
 
 def test_the_disk_is_looked_at_once_a_second() -> None:
@@ -140,11 +156,11 @@ def test_a_disk_that_is_full_and_below_its_reserve_is_held_until_neither_is() ->
     fetching, pressure = a_back_pressure(disk)
     pressure.look_at_disk(NOW_MS)
     pressure.disk_full(StorageFull(Path("run-1"), OSError(ENOSPC, "no space left")), NOW_MS)
-    apply(pressure, 1, 0)
+    apply(pressure, 0)
     pressure.disk_has_space()
-    apply(pressure, 1, 0)
-    assert fetching.said == [("pause", 1)]
+    apply(pressure, 0)
+    assert fetching.said == [("pause", [1])]
     disk.free_bytes = 1_000
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
-    apply(pressure, 1, 0)
-    assert fetching.said == [("pause", 1), ("resume", 1)]
+    apply(pressure, 0)
+    assert fetching.said == [("pause", [1]), ("resume", [1])]

@@ -114,17 +114,14 @@ def test_what_ended_elsewhere_is_counted_out_on_opening(kind: StoreKind, tmp_pat
     store.close()
 
 
-def test_large_bodies_come_a_few_at_a_time(
-    kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("rocksdb.read_ahead_buffer", "wheel.loaded_rows"):
-        monkeypatch.setattr(f"storage.{module}.PEEK_BYTES", 300)
+def test_large_bodies_come_a_few_at_a_time(kind: StoreKind, tmp_path: Path) -> None:
     folder = tmp_path / "shard"
     filled(kind, folder)
     store = opened_kind(kind, folder, committed(next_offset=100))
-    found = store.due(START_MS + 100, 1000)
+    found = store.due(START_MS + 100, 1000, 300)
     assert 1 < len(found.entries) < 40
     assert not found.is_all
+    assert 0 < store.peeked_bytes <= 300 + len(b"value 100")
     assert taken(store, 100) == entries(range(1, 101))
     store.close()
 

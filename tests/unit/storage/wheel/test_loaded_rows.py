@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.store import Entry, Key
+from storage.store import PEEK_BYTES, Entry, Key
 from storage.wheel import loaded_rows
 from storage.wheel.loaded_rows import LoadedRows
 from storage.wheel.log.records import RECORD, Rows, in_order
@@ -60,7 +60,7 @@ def hold_against_a_sorted_list(
                 index.add([rows_of(run) for run in runs])
             model = sorted(model + fresh)
         expected = [key for key in model if key[0] <= until_ms][:limit]
-        assert keys_of(index.peek(until_ms, limit).entries) == expected
+        assert keys_of(index.peek(until_ms, limit, PEEK_BYTES).entries) == expected
         assert len(index) == len(model)
         assert index.next_due_ms() == (model[0][0] if model else None)
         if forget and expected:
@@ -70,10 +70,7 @@ def hold_against_a_sorted_list(
             model = model[len(expected) :]
 
 
-def test_large_bodies_are_peeked_a_bounded_number_of_bytes_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loaded_rows, "PEEK_BYTES", 100)
+def test_large_bodies_are_peeked_a_bounded_number_of_bytes_at_a_time() -> None:
     rows = rows_of([(1, offset) for offset in range(7)])
     rows["length"] = [40, 40, 40, 500, 10, 10, 10]
     index = LoadedRows(decoded)
@@ -81,8 +78,8 @@ def test_large_bodies_are_peeked_a_bounded_number_of_bytes_at_a_time(
     seen: list[list[int]] = []
     is_all = False
     while not is_all:
-        entries, is_all = index.peek(9, 100)
-        assert index.peek(9, 100) == (entries, is_all)
+        entries, is_all = index.peek(9, 100, 100)
+        assert index.peek(9, 100, 100) == (entries, is_all)
         seen.append([entry[1] for entry in entries])
         index.forget(*entries[-1][:2])
     assert seen == [[0, 1], [2], [3], [4, 5, 6]]

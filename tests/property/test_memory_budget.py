@@ -1,0 +1,76 @@
+"""Whole runs under a memory budget so small that it is always used up."""
+
+from concurrent.futures import Executor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.config.settings import MemorySettings
+from storage.options import StoreKind
+from tests.property.test_exactly_once import (
+    COMMITS,
+    PARTITIONS,
+    POLICY,
+    QUICK_KINDS,
+    TARGETS,
+    check_conservation,
+    give_disks,
+    perform,
+    steps_with_bodies,
+)
+from tests.support.simulation.world import World
+
+PATIENCE = 400
+
+
+def read_on(world: World) -> None:
+    """Turn, without any time passing, until all of the ingress has been read and committed."""
+    for _ in range(PATIENCE):
+        world.settle()
+        read = [shard.next_offset for shard in world.shards.values()]
+        if read == [world.kafka.end(partition) for partition in world.shards]:
+            return
+    raise AssertionError(f"reading is held for ever: {world.pipeline.memory.used_bytes} bytes")
+
+
+def run(
+    kind: StoreKind,
+    script: list[tuple[object, ...]],
+    commits: Executor | None,
+    budget_bytes: int,
+) -> None:
+    """Play the script; then all must be read, and, once time has passed, have ended."""
+    world = World(PARTITIONS, None, 6, (*TARGETS, "checks"), commits)
+    world.policy, world.max_step_ms = POLICY, 0
+    world.batch_records = 2
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proxy.config.memory_shares.LEAST_BYTES", 0)
+        world.memory = MemorySettings(per_worker_bytes=budget_bytes)
+        give_disks(world, kind, Path(folder))
+        try:
+            for step in script:
+                perform(world, step)
+            world.kafka.commit_faults.clear()
+            for _ in range(6):
+                world.time.pass_ms(120)
+                read_on(world)
+        finally:
+            world.crash()
+    check_conservation(world)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(QUICK_KINDS),
+    steps_with_bodies,
+    st.sampled_from(COMMITS),
+    st.sampled_from([16, 1_600, 6_400, 16_000]),
+)
+def test_however_small_the_budget_reading_goes_on_and_every_record_ends_once(
+    kind: StoreKind, script: list[tuple[object, ...]], commits: Executor | None, budget_bytes: int
+) -> None:
+    """Whatever happens, what memory is full of is written out or ends, so that reading goes on."""
+    run(kind, script, commits, budget_bytes)

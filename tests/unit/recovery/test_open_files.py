@@ -1,0 +1,34 @@
+"""How many files the process may open: raised by itself, and said where it is little."""
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from proxy.recovery.open_files import FILES_BESIDE, FILES_EACH, raise_open_files, say_if_too_few
+
+FEW = 512
+
+
+@pytest.fixture(autouse=True)
+def _few_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_process_takes_as_many_as_the_system_allows() -> None:
+    raise_open_files()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard
+
+
+def test_too_few_for_all_partitions_are_said_with_what_to_do() -> None:
+    with capture_logs() as lines:
+        say_if_too_few((FEW - FILES_BESIDE) // FILES_EACH)
+        assert lines == []
+        say_if_too_few(1_000)
+    assert lines[0]["allowed"] == FEW
+    assert str(FILES_BESIDE + 1_000 * FILES_EACH) in lines[0]["remedy"]
