@@ -73,7 +73,7 @@ class Plan:
     """What a transaction holds of a shard, and the position that it makes true.
 
     `taken_back`: pending entries passed over, since their ids were cancelled or replaced.
-    `pending_bytes`: what the bodies of those take that pended.
+    `pending_bytes`: what the bodies of those take that pended, and of half messages asked about.
     """
 
     batch: Batch

@@ -145,7 +145,9 @@ class HalfMessages:
         return DueEvents(self._events(items), is_all)
 
     def next_ms(self) -> int | None:
-        """When the next event is, at the soonest."""
+        """When the next event is, at the soonest: at once while some have not been read yet."""
+        if self._unread:
+            return self._watermark.due_ms
         return self._agenda[0][0] if self._agenda else None
 
     def advance(self, watermark: Watermark) -> None:

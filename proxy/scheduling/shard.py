@@ -103,7 +103,8 @@ class Shard:
     @property
     def waiting_bytes(self) -> int:
         """What the values take of the records that cannot be ingested yet."""
-        return sum(len(message.value() or b"") for message in self.waiting)
+        waiting = self.waiting
+        return sum(len(message.value() or b"") for message in waiting) if waiting else 0
 
     @property
     def memtable_bytes(self) -> int:
@@ -223,7 +224,8 @@ class Shard:
             tuple(buffer.outcomes),
             (*buffer.auxiliary, *auxiliary, *shed.records),
         )
-        return Plan(batch, position, taken_back, bodies_bytes(pending))
+        pending_bytes = bodies_bytes(pending) + sum(len(one.value or b"") for one in auxiliary)
+        return Plan(batch, position, taken_back, pending_bytes)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """The plan's transaction is known to have been committed.

@@ -31,6 +31,10 @@ from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
 TIDY_ENTRIES: Final = 2_048
+TIDY_S: Final = 0.05
+PLAN_S: Final = 1.0
+"""So long at most for all shards in one turn, but for the one in hand; those left out come first in
+the next. Bodies read back from the ingress take up to a second for one shard alone."""
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +80,7 @@ class Pipeline:
         self._metrics = TransactionMetrics(metrics)
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
-        self._turns = 0
+        self._first_planned = self._first_tidied = 0
         self._has_more_to_tidy = False
 
     @property
@@ -135,7 +139,10 @@ class Pipeline:
         owned = [p for p in partitions if p in self.shards]
         now_ms = self._clock.now_ms()
         plans = {p: self.shards[p].plan(now_ms, 0) for p in owned if not self._is_replaying(p)}
-        self._publish({p: plan for p, plan in plans.items() if self._has_moved(p, plan)}, now_ms)
+        moved = {
+            p: plan for p, plan in plans.items() if self._has_moved(p, plan.position.next_offset)
+        }
+        self._publish(moved, now_ms)
         self.confirm()
         self._drop(owned)
 
@@ -170,19 +177,24 @@ class Pipeline:
         self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
 
     def _due(self, now_ms: int) -> dict[int, Plan]:
-        """One transaction's plans, no shard always the first to be served."""
+        """One transaction's plans; shards for which nothing is left come first in the next."""
+        until_s = time.monotonic() + PLAN_S
         records_left = self._pacing.next_records
         records_available = self._pacing.records_available(self._ending(), now_ms)
         plans: dict[int, Plan] = {}
         transaction = self.memory.for_transaction(self.shards.values())
-        for partition in _rotated(list(self.shards), self._turns):
-            if not self._is_replaying(partition):
+        self._first_planned += 1
+        is_cut = False
+        for place, partition in enumerate(_rotated(list(self.shards), self._first_planned)):
+            if self._may_be_worth_it(partition, now_ms):
                 shard = self.shards[partition]
+                if plans and not is_cut and (not records_left or time.monotonic() > until_s):
+                    records_left, is_cut = 0, True
+                    self._first_planned += place - 1
                 max_records = min(records_left, shard.ending + max(0, records_available))
                 plans[partition] = plan = transaction.plan(shard, now_ms, max_records)
                 records_left = max(0, records_left - plan.records)
                 records_available -= plan.records - shard.ending
-        self._turns += 1
         return plans
 
     def _publish_paced(self, plans: Mapping[int, Plan], now_ms: int) -> None:
@@ -191,7 +203,11 @@ class Pipeline:
             chosen = {
                 p: plan
                 for p, plan in plans.items()
-                if pacing.is_worth_it(plan.records, now_ms, has_moved=self._has_moved(p, plan))
+                if pacing.is_worth_it(
+                    plan.records,
+                    now_ms,
+                    has_moved=self._has_moved(p, plan.position.next_offset),
+                )
             }
             self._publish(chosen, now_ms)
 
@@ -215,9 +231,13 @@ class Pipeline:
         self._has_more_to_tidy = False
         if not self._back_pressure.may_write(now_ms):
             return
+        until_s = time.monotonic() + TIDY_S
         try:
-            for shard in self.shards.values():
-                self._has_more_to_tidy |= shard.maintain(TIDY_ENTRIES)
+            for partition in _rotated(list(self.shards), self._first_tidied):
+                self._has_more_to_tidy |= self.shards[partition].maintain(TIDY_ENTRIES)
+                self._first_tidied += 1
+                if time.monotonic() > until_s:
+                    break
         except StorageFull as full:
             self._back_pressure.disk_full(full, now_ms)
         else:
@@ -248,12 +268,24 @@ class Pipeline:
         """How many records end with the shards' next transactions in any case."""
         return sum(shard.ending for shard in self.shards.values())
 
+    def _may_be_worth_it(self, partition: int, now_ms: int) -> bool:
+        """Whether a plan of the shard could be; a plan costs ten times as much as this look."""
+        shard = self.shards[partition]
+        if shard.state is State.REPLAYING:
+            return False
+        has_moved = self._has_moved(partition, shard.next_offset)
+        return (
+            shard.ending > 0
+            or self._pacing.is_worth_it(0, now_ms, has_moved=has_moved)
+            or (shard.state is State.READY and shard.next_due_ms(now_ms) is not None)
+        )
+
     def _is_replaying(self, partition: int) -> bool:
         return self.shards[partition].state is State.REPLAYING
 
-    def _has_moved(self, partition: int, plan: Plan) -> bool:
+    def _has_moved(self, partition: int, next_offset: int) -> bool:
         return (
-            plan.position.next_offset > self.shards[partition].position.next_offset
+            next_offset > self.shards[partition].position.next_offset
             or partition in self._uncommitted_at_first
         )
 

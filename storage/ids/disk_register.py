@@ -50,7 +50,8 @@ class DiskRegister:
     @property
     def memtable_bytes(self) -> int:
         """The weights of the memtables."""
-        return sum(memtable.weight_bytes for memtable in self._state.memtables)
+        active, immutable = self._state.active, self._state.immutable
+        return active.weight_bytes + (0 if immutable is None else immutable.weight_bytes)
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
         """Ask the memtables, then the runs. Raises StoreDamaged."""

@@ -38,6 +38,8 @@ class IdMemtable:
     @property
     def weight_bytes(self) -> int:
         """About the memory that is taken."""
+        if self.first < 0:
+            return 0
         new = len(self.new)
         arrays_bytes = self.new.arrays_bytes if new else 0
         changes_bytes = NEW_ID_BYTES * new + CHANGE_BYTES * (len(self) - new)

@@ -122,6 +122,7 @@ def test_half_messages_known_from_before_are_read_when_they_are_needed() -> None
     halves, asked = some_undecided((7, a_half(b"a")), (9, a_half(b"b")))
     halves.load([(9, b"b"), (7, b"a")])
     assert (len(halves), halves.first_offset, asked) == (2, 7, [])
+    assert halves.next_ms() is not None, "they are to be read, though nothing else is due"
     assert {event.ident for event in halves.due(Watermark(100, 99), 10).events} == {b"a", b"b"}
     assert asked == [[7, 9]]
 

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.config.memory_shares import LEAST_BYTES
 from proxy.config.settings import MemorySettings
+from proxy.scheduling.half_messages import CHECK_BACK_BYTES
 from storage.ids.opening import open_register
 from storage.options import Options
 from storage.store import Committed
@@ -35,6 +36,15 @@ def send(world: World, delay: str, each: int = 1, value: bytes = LARGE) -> None:
     for number in range(each * world.kafka.partitions):
         headers: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": delay}
         world.send(headers, value=value, partition=number % world.kafka.partitions)
+
+
+def a_half_message(number: int) -> dict[str, str | bytes]:
+    return {
+        "timer-topic": "orders",
+        "timer-id": str(number),
+        "timer-transaction": "prepare",
+        "timer-check-topic": "checks",
+    }
 
 
 def delivered_by_turn(world: World) -> Iterator[int]:
@@ -119,15 +129,7 @@ def test_what_is_due_goes_out_while_memory_is_full(tmp_path: Path) -> None:
 def test_half_messages_give_their_bodies_back(tmp_path: Path) -> None:
     world = a_world(1, tmp_path)
     for number in range(100):
-        world.send(
-            {
-                "timer-topic": "orders",
-                "timer-id": str(number),
-                "timer-transaction": "prepare",
-                "timer-check-topic": "checks",
-            },
-            value=LARGE,
-        )
+        world.send(a_half_message(number), value=LARGE)
     world.settle()
     assert world.shards[0].undecided == 100
     assert world.shards[0].memtable_bytes <= MEMTABLES_BYTES
@@ -135,6 +137,22 @@ def test_half_messages_give_their_bodies_back(tmp_path: Path) -> None:
     world.settle()
     assert [record.value() for record in world.delivered()] == [LARGE]
     world.stop()
+
+
+def test_questions_about_half_messages_of_all_shards_have_one_bound_together() -> None:
+    world = a_world(partitions=4)
+    world.kafka.topics["checks"] = 1
+    for number in range(160):
+        world.send(a_half_message(number), value=LARGE, partition=number % 4)
+    world.settle()
+    world.time.pass_ms(6_000)
+    counts = [0]
+    for _ in range(20):
+        world.turn()
+        world.time.pass_ms(50)
+        counts.append(len(world.delivered("checks")))
+        assert counts[-1] - counts[-2] <= CHECK_BACK_BYTES // len(LARGE) + 1
+    assert counts[-1] == 160
 
 
 def test_ids_of_which_nothing_waits_are_written_out_too(
