@@ -5,12 +5,8 @@ Attribute names carry units where the file's keys do not: the key `max_delay: 36
 Every key is described, with its default, in `default.yaml` beside this module.
 """
 
-import json
-import os
-import re
 import socket
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,132 +20,28 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import NoDecode
 
 from proxy.config.memory_shares import MemoryShares, memory_shares
-from proxy.config.sizes import parse_size_bytes
-from proxy.requests.aliases.translation import KNOWN_ALIASES
+from proxy.config.values import (
+    LARGEST_BYTES,
+    DurationMs,
+    KafkaName,
+    KafkaText,
+    LevelsMs,
+    Patterns,
+    SizeBytes,
+    auto_is_cores,
+    auto_is_no_size,
+    auto_is_none,
+    check_topic,
+    known_aliases,
+)
 from proxy.requests.policy import DEFAULT_LEVELS
-from proxy.requests.times import parse_delay_ms, parse_levels
-from proxy.requests.topic_names import is_legal_topic
+from proxy.requests.times import parse_levels
 from storage.options import StoreKind
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
-LARGEST_BYTES = 1 << 60
-LONGEST_DELAY_MS = 36_525 * 86_400_000
 MOST_PER_SECOND = 1_000_000
-OWNED_BY_THE_PROXY: dict[str, str] = {
-    "group.id": "use the setting `group_id`",
-    "group.instance.id": "it is derived from `instance_id`",
-    "group.protocol": "the proxy relies on the classic protocol's cooperative rebalancing",
-    "transactional.id": "it is derived from `group_id` and `instance_id`",
-    "enable.auto.commit": "offsets are committed inside transactions",
-    "enable.auto.offset.store": "offsets are committed inside transactions",
-    "auto.offset.reset": "the proxy decides where to start reading, and never starts over silently",
-    "isolation.level": "the proxy reads committed records only",
-    "enable.idempotence": "exactly once needs it on",
-    "acks": "exactly once needs all of them",
-    "max.in.flight": "exactly once limits it",
-    "max.in.flight.requests.per.connection": "exactly once limits it",
-    "partition.assignment.strategy": "the proxy needs `cooperative-sticky`",
-    "partitioner": "the proxy places records as Java clients do; see the header `timer-partition`",
-    "enable.partition.eof": "the proxy reads the end of a partition in its own way",
-    "delivery.report.only.error": "the proxy counts every delivery report",
-}
-
-
-def _duration_ms(value: object) -> object:
-    return parse_delay_ms(value) if isinstance(value, str) else value
-
-
-def _auto_is_none(value: object) -> object:
-    return None if value == "auto" else _duration_ms(value)
-
-
-def _size_bytes(value: object) -> object:
-    return parse_size_bytes(value) if isinstance(value, str) else value
-
-
-def _auto_is_no_size(value: object) -> object:
-    return None if value == "auto" else _size_bytes(value)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use, where the system tells. A quota on them is not seen."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _auto_is_cores(value: object) -> object:
-    return usable_cores() if value == "auto" else value
-
-
-def _split_commas(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return json.loads(value) if value.startswith("[") else re.findall(r"[^,\s]+", value)
-
-
-def _levels_ms(value: object) -> object:
-    return parse_levels(value) if isinstance(value, str) else value
-
-
-def _check_topic(name: str) -> str:
-    if not is_legal_topic(name):
-        raise ValueError(
-            f"{name!r} is no topic name; Kafka takes 1 to 249 of the characters A-Z a-z 0-9 . _ -"
-        )
-    return name
-
-
-def _known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if name not in KNOWN_ALIASES:
-            near = get_close_matches(name, KNOWN_ALIASES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
-            raise ValueError(f"{name!r} is no scheduler whose headers are understood: {hint}")
-    return tuple(sorted(set(names)))
-
-
-def _not_owned(name: str) -> str:
-    if why := OWNED_BY_THE_PROXY.get(name):
-        raise ValueError(f"the proxy sets this itself: {why}")
-    return name
-
-
-def _librdkafka_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise ValueError("must be text or a number, under librdkafka's dotted name (`ssl.ca.location`)")
-
-
-DurationMs = Annotated[
-    int,
-    BeforeValidator(_duration_ms, json_schema_input_type=str | int),
-    Field(gt=0, le=LONGEST_DELAY_MS),
-]
-SizeBytes = Annotated[
-    int,
-    BeforeValidator(_size_bytes, json_schema_input_type=str | int),
-    Field(ge=1, le=LARGEST_BYTES),
-]
-KafkaName = Annotated[str, AfterValidator(_not_owned)]
-KafkaText = Annotated[
-    str, BeforeValidator(_librdkafka_text, json_schema_input_type=str | float | bool)
-]
-LevelsMs = Annotated[
-    tuple[int, ...],
-    NoDecode,
-    BeforeValidator(_levels_ms, json_schema_input_type=str | tuple[int, ...]),
-]
-Patterns = Annotated[
-    tuple[str, ...],
-    NoDecode,
-    BeforeValidator(_split_commas, json_schema_input_type=str | tuple[str, ...]),
-]
 
 
 class Section(BaseModel):
@@ -175,7 +67,7 @@ class TopicSettings(Section):
     min_insync_replicas: int | None = Field(None, ge=1, le=100)
 
     _names = field_validator("ingress", "dead_letters", "outcomes", "settings", "audit")(
-        _check_topic
+        check_topic
     )
 
     @property
@@ -350,10 +242,10 @@ class Settings(Section):
     data_dir: Path = Path("data")
     disk_reserve_bytes: Annotated[
         Annotated[int, Field(ge=0, le=LARGEST_BYTES)] | None,
-        BeforeValidator(_auto_is_no_size, json_schema_input_type=str | int | None),
+        BeforeValidator(auto_is_no_size, json_schema_input_type=str | int | None),
     ] = Field(None, alias="disk_reserve")
     workers: Annotated[
-        int, BeforeValidator(_auto_is_cores, json_schema_input_type=int | Literal["auto"])
+        int, BeforeValidator(auto_is_cores, json_schema_input_type=int | Literal["auto"])
     ] = Field(1, ge=1, le=1024)
     memory: MemorySettings = Field(MemorySettings(), validate_default=True)
     store: StoreKind = "wheel"
@@ -365,14 +257,14 @@ class Settings(Section):
     max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
     roll_after_ms: Annotated[
         DurationMs | None,
-        BeforeValidator(_auto_is_none, json_schema_input_type=str | int | None),
+        BeforeValidator(auto_is_none, json_schema_input_type=str | int | None),
     ] = Field(None, alias="roll_after")
     retry: RetrySettings = RetrySettings()
     transactions: TransactionSettings = TransactionSettings()
     admission: AdmissionSettings = AdmissionSettings()
     release: ReleaseSettings = ReleaseSettings()
     targets: TargetSettings = TargetSettings()
-    header_aliases: Annotated[Patterns, AfterValidator(_known_aliases)] = ()
+    header_aliases: Annotated[Patterns, AfterValidator(known_aliases)] = ()
     clock: ClockSettings = ClockSettings()
     recovery: RecoverySettings = RecoverySettings()
     admin: AdminSettings = AdminSettings()

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.settings import Settings, usable_cores
+from proxy.config.settings import Settings
 from proxy.config.sources import load_settings
+from proxy.config.values import usable_cores
 from proxy.errors import SettingsError
 
 Load = Callable[..., Settings]

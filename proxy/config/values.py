@@ -1,0 +1,135 @@
+"""The kinds of value that settings have, and how each is read from text."""
+
+import json
+import os
+import re
+from difflib import get_close_matches
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from proxy.config.sizes import parse_size_bytes
+from proxy.requests.aliases.translation import KNOWN_ALIASES
+from proxy.requests.times import parse_delay_ms, parse_levels
+from proxy.requests.topic_names import is_legal_topic
+
+LARGEST_BYTES = 1 << 60
+LONGEST_DELAY_MS = 36_525 * 86_400_000
+OWNED_BY_THE_PROXY: dict[str, str] = {
+    "group.id": "use the setting `group_id`",
+    "group.instance.id": "it is derived from `instance_id`",
+    "group.protocol": "the proxy relies on the classic protocol's cooperative rebalancing",
+    "transactional.id": "it is derived from `group_id` and `instance_id`",
+    "enable.auto.commit": "offsets are committed inside transactions",
+    "enable.auto.offset.store": "offsets are committed inside transactions",
+    "auto.offset.reset": "the proxy decides where to start reading, and never starts over silently",
+    "isolation.level": "the proxy reads committed records only",
+    "enable.idempotence": "exactly once needs it on",
+    "acks": "exactly once needs all of them",
+    "max.in.flight": "exactly once limits it",
+    "max.in.flight.requests.per.connection": "exactly once limits it",
+    "partition.assignment.strategy": "the proxy needs `cooperative-sticky`",
+    "partitioner": "the proxy places records as Java clients do; see the header `timer-partition`",
+    "enable.partition.eof": "the proxy reads the end of a partition in its own way",
+    "delivery.report.only.error": "the proxy counts every delivery report",
+}
+
+
+def _duration_ms(value: object) -> object:
+    return parse_delay_ms(value) if isinstance(value, str) else value
+
+
+def auto_is_none(value: object) -> object:
+    """A duration, or None for `auto`."""
+    return None if value == "auto" else _duration_ms(value)
+
+
+def _size_bytes(value: object) -> object:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
+def auto_is_no_size(value: object) -> object:
+    """A size, or None for `auto`."""
+    return None if value == "auto" else _size_bytes(value)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, where the system tells. A quota on them is not seen."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def auto_is_cores(value: object) -> object:
+    """A number, or the usable cores for `auto`."""
+    return usable_cores() if value == "auto" else value
+
+
+def _split_commas(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.startswith("[") else re.findall(r"[^,\s]+", value)
+
+
+def _levels_ms(value: object) -> object:
+    return parse_levels(value) if isinstance(value, str) else value
+
+
+def check_topic(name: str) -> str:
+    """A legal topic name. Raises ValueError."""
+    if not is_legal_topic(name):
+        raise ValueError(
+            f"{name!r} is no topic name; Kafka takes 1 to 249 of the characters A-Z a-z 0-9 . _ -"
+        )
+    return name
+
+
+def known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of schedulers, in order. Raises ValueError."""
+    for name in names:
+        if name not in KNOWN_ALIASES:
+            near = get_close_matches(name, KNOWN_ALIASES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
+            raise ValueError(f"{name!r} is no scheduler whose headers are understood: {hint}")
+    return tuple(sorted(set(names)))
+
+
+def _not_owned(name: str) -> str:
+    if why := OWNED_BY_THE_PROXY.get(name):
+        raise ValueError(f"the proxy sets this itself: {why}")
+    return name
+
+
+def _librdkafka_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError("must be text or a number, under librdkafka's dotted name (`ssl.ca.location`)")
+
+
+DurationMs = Annotated[
+    int,
+    BeforeValidator(_duration_ms, json_schema_input_type=str | int),
+    Field(gt=0, le=LONGEST_DELAY_MS),
+]
+SizeBytes = Annotated[
+    int,
+    BeforeValidator(_size_bytes, json_schema_input_type=str | int),
+    Field(ge=1, le=LARGEST_BYTES),
+]
+KafkaName = Annotated[str, AfterValidator(_not_owned)]
+KafkaText = Annotated[
+    str, BeforeValidator(_librdkafka_text, json_schema_input_type=str | float | bool)
+]
+LevelsMs = Annotated[
+    tuple[int, ...],
+    NoDecode,
+    BeforeValidator(_levels_ms, json_schema_input_type=str | tuple[int, ...]),
+]
+Patterns = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(_split_commas, json_schema_input_type=str | tuple[str, ...]),
+]
