@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SPARK = "tests/spark/"
 FAULTS = "tests/faults/"
 JUDGED_BY_SPARK = {
+    "test_bytes_that_find_no_room_are_shed_once_whatever_happens",
     "test_what_finds_no_room_is_shed_once_whatever_happens",
     "test_broker_away_for_a_minute_costs_nothing_but_time",
     "test_broker_away_for_a_while_costs_nothing_but_time",
