@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.config.sizes import shown_size
-
-LEAST_BYTES: Final = 64 * 2**20
+MIB: Final = 2**20
+LEAST_BYTES: Final = 64 * MIB
 QUEUE_SETTINGS: Final = {"queued.max.messages.kbytes": 1024, "fetch.max.bytes": 1}
 """What librdkafka holds of records that are to be consumed, in units of so many bytes."""
 MOST_QUEUE_BYTES: Final = 2**30
-MOST_FETCH_BYTES: Final = 50 * 2**20
+MOST_FETCH_BYTES: Final = 50 * MIB
 """Larger answers than librdkafka asks for by itself help nobody, and it refuses some."""
 
 
@@ -46,7 +45,7 @@ def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
         why = f" ({', '.join(QUEUE_SETTINGS)} of `kafka` included)" if own_bytes else ""
         raise ValueError(
             "per_worker is less than a worker needs: give it at least "
-            f"{shown_size(least_bytes)}{why}"
+            f"{-(-least_bytes // MIB)}MiB{why}"
         )
     sixteenth = (budget_bytes - own_bytes) // 16
     return MemoryShares(

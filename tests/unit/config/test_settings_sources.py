@@ -307,7 +307,7 @@ def test_bytes_are_not_limited_where_data_dir_has_none_of_them(load: Load) -> No
 def test_a_memory_budget_that_is_too_small_is_refused_with_the_least(load: Load) -> None:
     said = refusal(load, "memory: {per_worker: 32MiB}\n")
     assert "proxy.yaml line 1: `memory`" in said
-    assert "give it at least 64 MiB" in said
+    assert "give it at least 64MiB" in said
     assert load("memory: {per_worker: 2GiB}\n").memory.per_worker_bytes == 2 * 2**30
     own = "kafka: {queued.max.messages.kbytes: 2000000}\n"
     assert "at least" in refusal(load, own), "the default counts, too"
