@@ -26,6 +26,11 @@ from storage.store import PEEK_BYTES, Entry, Store, TargetCounts, bodies_bytes
 
 PARSED_AT_ONCE: Final = 2048
 """What is known of their ids is asked for together."""
+FLUSH_EVERY_MS: Final = 20_000
+WORTH_A_FLUSH: Final = 4_096
+"""So often what came since is written, if a restart would have so many offsets to read again."""
+FLUSHED_AT_ONCE: Final = 32_768
+"""With so many it is written whenever, while a shard catches up."""
 
 _offset_of = itemgetter(1)
 
@@ -67,7 +72,7 @@ class Shard:
         self.barrier = barrier
         self.waiting: list[Message] = []
         self.waits_for_clock = False
-        self.read_ms = 0
+        self.read_ms = self._next_flush_ms = 0
         self._register, self._readers = register, readers
         self._stored_below = store.covered
         self._half_messages = HalfMessages(
@@ -243,13 +248,17 @@ class Shard:
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
 
-    def maintain(self, budget_entries: int) -> bool:
+    def maintain(self, budget_entries: int, now_ms: int) -> bool:
         """A bounded piece of the engine's own work; True when more waits."""
+        if self._wants_flush(now_ms):
+            self._next_flush_ms = now_ms + FLUSH_EVERY_MS
+            self.store.request_flush()
+            self._register.request_flush()
         more = self.store.maintain(self.settled_offset, budget_entries)
         return self._register.maintain(self._in_store, self.position.floor) or more
 
     def request_flush(self) -> None:
-        """Let `maintain` write out what is in memory; what can be read again is forgotten."""
+        """Let `maintain` write out what is in memory; bodies that can be read are forgotten."""
         self.store.request_flush()
         self._register.request_flush()
         self._half_messages.forget_bodies()
@@ -266,6 +275,15 @@ class Shard:
         """Let go of the files as they are."""
         self._register.close()
         self.store.close()
+
+    def _wants_flush(self, now_ms: int) -> bool:
+        """Whether a restart would have too much to read again; while it catches up, nothing ends
+        in memory, and a shard that never gets to its end must get nearer each time."""
+        covered = min(self.store.covered, self._register.covered)
+        to_read_again = self.settled_offset - max(covered, self.position.floor)
+        if self.state is not State.READY:
+            return to_read_again >= FLUSHED_AT_ONCE
+        return to_read_again >= WORTH_A_FLUSH and now_ms >= self._next_flush_ms
 
     @property
     def _in_store(self) -> int:

@@ -19,6 +19,11 @@ shared with the broker."""
 FIRST_RECORDS: Final = 2_000
 """A transaction holds so many, or twice what the last one held: the first records of a burst do
 not wait for a long transaction."""
+LONG_TRANSACTION_S: Final = 3.0
+"""A third of what the broker grants (transaction.timeout.ms): for each partition that is written to
+it has as much to do as for hundreds of records."""
+LEAST_RECORDS: Final = 1_000
+"""Fewer make no transaction much shorter: then the broker is slow, or far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Pacing:
         self._began_ms = 0
         self._interval_ms = 0
         self._twice_the_last = 0
+        self._largest = FIRST_RECORDS
 
     @property
     def is_gathering(self) -> bool:
@@ -48,8 +54,8 @@ class Pacing:
 
     @property
     def largest_records(self) -> int:
-        """How many records any transaction may hold."""
-        return self._limits.transaction_records
+        """How many records any transaction may hold, by the time that the last ones took."""
+        return min(self._limits.transaction_records, self._largest)
 
     @property
     def next_records(self) -> int:
@@ -79,6 +85,14 @@ class Pacing:
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
         self._began_ms = now_ms
+
+    def committed(self, took_s: float) -> None:
+        """The transaction that began last is committed. After a long one the next is half as large,
+        otherwise it may be twice as large as any before."""
+        if took_s > LONG_TRANSACTION_S:
+            self._largest = max(LEAST_RECORDS, self._twice_the_last // 4)
+        else:
+            self._largest = min(self._limits.transaction_records, 2 * self._largest)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long the next transaction is waited for; below 0 when it could have begun."""

@@ -118,12 +118,14 @@ class Pipeline:
             log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
             self._metrics.aborted(time.monotonic() - under_way.started_s)
             return
+        took_s = time.monotonic() - under_way.started_s
+        self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
             self.shards[partition].confirm(plan, _hops_with_ids(batch))
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
                 self._first_commit(partition, self.shards[partition].position.policies)
-        self._metrics.committed(done, time.monotonic() - under_way.started_s, self._clock.now_ms())
+        self._metrics.committed(done, took_s, self._clock.now_ms())
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned: recover their shards; the offsets from which to read them on."""
@@ -234,7 +236,7 @@ class Pipeline:
         until_s = time.monotonic() + TIDY_S
         try:
             for partition in _rotated(list(self.shards), self._first_tidied):
-                self._has_more_to_tidy |= self.shards[partition].maintain(TIDY_ENTRIES)
+                self._has_more_to_tidy |= self.shards[partition].maintain(TIDY_ENTRIES, now_ms)
                 self._first_tidied += 1
                 if time.monotonic() > until_s:
                     break

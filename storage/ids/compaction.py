@@ -92,8 +92,9 @@ class Compaction:
         """Close the active memtable now if it is settled, else before the next offset's changes."""
         state, active = self._state, self._state.active
         is_unsettled = active.first < 0 or active.first >= state.settled
-        if is_unsettled and state.coverable - state.covered >= self._options.replayed_offsets:
+        if is_unsettled and state.coverable - state.covered >= self._most_behind:
             self._replace_manifest(state.runs, state.written_links)
+            state.is_flush_requested = False
         if active.first >= 0 and active.last < state.settled:
             state.close_active()
         else:
@@ -101,14 +102,16 @@ class Compaction:
 
     def _is_full(self) -> bool:
         active, options = self._state.active, self._options
-        if self._state.is_flush_requested and active.first >= 0:
-            return True
         is_heavy = active.ident_bytes >= options.memtable_bytes
         return is_heavy or len(active) >= options.memtable_entries
 
     def _is_behind(self) -> bool:
         """Whether a restart would have too much to read again."""
-        return self._state.settled - self._state.covered >= self._options.replayed_offsets
+        return self._state.settled - self._state.covered >= self._most_behind
+
+    @property
+    def _most_behind(self) -> int:
+        return 1 if self._state.is_flush_requested else self._options.replayed_offsets
 
     def _write_memtable(self, memtable: IdMemtable) -> Steps:
         state = self._state

@@ -8,6 +8,8 @@ from proxy.session.pacing import (
     BUSY_RECORDS,
     FIRST_RECORDS,
     IDLE_COMMIT_MS,
+    LEAST_RECORDS,
+    LONG_TRANSACTION_S,
     LONGEST_INTERVAL_MS,
     Pacing,
     TransactionLimits,
@@ -24,11 +26,33 @@ def test_first_records_of_a_burst_do_not_wait_for_a_long_transaction() -> None:
     pacing = a_pacing()
     assert pacing.next_records == FIRST_RECORDS
     pacing.begin(FIRST_RECORDS, NOW_MS)
+    pacing.committed(0.1)
     assert pacing.next_records == 2 * FIRST_RECORDS
     pacing.begin(9_000, NOW_MS)
+    for _ in range(3):
+        pacing.committed(0.1)
     assert pacing.next_records == pacing.largest_records == 10_000
     pacing.begin(1, NOW_MS)
     assert pacing.next_records == FIRST_RECORDS
+
+
+def test_transactions_get_smaller_while_they_take_long_and_larger_again() -> None:
+    pacing = a_pacing()
+    for _ in range(3):
+        pacing.committed(0.1)
+    sizes = []
+    for took_s in (9.0, 9.0, 9.0, 9.0, 9.0, 0.1, 0.1, 0.1, 0.1):
+        pacing.begin(pacing.largest_records, NOW_MS)
+        pacing.committed(took_s)
+        sizes.append(pacing.largest_records)
+    assert sizes == [5_000, 2_500, 1_250, LEAST_RECORDS, 1_000, 2_000, 4_000, 8_000, 10_000]
+
+
+def test_a_broker_that_takes_long_for_a_few_records_makes_no_transaction_tiny() -> None:
+    pacing = a_pacing()
+    pacing.begin(3, NOW_MS)
+    pacing.committed(2 * LONG_TRANSACTION_S)
+    assert pacing.largest_records == LEAST_RECORDS
 
 
 def test_no_transaction_holds_more_than_the_settings_say() -> None:
@@ -59,6 +83,8 @@ def test_more_records_are_gathered_the_more_the_last_transaction_held(
 
 def test_gathering_has_an_end() -> None:
     pacing = a_pacing()
+    for _ in range(3):
+        pacing.committed(0.1)
     pacing.begin(4_000, NOW_MS)
     pacing.begin(7_999, NOW_MS)
     assert pacing.wait_ms(NOW_MS) == LONGEST_INTERVAL_MS
