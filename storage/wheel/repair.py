@@ -18,7 +18,9 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
     for number in sorted(checkpoint.live):
         log.attach(number)
     log.end = checkpoint.log_end
-    broken = np.flatnonzero(checks(wheel.cells) != wheel.cells["check"])
+    used = wheel.used()
+    cells = wheel.cells[used]
+    broken = used[checks(cells) != cells["check"]]
     if broken.size:
         raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
     wheel.clear_before(checkpoint.closed)

@@ -15,6 +15,7 @@ from storage.wheel.log.records import EMPTY, Head, Rows
 SLOT = np.dtype(
     [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
 )
+WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "first", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 _FACTORS = tuple(
@@ -53,6 +54,11 @@ class TimerWheel:
         self.cells = cells
         self.slots = len(cells)
         self._files = files
+
+    def used(self) -> Column:
+        """Places of the slots that are not all zero."""
+        words = self.cells.view(np.int64).reshape(self.slots, WORDS)
+        return np.flatnonzero(words[:, 0] | words[:, 1] | words[:, 2] | words[:, 3])
 
     def head(self, slot: int) -> Head:
         """The chain that keeps slot number `slot`; EMPTY when there is none."""
