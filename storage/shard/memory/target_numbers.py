@@ -37,7 +37,8 @@ class TargetNumbers:
         self.by_number: dict[int, str] = dict(names or {})
         self.by_name = _Numbers((name, number) for number, name in self.by_number.items())
         self._most = most
-        self._free = [at for at in range(most - 1, -1, -1) if at not in self.by_number]
+        self._next = 1 + max(self.by_number, default=-1)
+        self._free = [at for at in range(self._next) if at not in self.by_number]
         self._is_closed = is_closed
         self._new_names = 0
 
@@ -77,9 +78,12 @@ class TargetNumbers:
 
     def _take(self, name: str) -> bool:
         self._new_names += 1
-        if self._is_closed or not self._free:
+        if self._is_closed or len(self.by_name) >= self._most:
             self._is_closed = True
             return False
+        if not self._free:
+            self._free.append(self._next)
+            self._next += 1
         number = self.by_name[name] = self._free.pop()
         self.by_number[number] = name
         return True
