@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -34,6 +35,14 @@ def operator(kafka: str) -> Operator:
 def times_sent(operator: Operator) -> Counter[bytes | None]:
     """How often each letter has gone into the ingress, by key."""
     return Counter(record.key for record in operator.sent_in())
+
+
+def await_begun(operator: Operator, replay: subprocess.Popen[str]) -> None:
+    """Until some letters have gone; one that ends before says why."""
+    wait_for(
+        lambda: sent_by_now(operator) >= 3 or replay.poll() is not None, WITHIN_S, "a part to go"
+    )
+    assert sent_by_now(operator) >= 3, replay.communicate()
 
 
 def sent_by_now(operator: Operator) -> int:
@@ -177,7 +186,7 @@ def test_batch_that_was_open_when_its_replay_was_killed_is_undone_and_goes_once(
 def test_no_letter_goes_twice_when_two_replay_at_once(operator: Operator) -> None:
     operator.letters(100)
     slow = operator.start("replay", "--yes", "--rate", "5/s", *operator.edit)
-    wait_for(lambda: sent_by_now(operator) >= 3, WITHIN_S, "the first to begin")
+    await_begun(operator, slow)
     assert operator.replay().code == 0
     _, err = slow.communicate(timeout=WITHIN_S)
     assert slow.returncode == 1
@@ -190,7 +199,7 @@ def test_no_letter_goes_twice_when_two_replay_at_once(operator: Operator) -> Non
 def test_interrupted_replay_finishes_its_batch_and_says_what_is_done(operator: Operator) -> None:
     operator.letters(100)
     process = operator.start("replay", "--yes", "--rate", "10/s", *operator.edit)
-    wait_for(lambda: sent_by_now(operator) >= 3, WITHIN_S, "a part to go")
+    await_begun(operator, process)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=WITHIN_S)
     assert (process.returncode, err) == (1, "")
@@ -203,7 +212,7 @@ def test_letters_that_die_again_while_they_are_replayed_are_not_replayed_in_the_
 ) -> None:
     operator.letters(40)
     process = operator.start("replay", "--yes", "--rate", "20/s", *operator.edit)
-    wait_for(lambda: sent_by_now(operator) >= 3, WITHIN_S, "a part to go")
+    await_begun(operator, process)
     operator.write([operator.letter(40 + number) for number in range(20)])
     process.communicate(timeout=WITHIN_S)
     assert process.returncode == 0

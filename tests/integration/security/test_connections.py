@@ -28,7 +28,8 @@ pytestmark = pytest.mark.integration
 
 TOKEN = "a-token-that-must-not-be-shown"
 PAGES = ("/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/pending")
-WITHIN_S = 180
+WITHIN_S = 600
+"""One of the commands is an audit, which starts Spark."""
 AUDITED = (0, 3)
 """Held, as far as it can be judged while the proxy runs."""
 
