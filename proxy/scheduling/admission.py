@@ -109,7 +109,7 @@ class Admission:
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
-                and (room is None or room.refusal(entry) is None or entry[0] <= limits.now_ms)
+                and (room is None or entry[0] <= limits.now_ms or room.refusal(entry) is None)
                 and (ident is None or register_new(entry, ident, due_ms))
             ):
                 self._entries.append(entry)

@@ -44,7 +44,11 @@ class BackPressure:
         """
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
-            log.info("memory budget used up or free again", is_used_up=is_memory_exceeded)
+            log.info(
+                "memory budget used up: reading is held until memory is written to disk"
+                if is_memory_exceeded
+                else "memory budget has room again: reading goes on"
+            )
         if is_memory_exceeded or self._disk_full_until_ms > 0:
             held = set(shards)
         else:
@@ -61,11 +65,6 @@ class BackPressure:
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused
-
-    def _must_wait(self, shard: Shard) -> bool:
-        """The disk's reserve is there for one that catches up: nothing is delivered before."""
-        has_no_room = self._reserve.is_short and shard.state is State.READY
-        return bool(shard.waiting) or has_no_room
 
     def look_at_disk(self, now_ms: int) -> None:
         """Once a second: is more left than the reserve?"""
@@ -99,6 +98,11 @@ class BackPressure:
     def disk_has_space(self) -> None:
         """The stores have written what they had to."""
         self._disk_full_until_ms = 0
+
+    def _must_wait(self, shard: Shard) -> bool:
+        """The disk's reserve is there for one that catches up: nothing is delivered before."""
+        has_no_room = self._reserve.is_short and shard.state is State.READY
+        return bool(shard.waiting) or has_no_room
 
 
 def _log_waiting_for_clock(shards: Mapping[int, Shard], partitions: Iterable[int]) -> None:
