@@ -40,6 +40,7 @@ JUDGED_BY_SPARK = {
 """Of the fault tests, those that end with the audit."""
 SEVERAL_BROKERS = (
     "tests/faults/test_unavailable_targets.py",
+    "tests/integration/test_group_owners.py",
     "tests/integration/test_kafka_cluster.py",
 )
 """Files that start a cluster. So does a test that Spark judges: two at once starve each other."""

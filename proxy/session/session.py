@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from proxy.admin.query_mailbox import QueryMailbox
+from proxy.kafka.group.unassigned_partitions import UnassignedPartitions
 from proxy.kafka.topics import TopicIdWatch
-from proxy.kafka.unassigned_partitions import UnassignedPartitions
 from proxy.publishing.errors import SessionLost
 from proxy.session.assembly import Parts
 from proxy.session.clock_watch import ClockWatch

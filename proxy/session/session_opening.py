@@ -19,10 +19,11 @@ from proxy.kafka.client_settings import (
     lookup_config,
     producer_config,
 )
+from proxy.kafka.group.owners import ask_in_thread
+from proxy.kafka.group.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import TopicIdWatch, describe_topic, ingress_config, retention_ms
-from proxy.kafka.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
@@ -61,7 +62,7 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
     age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
     retention = RetentionWatch(admin, kafka.topic.name, age_ms)
     reporter = Reporter(parts, clock, side, retention, folders)
-    unassigned = _unassigned_partitions(settings, worker, kafka.topic.partitions)
+    unassigned = _unassigned_partitions(settings, kafka.topic.partitions)
     watch = _clock_watch(settings, clock, side)
     topic_id = TopicIdWatch(admin, kafka.topic)
     return Session(parts, side.mailbox, reporter, unassigned, watch, topic_id)
@@ -107,14 +108,10 @@ def _local_state(settings: Settings, topic_id: str) -> LocalState:
     )
 
 
-def _unassigned_partitions(
-    settings: Settings, worker: int, partitions: int
-) -> UnassignedPartitions:
+def _unassigned_partitions(settings: Settings, partitions: int) -> UnassignedPartitions:
     group_id, ingress = settings.group_id, settings.topics.ingress
     return UnassignedPartitions(
-        lambda: AdminClient(common_config(settings)),
-        group_id,
+        partial(ask_in_thread, common_config(settings), group_id),
         {(ingress, number) for number in range(partitions)},
-        f"{settings.instance_name}-{worker}",
         partial(force_rebalance, common_config(settings), group_id, ingress),
     )

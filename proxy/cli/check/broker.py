@@ -97,7 +97,7 @@ def _questions(
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from _group(admin, settings)
     if settings.topics.settings in there:
-        yield from clock_findings(admin, settings)
+        yield from clock_findings(settings)
     yield _transactional_ids(settings)
 
 

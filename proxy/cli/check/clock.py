@@ -7,8 +7,7 @@ does (`proxy.kafka.broker_clock`).
 from collections.abc import Iterator
 from contextlib import suppress
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from proxy.cli.check.findings import Finding, advice, ok, warn
 from proxy.cli.kafka.connection import Connection, client_config
@@ -21,7 +20,7 @@ from proxy.records.position import MetadataUnreadable, Position
 SUBJECT = "clock"
 
 
-def clock_findings(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
+def clock_findings(settings: Settings) -> Iterator[Finding]:
     """Findings about clocks; the settings topic is there."""
     topic = settings.topics.settings
     answer = _answer(settings)
@@ -42,7 +41,7 @@ def clock_findings(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
     else:
         broker_ms = answer.time.epoch_ms
         yield _lead(wall_ms - broker_ms, settings.clock.max_step_ms)
-        yield from _watermarks(admin, settings, broker_ms)
+        yield from _watermarks(settings, broker_ms)
 
 
 def _answer(settings: Settings) -> ClockAnswer:
@@ -68,9 +67,9 @@ def _lead(lead_ms: int, max_step_ms: int) -> Finding:
     return warn(SUBJECT, f"{wrong} behind the broker's: everything would be late by that", mend)
 
 
-def _watermarks(admin: AdminClient, settings: Settings, broker_ms: int) -> Iterator[Finding]:
+def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
     """Of a partition that a worker with a clock ahead has left in the future."""
-    for partition, watermark_ms in sorted(_committed_watermarks(admin, settings)):
+    for partition, watermark_ms in sorted(_committed_watermarks(settings)):
         ahead_ms = watermark_ms - broker_ms
         if ahead_ms > settings.clock.max_step_ms:
             yield warn(
@@ -81,15 +80,21 @@ def _watermarks(admin: AdminClient, settings: Settings, broker_ms: int) -> Itera
             )
 
 
-def _committed_watermarks(admin: AdminClient, settings: Settings) -> list[tuple[int, int]]:
-    """(partition, watermark in epoch ms); none where the group may not be asked."""
+def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
+    """(partition, watermark in epoch ms); none where the group may not be asked.
+
+    Asked by a consumer that joins nothing: the admin client's call for it can end the process
+    (`proxy.kafka.group.owners`).
+    """
     found = list[tuple[int, int]]()
-    asked = ConsumerGroupTopicPartitions(settings.group_id)
+    ingress = settings.topics.ingress
+    consumer = Consumer(client_config(settings, group_id=settings.group_id))
     with suppress(KafkaException):
-        answers = admin.list_consumer_group_offsets([asked], request_timeout=Connection.limit_s)
-        for place in answers[settings.group_id].result().topic_partitions or []:
-            if place.topic == settings.topics.ingress:
-                with suppress(MetadataUnreadable):
-                    position = Position.from_metadata(place.offset, place.metadata)
-                    found.append((place.partition, position.watermark_ms))
+        topic = consumer.list_topics(ingress, Connection.limit_s).topics[ingress]
+        asked = [TopicPartition(ingress, partition) for partition in topic.partitions]
+        for place in consumer.committed(asked, Connection.limit_s):
+            with suppress(MetadataUnreadable):
+                position = Position.from_metadata(place.offset, place.metadata)
+                found.append((place.partition, position.watermark_ms))
+    consumer.close()
     return found

@@ -13,88 +13,71 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ConsumerGroupDescription,
-)
+from confluent_kafka import Consumer
+
+from proxy.kafka.group.owners import GroupOwners, OwnersUnknown, Place
 
 LOOK_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
 """So many find the same before anything is done: a rebalance may have just begun."""
+LOOKS_UNTIL_WHOLE: Final = 5
+"""After so many in a row that find an owner for each partition nobody looks any more."""
+PAUSE_S: Final = 30.0
+"""After a rebalance was asked for; other members that have just begun may ask for one as well."""
 STAY_S: Final = 15.0
 
 log = structlog.get_logger(__name__)
 
 
 class UnassignedPartitions:
-    """Looks at the group now and then, without waiting for the answer.
+    """Looks at the group while a session is young, without waiting for the answer.
 
-    `instance` is this member's own id: of all members the one with the lowest acts. `rebalance`
-    makes the group rebalance; it is called at most once per finding. `new_admin` is called once
-    more when the group's coordinator is another broker: a client goes on asking the one it knows.
+    Only a member that begins can have left partitions to nobody, so it looks until it has seen the
+    group whole. `ask` asks who owns what; `rebalance` makes the group rebalance.
     """
 
     def __init__(
         self,
-        new_admin: Callable[[], AdminClient],
-        group_id: str,
-        partitions: set[tuple[str, int]],
-        instance: str,
+        ask: Callable[[], Future[GroupOwners]],
+        partitions: set[Place],
         rebalance: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._new_admin, self._group_id = new_admin, group_id
-        self._admin = new_admin()
-        self._partitions, self._instance, self._rebalance = partitions, instance, rebalance
+        self._ask, self._partitions, self._rebalance = ask, partitions, rebalance
         self._now_s = now_s
         self._next_look_s = now_s() + LOOK_EVERY_S
-        self._answer: Future[ConsumerGroupDescription] | None = None
-        self._found: set[tuple[str, int]] = set()
-        self._looks = 0
+        self._answer: Future[GroupOwners] | None = None
+        self._found: set[Place] = set()
+        self._looks = self._whole = 0
 
     def look(self) -> None:
-        """Called often; asks the broker every LOOK_EVERY_S and takes the answer that has come."""
+        """Called often; asks the brokers every LOOK_EVERY_S and takes the answer that has come."""
         if self._answer is not None:
             if self._answer.done():
                 self._take(self._answer)
                 self._answer = None
-        elif self._now_s() >= self._next_look_s:
+        elif self._whole < LOOKS_UNTIL_WHOLE and self._now_s() >= self._next_look_s:
             self._next_look_s = self._now_s() + LOOK_EVERY_S
-            groups = self._admin.describe_consumer_groups([self._group_id])
-            self._answer = groups[self._group_id]
+            self._answer = self._ask()
 
-    def _take(self, answer: Future[ConsumerGroupDescription]) -> None:
+    def _take(self, answer: Future[GroupOwners]) -> None:
         try:
             group = answer.result()
-        except KafkaException as error:
-            log.debug("group not described", error=str(error))
-            if error.args[0].code() == KafkaError.NOT_COORDINATOR:
-                self._admin = self._new_admin()
+        except OwnersUnknown as error:
+            log.debug("owners of partitions not known", error=str(error))
             return
-        unassigned = self._unassigned(group)
+        unassigned = self._partitions - group.owned if group.is_stable else set[Place]()
         is_same = bool(unassigned) and unassigned == self._found
         self._looks = self._looks + 1 if is_same else bool(unassigned)
+        self._whole = self._whole + 1 if group.is_stable and not unassigned else 0
         self._found = unassigned
-        if self._looks >= LOOKS_IN_A_ROW and self._is_first(group):
+        if self._looks >= LOOKS_IN_A_ROW:
             log.warning(
                 "partitions without an owner: a rebalance is asked for", found=sorted(unassigned)
             )
             self._looks = 0
+            self._next_look_s = self._now_s() + PAUSE_S
             self._rebalance()
-
-    def _unassigned(self, group: ConsumerGroupDescription) -> set[tuple[str, int]]:
-        if group.state != ConsumerGroupState.STABLE:
-            return set()
-        owned = {
-            (place.topic, place.partition)
-            for member in group.members
-            for place in member.assignment.topic_partitions
-        }
-        return self._partitions - owned
-
-    def _is_first(self, group: ConsumerGroupDescription) -> bool:
-        return self._instance == min(member.group_instance_id or "" for member in group.members)
 
 
 def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:

@@ -1,0 +1,63 @@
+"""Who owns what is read from what brokers answer; an answer that cannot be read is refused."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.kafka.group.owners import GroupOwners, OwnersUnknown, group_owners
+
+
+def _assignment(owned: dict[str, list[int]]) -> bytes:
+    """As Kafka's consumers write it, version 1, with 3 bytes of user data."""
+    written = struct.pack(">hi", 1, len(owned))
+    for topic, partitions in owned.items():
+        name = topic.encode()
+        written += struct.pack(f">h{len(name)}si", len(name), name, len(partitions))
+        written += struct.pack(f">{len(partitions)}i", *partitions)
+    return written + struct.pack(">i3s", 3, b"abc")
+
+
+def _group(*assignments: bytes, state: str = "Stable") -> Any:
+    members = [SimpleNamespace(assignment=assignment) for assignment in assignments]
+    return SimpleNamespace(error=None, state=state, members=members)
+
+
+def test_partitions_of_all_members_and_topics_are_told() -> None:
+    group = _group(_assignment({"timer.ingress": [0, 2], "ü": [7]}), _assignment({}), b"")
+    assert group_owners([group]) == GroupOwners(
+        True, frozenset({("timer.ingress", 0), ("timer.ingress", 2), ("ü", 7)})
+    )
+
+
+@pytest.mark.parametrize("groups", [[], [_group(state="PreparingRebalance")]], ids=["none", "busy"])
+def test_group_that_is_not_there_or_rebalances_is_not_stable(groups: list[Any]) -> None:
+    assert group_owners(groups) == GroupOwners(False, frozenset())
+
+
+def test_answer_of_a_broker_that_failed_is_left_out() -> None:
+    group = _group(_assignment({"t": [0]}))
+    group.error = "not the coordinator"
+    assert not group_owners([group]).is_stable
+
+
+@given(st.binary(min_size=1, max_size=60))
+def test_any_bytes_are_read_or_refused(assignment: bytes) -> None:
+    """Whatever a member of the group claims to own, no other error comes of it."""
+    try:
+        owners = group_owners([_group(assignment)])
+    except OwnersUnknown:
+        return
+    assert owners.is_stable
+
+
+def test_lengths_beyond_the_end_are_refused() -> None:
+    claimed = struct.pack(">hi", 1, 2**31 - 1)
+    for assignment in (claimed, struct.pack(">hih", 1, 1, 2**15 - 1), b"\0"):
+        with pytest.raises(OwnersUnknown, match="cannot be read"):
+            group_owners([_group(assignment)])
