@@ -1,4 +1,4 @@
 """What the consumer group as a whole has given to whom, and what makes it assign anew.
 
-Begin with `unassigned_partitions`; `owners` asks the brokers.
+Uses nothing of other rooms. Begin with `unassigned_partitions`; `owners` asks the brokers.
 """
