@@ -41,8 +41,11 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
         KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
     }
 )
+"""A static member that has to join anew, because its coordinator was away for too long, fences its
+own earlier self. Whether it was another process the consumer hears at its next fetch."""
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,8 @@ STEADY_AFTER_S: Final = 30.0
 STUCK_AT_MOST: Final = 20
 """Each leaves a thread and a producer behind until the process ends."""
 FENCED_AT_MOST: Final = 5
-"""Sessions lost to fencing in a row before it is taken for another process of the same name."""
+"""Short sessions lost to fencing, with none lost otherwise in between, before it is taken for
+another process of the same name."""
 SWITCH_S: Final = 0.0005
 """How soon the thread that waits for commits gets its turn; Python's own 5 ms are a commit's
 length."""
@@ -39,16 +40,19 @@ class SessionLosses:
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
-        self._in_a_row = self._stuck = 0
+        self._in_a_row = self._fenced = self._stuck = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
         """One more is lost, after `lasted_s`: how long to wait before the next.
 
         Raises InstanceConflict, ClientUnusable.
         """
-        self._in_a_row = 1 if lasted_s > STEADY_AFTER_S else self._in_a_row + 1
+        is_first = lasted_s > STEADY_AFTER_S
+        self._in_a_row = 1 if is_first else self._in_a_row + 1
         self._stuck += isinstance(lost, ClientStuck)
-        if "fenced" in str(lost).lower() and self._in_a_row >= FENCED_AT_MOST:
+        is_fenced = "fenced" in str(lost).lower()
+        self._fenced = int(is_fenced) if is_first or not is_fenced else self._fenced + 1
+        if self._fenced >= FENCED_AT_MOST:
             raise InstanceConflict(self._instance, str(lost))
         if self._stuck > STUCK_AT_MOST:
             raise ClientUnusable(self._stuck) from lost

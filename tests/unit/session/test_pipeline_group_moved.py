@@ -8,7 +8,11 @@ from confluent_kafka import KafkaError
 from tests.support.simulation.stand_in import kafka_error
 from tests.support.simulation.world import World
 
-MOVED = [KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID]
+MOVED = [
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+]
 
 
 @pytest.mark.parametrize("code", MOVED)

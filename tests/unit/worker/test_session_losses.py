@@ -36,6 +36,17 @@ def test_being_fenced_now_and_then_is_no_conflict() -> None:
     assert waits_s == {BACKOFF_S[0]}
 
 
+def test_being_fenced_among_other_losses_is_no_conflict() -> None:
+    losses, away = SessionLosses("pod-0"), SessionLost("the broker is away")
+    for _ in range(FENCED_AT_MOST):
+        losses.backoff_s(away, 1.0)
+        losses.backoff_s(FENCED, 1.0)
+    for _ in range(FENCED_AT_MOST - 2):
+        losses.backoff_s(FENCED, 1.0)
+    with pytest.raises(InstanceConflict):
+        losses.backoff_s(FENCED, 1.0)
+
+
 def test_client_that_is_stuck_too_often_ends_the_process() -> None:
     losses = SessionLosses("pod-0")
     for _ in range(STUCK_AT_MOST):
