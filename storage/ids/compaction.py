@@ -102,7 +102,7 @@ class Compaction:
 
     def _is_full(self) -> bool:
         active, options = self._state.active, self._options
-        is_heavy = active.ident_bytes >= options.memtable_bytes
+        is_heavy = active.text_bytes >= options.memtable_bytes
         return is_heavy or len(active) >= options.memtable_entries
 
     def _is_behind(self) -> bool:

@@ -71,9 +71,7 @@ class DiskRegister:
         """Put into the active memtable. Raises ValueError when `at` falls, or is settled."""
         if at != self._at:
             self._move_to(at)
-        active = self._state.active
-        active.ids[ident] = named
-        active.ident_bytes += len(ident)
+        self._state.active.put(ident, named)
 
     def put_if_new(
         self,
@@ -91,8 +89,7 @@ class DiskRegister:
             return False
         self._move_to(offsets[0])
         active = self._state.active
-        active.new.add(idents, hashes, fires_ms, offsets, targets)
-        active.ident_bytes += int(idents.sizes.sum())
+        active.put_new(idents, hashes, fires_ms, offsets, targets)
         active.last = self._at = offsets[-1]
         return True
 
@@ -100,6 +97,7 @@ class DiskRegister:
         """Put into the active memtable. Raises as `put` does."""
         if at != self._at:
             self._move_to(at)
+        self._state.active.meet(target)
         self._state.tombstones.add(self._state.active.tombstones, key, target)
 
     def tombstones(self, after: Key, upto: Key) -> set[Key]:

@@ -1,6 +1,6 @@
 """New changes, in memory until all of them are settled."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
@@ -9,14 +9,14 @@ import numpy as np
 
 from storage.ids.links import Link
 from storage.ids.new_ids import NewIds
-from storage.ids.runs.idents import Hashing, Words, padded
+from storage.ids.runs.idents import Hashing, Idents, Words, padded
 from storage.ids.runs.layout import ROW, Rows, RunContents, in_hash_order, joined
 from storage.ids.tombstones import MemtableTombstones, in_order
 from storage.register import Named
 
 NO_WORDS = np.zeros(0, np.uint64)
-NEW_ID_BYTES, CHANGE_BYTES = 100, 350
-"""About what a new id, and what any other change, takes in memory beside the id itself."""
+NEW_ID_BYTES, CHANGE_BYTES, NAME_BYTES = 100, 350, 250
+"""About what a new id, any other change, and a name met first take in memory beside the text."""
 
 
 class IdMemtable:
@@ -28,7 +28,9 @@ class IdMemtable:
         self.new = NewIds()
         self.ids: dict[bytes, Named] = {}
         """Newer than what `new` has of the same id."""
-        self.ident_bytes = 0
+        self.text_bytes = 0
+        """Of ids, and of names of targets met first."""
+        self._names: set[str] = set()
         self.tombstones = MemtableTombstones()
         self.links: list[Link] = []
 
@@ -43,7 +45,33 @@ class IdMemtable:
         new = len(self.new)
         arrays_bytes = self.new.arrays_bytes if new else 0
         changes_bytes = NEW_ID_BYTES * new + CHANGE_BYTES * (len(self) - new)
-        return self.ident_bytes + arrays_bytes + changes_bytes
+        return self.text_bytes + arrays_bytes + changes_bytes
+
+    def put_new(
+        self,
+        idents: Idents,
+        hashes: Words,
+        fires_ms: Sequence[int],
+        offsets: Sequence[int],
+        targets: Sequence[str],
+    ) -> None:
+        """Take ids of which nothing is known, as `NewIds.add` does."""
+        self.new.add(idents, hashes, fires_ms, offsets, targets)
+        self.text_bytes += int(idents.sizes.sum())
+        for target in set(targets):
+            self.meet(target)
+
+    def put(self, ident: bytes, named: Named) -> None:
+        """Take what is known of an id now."""
+        self.ids[ident] = named
+        self.text_bytes += len(ident)
+        self.meet(named.target)
+
+    def meet(self, target: str) -> None:
+        """This name is among those of the memtable's changes."""
+        if target not in self._names:
+            self._names.add(target)
+            self.text_bytes += len(target) + NAME_BYTES
 
     def find(self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]) -> None:
         """Add to `found`, or replace there, what is known here of the ids asked for.
@@ -78,15 +106,11 @@ class IdMemtable:
     def free_memory(self, most_entries: int) -> Iterator[None]:
         """Give the memory back, in steps: tens of thousands of rows at once take 10 ms."""
         self.new = NewIds()
-        while self.ids:
-            yield
-            for _ in range(min(most_entries, len(self.ids))):
-                self.ids.popitem()
+        yield from _emptied(self.ids, self.ids.popitem, most_entries)
+        yield from _emptied(self._names, self._names.pop, most_entries)
 
     def _numbers(self) -> dict[str, int]:
-        names = set(self.new.targets) | set(map(itemgetter(5), self.ids.values()))
-        names |= set(self.tombstones.targets.values())
-        return {name: number for number, name in enumerate(sorted(names))}
+        return {name: number for number, name in enumerate(sorted(self._names))}
 
     def _others(
         self, numbers: dict[str, int], hashing: Hashing, most_rows: int, found: list[RunContents]
@@ -102,6 +126,13 @@ class IdMemtable:
             at += idents.words.size
             yield
         found.append(in_hash_order(np.concatenate(hashes), joined(rows), np.concatenate(words)))
+
+
+def _emptied(held: Sized, pop: Callable[[], object], most: int) -> Iterator[None]:
+    while held:
+        yield
+        for _ in range(min(most, len(held))):
+            pop()
 
 
 def _rows(known: list[Named], numbers: dict[str, int]) -> Rows:

@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
 import numpy as np
@@ -15,6 +15,7 @@ from storage.shard.memory.target_counter import TargetCounter
 from storage.shard.memory.target_numbers import TargetNumbers
 
 NEVER: Key = (2**63 - 1, 2**63 - 1)
+COUNTED_AT_ONCE = 16_384
 
 
 class MemtableTombstones:
@@ -81,7 +82,8 @@ class Tombstones:
     def count(self) -> None:
         """Count what the attached runs hold."""
         for run, place in self._runs:
-            self.by_target.add(_by_target(run, place, run.contents.tombstones.offsets.size))
+            for counted in _by_target(run, place, run.contents.tombstones.offsets.size):
+                self.by_target.add(counted)
 
     def add(self, memtable: MemtableTombstones, key: Key, target: str) -> None:
         """Let `memtable`, which is attached, take a key."""
@@ -112,7 +114,8 @@ class Tombstones:
             self.by_target.remove(memtable.end(ended))
         for at, (run, place) in enumerate(self._runs):
             beyond = run.contents.tombstones.upto(ended)
-            self.by_target.remove(_by_target(run, place, beyond))
+            for counted in _by_target(run, place, beyond):
+                self.by_target.remove(counted)
             self._runs[at] = run, beyond
         numbers = self.by_target.numbers
         if numbers.wants_release and not self.by_target.others:
@@ -127,11 +130,15 @@ class Tombstones:
         self.next = min(heads, default=NEVER)
 
 
-def _by_target(run: Run, start: int, end: int) -> dict[str, int]:
-    """How many of the tombstones at these places of a run there are for each target."""
-    found, counts = np.unique(run.contents.tombstones.targets[start:end], return_counts=True)
-    names = map(run.contents.names.__getitem__, found.tolist())
-    return dict(zip(names, counts.tolist(), strict=True))
+def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
+    """How many of the tombstones at these places of a run there are for each target: in parts,
+    for there may be as many names as tombstones."""
+    for first in range(start, end, COUNTED_AT_ONCE):
+        part = run.contents.tombstones.targets[first : min(end, first + COUNTED_AT_ONCE)]
+        counted = Counter[str]()
+        for number, count in zip(*np.unique(part, return_counts=True), strict=True):
+            counted[run.contents.names[int(number)]] += int(count)
+        yield counted
 
 
 def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:

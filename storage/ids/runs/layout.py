@@ -14,7 +14,7 @@ from storage.shard.memory.columns import are_beyond, count_upto
 from storage.store import Column
 
 Rows: TypeAlias = npt.NDArray[np.void]
-MAGIC = b"KDPIDS03"
+MAGIC = b"KDPIDS04"
 ROW = np.dtype(
     [
         ("latest", "<i8"),
@@ -64,13 +64,13 @@ NO_TOMBSTONES = TombstoneColumns(
 @dataclass(frozen=True, slots=True)
 class RunContents:
     """Ids in the order of their hashes: `rows` (ROW) say what is known and where in `words` the
-    ids themselves are, in the same order. `names`: targets by number."""
+    ids themselves are, in the same order. `names`: targets by number; one may come twice."""
 
     hashes: Words
     rows: Rows
     words: Words
     tombstones: TombstoneColumns
-    names: list[str]
+    names: Sequence[str]
 
     @property
     def size(self) -> int:
@@ -94,6 +94,7 @@ class RunBounds:
     ids: int
     words: int
     tombstones: int
+    names: int
 
     @property
     def filter_power(self) -> int:
@@ -110,6 +111,7 @@ class RunBounds:
             "offsets": 8 * self.tombstones,
             "targets": 4 * self.tombstones,
             "words": 8 * self.words,
+            "name_ends": 8 * self.names,
             "names": 0,
         }
         found, position = {}, len(MAGIC)
@@ -129,6 +131,7 @@ class RunSummary:
     ids: int
     words: int
     tombstones: int
+    names: int
     names_bytes: int
     crcs: dict[str, int] = field(default_factory=dict)
 
@@ -142,6 +145,7 @@ class RunSummary:
             "offsets": 8 * self.tombstones,
             "targets": 4 * self.tombstones,
             "words": 8 * self.words,
+            "name_ends": 8 * self.names,
             "names": self.names_bytes,
         }
 
@@ -152,16 +156,16 @@ class RunSummary:
 
     def to_json(self) -> dict[str, Any]:
         """As the manifest has it."""
-        used = [self.ids, self.words, self.tombstones, self.names_bytes]
-        bounds = [self.bounds.ids, self.bounds.words, self.bounds.tombstones]
+        used = [self.ids, self.words, self.tombstones, self.names, self.names_bytes]
+        bounds = [self.bounds.ids, self.bounds.words, self.bounds.tombstones, self.bounds.names]
         return {"number": self.number, "bounds": bounds, "used": used, "crcs": self.crcs}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "RunSummary":
         """The reverse of `to_json`."""
-        ids, words, tombstones, names_bytes = found["used"]
-        bounds = RunBounds(*found["bounds"])
-        return cls(found["number"], bounds, ids, words, tombstones, names_bytes, found["crcs"])
+        ids, words, tombstones, names, names_bytes = found["used"]
+        bounds, crcs = RunBounds(*found["bounds"]), found["crcs"]
+        return cls(found["number"], bounds, ids, words, tombstones, names, names_bytes, crcs)
 
 
 def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:

@@ -15,7 +15,7 @@ from storage.ids.runs.id_hash import HASH_NAME
 from storage.ids.runs.layout import RunSummary
 
 MANIFEST = "manifest"
-MAGIC = b"KDPIDM03"
+MAGIC = b"KDPIDM04"
 SEED_BYTES = 16
 _PREFIX = Struct("<8sI")
 

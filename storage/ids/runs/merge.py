@@ -25,6 +25,7 @@ from storage.ids.runs.layout import (
     joined,
     taken,
 )
+from storage.ids.runs.names import MergedNames
 from storage.ids.runs.run import Run
 from storage.ids.runs.run_writer import RunWriter
 from storage.register import Key
@@ -63,10 +64,11 @@ class Merge:
             ids=sum(source.hashes.size for source in sources),
             words=sum(source.words.size for source in sources),
             tombstones=sum(source.tombstones.offsets.size for source in sources),
+            names=sum(len(source.names) for source in sources),
         )
         mean_bytes = 1 + self._bounds.words * WORD_BYTES // max(1, self._bounds.ids)
         self._most_rows = max(1, min(most_rows, STEP_BYTES // mean_bytes))
-        self._names = _Names(sources)
+        self._names = MergedNames(sources)
         self._writer: RunWriter | None = None
 
     def steps(self, folder: Path, number: int, files: Files) -> Iterator[None]:
@@ -74,14 +76,16 @@ class Merge:
         writer = self._writer = RunWriter(folder, number, self._bounds, files)
         for starts, ends in self._id_slices():
             self._write_ids(writer, starts, ends)
+            writer.add_names(self._names.take_fresh())
             yield
         for starts, ends in self._tombstone_slices():
             self._write_tombstones(writer, starts, ends)
+            writer.add_names(self._names.take_fresh())
             yield
         if not writer.size:
             writer.undo()
             return
-        yield from writer.finish(self._names.found)
+        yield from writer.finish()
         self.summary = writer.summary()
 
     def undo(self) -> None:
@@ -182,36 +186,6 @@ class Merge:
         )
         numbers = self._names.numbered(targets[order])
         writer.add_tombstones(TombstoneColumns(fires_ms[order], offsets[order], numbers))
-
-
-class _Names:
-    """Gives the targets of the sources new numbers, those that are still met."""
-
-    def __init__(self, sources: Sequence[RunContents]) -> None:
-        self.found: list[str] = []
-        self._all = [name for source in sources for name in source.names]
-        counts = [len(source.names) for source in sources]
-        self._bases = np.cumsum([0, *counts]).astype(np.uint32)
-        self._numbers = np.full(len(self._all), -1, np.int64)
-        self._by_name: dict[str, int] = {}
-
-    def base(self, number: int) -> np.uint32:
-        """What to add to target numbers of source `number` before they are all looked up."""
-        return np.uint32(self._bases[number])
-
-    def numbered(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The new numbers."""
-        numbers = self._numbers[targets]
-        unseen = np.unique(targets[numbers < 0])
-        for target in unseen.tolist():
-            name = self._all[target]
-            if name not in self._by_name:
-                self._by_name[name] = len(self.found)
-                self.found.append(name)
-            self._numbers[target] = self._by_name[name]
-        if unseen.size:
-            numbers = self._numbers[targets]
-        return numbers.astype(np.uint32)
 
 
 def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | None:

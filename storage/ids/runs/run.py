@@ -1,6 +1,5 @@
 """One sorted run of ids on disk: mapped, never changed once it counts."""
 
-import json
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ from storage.ids.runs.layout import (
     is_useless,
     taken,
 )
+from storage.ids.runs.names import MappedNames
 from storage.register import Key, Named
 from storage.shard.memory.columns import are_beyond
 from storage.store import Column
@@ -32,7 +32,7 @@ from storage.store import Column
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
-READ_AT_ONCE = ("filter", "names", "fires_ms", "offsets", "targets")
+READ_AT_ONCE = ("filter", "name_ends", "names", "fires_ms", "offsets", "targets")
 """Sections that are read whole on opening, or by every lookup."""
 NOWHERE = np.zeros(0, np.int64)
 _TARGET = Named._fields.index("target")
@@ -172,7 +172,9 @@ class Run:
             tombstones=TombstoneColumns(
                 fires_ms, offsets, np.frombuffer(self._bytes("targets"), "<u4")
             ),
-            names=json.loads(bytes(self._bytes("names"))),
+            names=MappedNames(
+                np.frombuffer(self._bytes("name_ends"), np.dtype("<i8")), self._bytes("names")
+            ),
         )
 
 

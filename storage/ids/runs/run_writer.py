@@ -1,8 +1,7 @@
 """Writes one run; until the manifest names it, its file counts for nothing."""
 
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,13 +51,20 @@ class RunWriter:
         for name, column in tombstones._asdict().items():
             self._append(name, column)
 
-    def finish(self, names: list[str]) -> Iterator[None]:
-        """Write the filter and the names, in steps; `summary` then says what the file holds."""
+    def add_names(self, names: Sequence[str]) -> None:
+        """Append names of targets: they have the next numbers."""
+        if names:
+            texts = [name.encode() for name in names]
+            ends = self._used["names"] + np.cumsum([len(text) for text in texts])
+            self._append("name_ends", ends.astype("<i8"))
+            self._append("names", np.frombuffer(b"".join(texts), np.uint8))
+
+    def finish(self) -> Iterator[None]:
+        """Write the filter, in steps; `summary` then says what the file holds."""
         words = self._filter.words
         for start in range(0, words.size, FILTER_WRITTEN_WORDS):
             self._append("filter", words[start : start + FILTER_WRITTEN_WORDS])
             yield
-        self._append("names", np.frombuffer(json.dumps(names).encode(), np.uint8))
         self._files.write(self._fd, MAGIC, 0)
         self._files.resize(self._fd, self.summary().file_bytes)
         self.close()
@@ -72,6 +78,7 @@ class RunWriter:
             ids=used["hashes"] // 8,
             words=used["words"] // 8,
             tombstones=used["offsets"] // 8,
+            names=used["name_ends"] // 8,
             names_bytes=used["names"],
             crcs=dict(self._crcs),
         )
