@@ -20,6 +20,7 @@ from confluent_kafka import (
 )
 
 from proxy.kafka.access.rights import REFUSALS
+from proxy.kafka.read_positions import ReadPositions
 from proxy.kafka.unreadable_message import UnreadableMessage
 from proxy.records.header_text import read_headers
 from proxy.records.message import Message
@@ -96,6 +97,7 @@ class Ingress:
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
+        self._positions = ReadPositions()
         self.topic = topic
 
     def join(self, owner: Owner) -> None:
@@ -103,15 +105,18 @@ class Ingress:
 
         def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
             offsets = owner.take_over([p.partition for p in assigned])
+            self._positions.begin(offsets)
             starts = [TopicPartition(self.topic, p, at) for p, at in offsets.items()]
             self._consumer.incremental_assign(starts)
 
         def on_revoke(_: Consumer, revoked: list[TopicPartition]) -> None:
             owner.hand_over([p.partition for p in revoked])
+            self._positions.end(p.partition for p in revoked)
             self._consumer.incremental_unassign(revoked)
 
         def on_lost(_: Consumer, lost: list[TopicPartition]) -> None:
             owner.lose([p.partition for p in lost])
+            self._positions.end(p.partition for p in lost)
             self._consumer.incremental_unassign(lost)
 
         self._consumer.subscribe(
@@ -126,6 +131,8 @@ class Ingress:
             for message in fetched.add(cast(list[Message], arrived)):
                 self._note_error(message, fetched)
             fetched.note_append_time()
+            for partition, records in fetched.records.items():
+                fetched.records[partition] = self._positions.fresh(partition, records)
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:

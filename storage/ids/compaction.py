@@ -10,7 +10,7 @@ from storage.ids.links import Links
 from storage.ids.lsm_state import LsmState
 from storage.ids.options import IdOptions
 from storage.ids.runs.idents import Hashing
-from storage.ids.runs.layout import RunContents
+from storage.ids.runs.layout import RunContents, RunSummary
 from storage.ids.runs.manifest import MANIFEST, Manifest
 from storage.ids.runs.merge import Ended, Merge
 from storage.ids.runs.run import Run
@@ -163,12 +163,15 @@ class Compaction:
         number, self._next_number = self._next_number, self._next_number + 1
         try:
             yield from merge.steps(self._folder, number, self._files)
-            confirm([] if merge.summary is None else [Run(self._folder, merge.summary)])
+            confirm([] if merge.summary is None else [self._opened(merge.summary)])
         except Exception:
             merge.undo()
             raise
         finally:
             merge.close()
+
+    def _opened(self, summary: RunSummary) -> Run:
+        return Run(self._folder, summary, self._hashing)
 
     def _ended(self) -> Ended:
         return Ended(self._state.floor, self._state.ended)

@@ -42,7 +42,9 @@ def open_register(
             if found is not None and found.covered < committed.floor:
                 files.remove(folder / MANIFEST)  # nothing below the floor is needed any more
             elif found is not None:
-                manifest, runs = found, [Run(folder, summary) for summary in found.runs]
+                hash_of = hashing or IdHash(bytes.fromhex(found.seed))
+                runs = [Run(folder, summary, hash_of) for summary in found.runs]
+                manifest = found
                 _survived_restart(manifest, runs)
                 report = OpenReport("reopened")
         except (StoreDamaged, ValueError, KeyError, TypeError) as damage:

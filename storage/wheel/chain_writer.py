@@ -21,7 +21,8 @@ from storage.wheel.log.records import (
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
-FIRST_HEADS = 1024
+FIRST_HEADS = 4
+"""Heads there is room for at first: so few that every test of a flush sees the room grow."""
 
 
 class ChainWriter:
@@ -52,7 +53,8 @@ class ChainWriter:
         """Let the chain of slot number `slot` begin anew: its runs are dead."""
         for run in self._log.chain(self.head(slot), checked=False):
             self.live[self._log.number(run.position)] -= run.records
-        self._heads[self._rows_of(np.array([slot % self._wheel.slots]))] = EMPTY
+        at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
+        self._heads[at] = EMPTY
 
     def changes(self, most: int) -> Iterator[tuple[Column, Column]]:
         """Places and their new heads (n x 4), `most` at a time."""

@@ -21,7 +21,6 @@ from tests.support.waiting import wait_for
 STARTED_WITHIN_S: Final = 120
 STARTED: Final = '"proxy started"'
 CLOCK_STEP_S: Final = 40
-IDS: Final = ".run"
 SETTINGS: Final = (
     {"roll_after": "700ms"},
     {"roll_after": "2s"},
@@ -148,8 +147,6 @@ class ProxyLane(Lane):
         """Bits of runs of ids are left alone: not all are checked when they are opened
         (storage/FORMAT.md, "Downsides of ids")."""
         files = [p for p in proxy.data_dir.rglob("*") if p.is_file() and p.stat().st_size]
-        if what == "flip bits":
-            files = [p for p in files if p.suffix != IDS]
         if what == "lose disk" or not files:
             for path in proxy.data_dir.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()

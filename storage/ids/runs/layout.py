@@ -14,7 +14,7 @@ from storage.shard.memory.columns import are_beyond, count_upto
 from storage.store import Column
 
 Rows: TypeAlias = npt.NDArray[np.void]
-MAGIC = b"KDPIDS04"
+MAGIC = b"KDPIDS05"
 ROW = np.dtype(
     [
         ("latest", "<i8"),
@@ -26,7 +26,7 @@ ROW = np.dtype(
         ("size", "<u4"),
         ("target", "<u4"),
         ("kind", "<u4"),
-        ("spare", "<u4"),
+        ("check", "<u4"),
     ]
 )
 ROW_BYTES = ROW.itemsize

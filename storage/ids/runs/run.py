@@ -13,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.ids.runs.bloom_filter import BloomFilter, bits_of
-from storage.ids.runs.idents import Words, gathered, texts, words_of
+from storage.ids.runs.idents import Hashing, Words, gathered, texts
 from storage.ids.runs.layout import (
     MAGIC,
     ROW,
@@ -25,6 +25,7 @@ from storage.ids.runs.layout import (
     taken,
 )
 from storage.ids.runs.names import MappedNames
+from storage.ids.runs.row_checks import are_whole
 from storage.register import Key, Named
 from storage.shard.memory.columns import are_beyond
 from storage.store import Column
@@ -32,7 +33,7 @@ from storage.store import Column
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
-READ_AT_ONCE = ("filter", "name_ends", "names", "fires_ms", "offsets", "targets")
+READ_AT_ONCE = ("hashes", "filter", "name_ends", "names", "fires_ms", "offsets", "targets")
 """Sections that are read whole on opening, or by every lookup."""
 NOWHERE = np.zeros(0, np.int64)
 _TARGET = Named._fields.index("target")
@@ -44,11 +45,12 @@ def path_of(folder: Path, number: int) -> Path:
 
 
 class Run:
-    """What a run's file says. Pages are read when they are touched, so the file must stay whole;
-    it may be removed meanwhile."""
+    """What a run's file says; `hashing` made its hashes. Pages are read when they are touched, so
+    the file must stay whole; it may be removed meanwhile. Raises StoreDamaged."""
 
-    def __init__(self, folder: Path, summary: RunSummary) -> None:
+    def __init__(self, folder: Path, summary: RunSummary, hashing: Hashing) -> None:
         self.summary = summary
+        self._hashing = hashing
         self.path = path_of(folder, summary.number)
         self._data = _mapped(self.path, summary.file_bytes)
         self._positions = summary.bounds.positions()
@@ -74,7 +76,8 @@ class Run:
         while asked.size:
             rows = taken(self.contents.rows, places)
             wanted = map(ids.__getitem__, asked.tolist())
-            is_same = np.fromiter(map(eq, wanted, self.idents(rows)), np.bool_, asked.size)
+            idents = self._idents(rows, hashes[asked])
+            is_same = np.fromiter(map(eq, wanted, idents), np.bool_, asked.size)
             indices.append(asked[is_same])
             found += self._named(taken(rows, is_same))
             asked, places = self._of_equal_hash(hashes, asked[~is_same], places[~is_same] + 1)
@@ -93,18 +96,13 @@ class Run:
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
         """Ids with this bit of `kind` and a key beyond `ended`, found in so many rows at a time."""
         for start in range(0, self.contents.hashes.size, most_rows):
+            hashes = self.contents.hashes[start : start + most_rows]
             rows = self.contents.rows[start : start + most_rows]
+            self._check_rows(rows, hashes)
             beyond = are_beyond(rows["fires_ms"], rows["offset"], ended)
-            wanted = rows[beyond & ((rows["kind"] & np.uint32(bit)) != 0)]
-            if wanted.size:
-                yield self.idents(wanted)
-
-    def idents(self, rows: Rows) -> list[bytes]:
-        """The ids of some of this run's rows. Raises StoreDamaged."""
-        starts, sizes = rows["word"], rows["size"].astype(np.int64)
-        if rows.size and (starts.min() < 0 or int((starts + words_of(sizes)).max()) > self._words):
-            raise StoreDamaged(f"{self.path} has a row whose id lies outside the file")
-        return texts(gathered(self.contents.words, starts, sizes))
+            is_wanted = beyond & ((rows["kind"] & np.uint32(bit)) != 0)
+            if is_wanted.any():
+                yield self._idents(taken(rows, is_wanted), hashes[is_wanted])
 
     def useless_rows(self, floor: int, ended: Key) -> int:
         """About how many of its ids (judged by a sample) and tombstones may be forgotten."""
@@ -124,14 +122,20 @@ class Run:
                 yield min(CHECKED_BYTES, len(data) - start)
             self._compare(name, crc)
 
-    @property
-    def _words(self) -> int:
-        return int(self.contents.words.size)
+    def _idents(self, rows: Rows, hashes: Words) -> list[bytes]:
+        """The ids of some rows, with their hashes: what is here is not taken for another id."""
+        self._check_rows(rows, hashes)
+        idents = gathered(self.contents.words, rows["word"], rows["size"].astype(np.int64))
+        if (self._hashing(idents) != hashes).any():
+            raise StoreDamaged(f"{self.path} has an id that is not the one of its hash")
+        return texts(idents)
+
+    def _check_rows(self, rows: Rows, hashes: Words) -> None:
+        if not are_whole(rows, hashes):
+            raise StoreDamaged(f"{self.path} has a row that fails its checksum")
 
     def _named(self, rows: Rows) -> list[Named]:
         names = self.contents.names
-        if int(rows["target"].max(initial=0)) >= len(names):
-            raise StoreDamaged(f"{self.path} has a row with an unknown target number")
         columns: list[Iterable[Any]] = [rows[name].tolist() for name in Named._fields]
         columns[_TARGET] = map(names.__getitem__, columns[_TARGET])
         return list(map(Named._make, zip(*columns, strict=True)))

@@ -12,6 +12,7 @@ from zlib_ng.zlib_ng import crc32
 from storage.ids.runs.bloom_filter import BloomFilter
 from storage.ids.runs.idents import Idents, Words
 from storage.ids.runs.layout import MAGIC, Rows, RunBounds, RunSummary, TombstoneColumns
+from storage.ids.runs.row_checks import seal
 from storage.ids.runs.run import path_of
 from storage.shard.files import Files
 
@@ -35,9 +36,11 @@ class RunWriter:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def add_ids(self, hashes: Words, rows: Rows, idents: Idents) -> None:
-        """Append ids, whose hashes are at or beyond the last ones; sets where `rows` find them."""
+        """Append ids, whose hashes are at or beyond the last ones; sets where `rows` find them, and
+        seals these."""
         rows["word"] = idents.starts + self._words
         rows["size"] = idents.sizes
+        seal(rows, hashes)
         self._append("hashes", hashes)
         self._append("rows", rows)
         self._append("words", idents.words)

@@ -69,16 +69,17 @@ def asked_ident(record: Incoming) -> bytes | None:
 
 def asked_ms(record: Incoming, rules: Rules) -> int | None:
     """When the record is due; None where it says so in a form that is not judged here."""
+    sent_ms = max(0, record.timestamp_ms)  # -1: it has no timestamp
     group, attempt = _failed(record)
     if group is not None and rules.is_exhausted(group, attempt):
-        return record.timestamp_ms
+        return sent_ms
     instant, delay = record.header("timer-deliver-at"), record.header("timer-delay")
     if instant is not None:
         return int(instant) if instant.isdigit() else None
     if delay is not None:
         delay_ms = length_ms(delay)
-        return None if delay_ms is None else record.timestamp_ms + delay_ms
-    return record.timestamp_ms + _level_ms(record, rules, group, attempt)
+        return None if delay_ms is None else sent_ms + delay_ms
+    return sent_ms + _level_ms(record, rules, group, attempt)
 
 
 def _level_ms(record: Incoming, rules: Rules, group: str | None, attempt: int) -> int:

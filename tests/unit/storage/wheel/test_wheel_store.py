@@ -312,6 +312,19 @@ def test_files_of_what_has_passed_are_deleted(folder: Path) -> None:
     assert list((folder / "bodies").iterdir()) == []
 
 
+def test_thousands_of_passed_slots_are_closed_in_one_flush(folder: Path) -> None:
+    """As after an hour away: nothing is written before the chains are closed."""
+    count = 5000
+    store = opened(folder, options=replace(TINY, slots=2 * count, memtable_entries=2 * count))
+    store.put(entries([TINY.precision_ms * at for at in range(count)]))
+    store.flush(count)
+    last_ms = TINY.precision_ms * count
+    assert len(taken(store, last_ms)) == count
+    store.advance(START_MS + last_ms, count)
+    store.flush(count)
+    assert store.pending() == 0
+
+
 def test_sparse_segments_are_copied_forward(folder: Path) -> None:
     store = opened(folder)
     offset = 0

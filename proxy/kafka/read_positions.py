@@ -1,0 +1,65 @@
+"""Where each partition is read on, so that no record is taken twice.
+
+The client library gives records in order, and each once. Where it pauses partitions of itself, for
+a rebalance, while a batch is being taken from it, it has gone back to before that batch, by all
+signs (librdkafka 4686 was of the same kind).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import lt
+
+import structlog
+
+from proxy.records.message import Message
+
+log = structlog.get_logger(__name__)
+
+
+class ReadPositions:
+    """The offset to be read next of each partition that is owned."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """These partitions are read from these offsets on."""
+        self._next.update(starts)
+
+    def end(self, partitions: Iterable[int]) -> None:
+        """These are read no more."""
+        for partition in partitions:
+            self._next.pop(partition, None)
+
+    def fresh(self, partition: int, records: list[Message]) -> list[Message]:
+        """The records, of one partition, without those that were given before."""
+        next_offset = self._next.get(partition)
+        if next_offset is None:
+            return records
+        offsets = [record.offset() for record in records]
+        if offsets[0] < next_offset or not _is_rising(offsets):
+            records = _left(partition, records, next_offset)
+            offsets = [record.offset() for record in records]
+        if offsets:
+            self._next[partition] = offsets[-1] + 1
+        return records
+
+
+def _is_rising(offsets: Sequence[int]) -> bool:
+    return all(map(lt, offsets, offsets[1:]))
+
+
+def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[Message]:
+    left: list[Message] = []
+    at = next_offset
+    for record in records:
+        if record.offset() >= at:
+            left.append(record)
+            at = record.offset() + 1
+    log.warning(
+        "the client library gave records again: left out",
+        partition=partition,
+        count=len(records) - len(left),
+        first=min(record.offset() for record in records),
+        next_offset=next_offset,
+    )
+    return left
