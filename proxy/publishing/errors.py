@@ -28,6 +28,13 @@ class PartitionsUnavailable(Exception):
     """
 
 
+class AbortUnfinished(Exception):
+    """The transaction was given up, never committed, and may be made again by another producer.
+
+    That one aborts it: this one still waits for answers about what it has sent.
+    """
+
+
 class GroupMoved(Exception):
     """The transaction was aborted: the group has gone on since the caller last heard from it.
 

@@ -13,6 +13,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from proxy.publishing.errors import (
+    AbortUnfinished,
     ClientStuck,
     GroupMoved,
     PartitionsUnavailable,
@@ -112,8 +113,8 @@ class KafkaTransactions:
 
         `finds_unavailable` is asked when it does not come forward: whether there are partitions
         that cannot be written to. Raises PartitionsUnavailable then, TransactionAborted,
-        GroupMoved, or SessionLost when the result stays unknown; ClientStuck when the client
-        library ignores its time-out.
+        AbortUnfinished, GroupMoved, or SessionLost when the result stays unknown; ClientStuck when
+        the client library ignores its time-out.
         """
         while True:
             try:
@@ -128,7 +129,10 @@ class KafkaTransactions:
                     raise ClientStuck(stands_s) from None
 
     def abort(self) -> None:
-        """Abort; what was produced and not yet sent is purged, its reports served."""
+        """Abort; what was produced and not yet sent is purged, its reports served.
+
+        Raises AbortUnfinished when that takes too long, SessionLost when it cannot be done.
+        """
         _abort(self.producer)
 
     def replace_producer(self) -> None:
@@ -141,6 +145,11 @@ class KafkaTransactions:
         self._commits.shutdown()
         self._replaced_at_s.append(time.monotonic())
         self._id_number = (self._id_number + 1) % TRANSACTIONAL_IDS
+        self._open()
+
+    def fence_producer(self) -> None:
+        """Leave the producer, and go on with another one of the same id, which aborts for it."""
+        self.close()
         self._open()
 
     def close(self) -> None:
@@ -229,13 +238,21 @@ def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: o
 
 
 def _abort(producer: Producer) -> None:
+    """Of a transaction that the broker was not asked to commit, or has refused to.
+
+    So a time-out leaves nothing unknown. librdkafka (2.16) waits for every request on its way, and
+    in vain for one record that it keeps after "skipped sequence numbers".
+    """
     try:
         producer.abort_transaction(CALL_TIMEOUT_S)
-    except KafkaException as error:
-        raise SessionLost(f"abort failed: {error}") from error
+    except KafkaException as raised:
+        error: KafkaError = raised.args[0]
+        if error.code() == KafkaError._TIMED_OUT and error.retriable():
+            raise AbortUnfinished(error.str()) from raised
+        raise SessionLost(f"abort failed: {error.str()}") from raised
 
 
 def _leave(producer: Producer) -> None:
-    with suppress(SessionLost):
+    with suppress(SessionLost, AbortUnfinished):
         _abort(producer)
     producer.purge(blocking=False)

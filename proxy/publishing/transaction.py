@@ -14,6 +14,7 @@ from proxy.dispatch.dispatcher import Dispatcher, asked_about
 from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.errors import (
+    AbortUnfinished,
     GroupMoved,
     NotFlushed,
     PartitionsUnavailable,
@@ -151,7 +152,7 @@ class Transaction:
         self._kafka, self._contents, self._now_ms = kafka, contents, now_ms
         self._offsets, self._group_metadata = offsets, group_metadata
         self._started_s = time.monotonic()
-        self._is_producer_held = False
+        self._renew_producer: Callable[[], None] | None = None
         self._aborts = self._fruitless = 0
         self._written: Sequence[Batch | ResolvedBatch] = ()
         self._commit: PendingCommit
@@ -161,9 +162,9 @@ class Transaction:
         while self.state is State.PLANNED:
             self._contents.look_up(self._now_ms)
             with self._followed():
-                if self._is_producer_held:
-                    self._kafka.replace_producer()
-                    self._is_producer_held = False
+                if self._renew_producer:
+                    self._renew_producer()
+                    self._renew_producer = None
                 self._kafka.begin()
                 self._write()
                 self._commit = self._kafka.commit(self._offsets, self._group_metadata)
@@ -202,8 +203,11 @@ class Transaction:
         except TransactionAborted as aborted:
             self._note_abort(aborted, self._contents.learn())
         except PartitionsUnavailable as unavailable:
-            self._is_producer_held = True
+            self._renew_producer = self._kafka.replace_producer
             self._note_abort(unavailable, learnt=1)
+        except AbortUnfinished as unfinished:
+            self._renew_producer = self._kafka.fence_producer
+            self._note_abort(unfinished, self._contents.learn())
         except GroupMoved:
             self.state = State.GROUP_MOVED
             self._contents.abandon()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -20,7 +22,7 @@ from tests.support.records import Headers, Outgoing, read_to_end
 pytestmark = pytest.mark.integration
 
 LARGE_BYTES = 900_000
-LARGE, SMALL = 40, 6_000
+LARGE, SMALL, HALVES = 40, 6_000, 20
 
 
 def _asking(topic: str, delay_ms: int) -> Headers:
@@ -66,20 +68,40 @@ def test_killed_in_the_middle_every_record_appears_once_to_the_byte(
     assert installation.judge().counts == {"delivered": LARGE + SMALL}
 
 
+def _halves(topic: str, turn: int) -> list[Outgoing]:
+    """Half messages that wait, unasked, until they are committed."""
+    asking: Headers = [("timer-topic", topic.encode()), ("timer-check-immunity", b"1h")]
+    return [
+        Outgoing(b"k", b"half %d of %d" % (n, turn), [*asking, *_decides(turn, n, b"prepare")], 0)
+        for n in range(HALVES)
+    ]
+
+
+def _decides(turn: int, number: int, what: bytes) -> Headers:
+    return [("timer-id", b"%d-%d" % (turn, number)), ("timer-transaction", what)]
+
+
 def test_the_setting_changed_to_and_fro_loses_nothing(installation: Installation) -> None:
     topic, proxy = installation.target(), installation.proxy()
-    for turn, bodies in enumerate(["local", "kafka", "local"]):
+    kinds: list[Literal["local", "kafka"]] = ["local", "kafka", "local"]
+    for turn, bodies in enumerate(kinds):
         proxy.configure(installation.settings("one", bodies=bodies))
         proxy.start_ready()
-        installation.send(_records(topic, 15_000, seed=turn))
+        installation.send(_records(topic, 15_000, seed=turn) + _halves(topic, turn))
         installation.await_ingested()
         assert proxy.stop() == 0
-        stubs = [is_stub(body) for body in _bodies_on_disk(proxy)]
-        assert stubs, "nothing waits on disk"
-        assert all(stubs) is False
-        assert any(stubs) is (turn > 0)
+        stubs = Counter(is_stub(body) for body in _bodies_on_disk(proxy))
+        assert stubs[False] >= HALVES * kinds[: turn + 1].count("local")
+        assert stubs[True] >= HALVES * kinds[: turn + 1].count("kafka")
+        assert (stubs[True] > 0) is (turn > 0)
     proxy.start_ready()
-    assert installation.judge().counts == {"delivered": 3 * (LARGE + SMALL)}
+    installation.send(
+        Outgoing(None, None, _decides(turn, number, b"commit"), 0)
+        for turn in range(len(kinds))
+        for number in range(HALVES)
+    )
+    counts = installation.judge().counts
+    assert counts["delivered"] == len(kinds) * (LARGE + SMALL + HALVES)
     assert not list(proxy.data_dir.glob("*.broken-*"))
 
 

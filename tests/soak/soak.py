@@ -21,8 +21,8 @@ from tests.support.oracle.partitioned import Tally
 from tests.support.waiting import wait_for
 
 LOOK_EVERY_S: Final = 1.0
-READY_WITHIN_S: Final = 300
-ENDED_WITHIN_S: Final = 900
+READY_WITHIN_S: Final = 1800
+ENDED_WITHIN_S: Final = 1800
 PAGE_BYTES: Final = 4096
 
 

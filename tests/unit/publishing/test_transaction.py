@@ -114,6 +114,51 @@ def test_transaction_of_another_generation_is_aborted_for_good(kafka: StandInKaf
     assert kafka.read("orders") == []
 
 
+class _NeverDone(StandInProducer):
+    """Its abort fails; what it left open is aborted by the next producer with its id."""
+
+    failure = kafka_error(KafkaError._TIMED_OUT, "1 message(s) remaining", retriable=True)
+
+    def abort_transaction(self, timeout: float) -> None:
+        raise self.failure
+
+
+def test_abort_that_does_not_end_is_left_to_another_producer_of_the_same_id(
+    kafka: StandInKafka,
+) -> None:
+    kafka.commit_faults = [("before", ABORTED)]
+    made: list[int] = []
+
+    def new_producer(number: int) -> Any:
+        made.append(number)
+        return (StandInProducer if len(made) > 1 else _NeverDone)(kafka)
+
+    transaction = a_publisher(kafka, new_producer=new_producer).publish(
+        [BATCH], [OFFSET], object(), 1_000
+    )
+    transaction.wait()
+    assert made == [0, 0]
+    assert len(kafka.read("orders")) == 1
+
+
+def test_aborts_that_never_end_end_the_session(kafka: StandInKafka) -> None:
+    kafka.commit_faults = [("before", ABORTED)] * FRUITLESS_ABORTS
+    publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _NeverDone(kafka)))
+    with pytest.raises(SessionLost, match=f"failed {FRUITLESS_ABORTS} times.*remaining"):
+        publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+    assert kafka.read("orders") == []
+
+
+def test_abort_that_cannot_be_done_ends_the_session(
+    kafka: StandInKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_NeverDone, "failure", kafka_error(KafkaError._FENCED, fatal=True))
+    kafka.commit_faults = [("before", ABORTED)]
+    publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _NeverDone(kafka)))
+    with pytest.raises(SessionLost, match="abort failed"):
+        publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+
+
 class _BusyAtFirst(StandInProducer):
     """The end of the transaction before is still being written."""
 
