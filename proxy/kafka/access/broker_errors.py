@@ -100,12 +100,15 @@ class HearingAdminClient(AdminClient):
         return sentence
 
     def _listens_nobody(self) -> bool:
-        """At none of the addresses: each was tried, or the client says that all are down."""
+        """At none of the addresses: each was tried, or the client says that all are down.
+
+        It says so, too, of brokers that let it connect and owe the first answer.
+        """
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
         tried = {cause.partition("/")[0] for cause in causes}
         is_all = are_down or len(tried) >= len(self._settings.bootstrap_servers.split(","))
-        return is_all and all(map(NOBODY_LISTENS.search, causes))
+        return is_all and bool(causes) and all(map(NOBODY_LISTENS.search, causes))
 
 
 @contextmanager

@@ -61,6 +61,7 @@ def test_the_cause_is_told_before_its_consequences() -> None:
         ([(TIMED_OUT, "a:1/1: ApiVersionRequest failed"), (DOWN, "2/2 brokers are down")], True),
         ([(TRANSPORT, "a:1" + REFUSED), (TRANSPORT, "a:1" + REFUSED)], True),
         ([(TRANSPORT, "a:1" + REFUSED), (TIMED_OUT, "b:1/1: ApiVersionRequest failed")], True),
+        ([(DOWN, "1/1 brokers are down")], True),
         ([], True),
     ],
 )
