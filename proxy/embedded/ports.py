@@ -1,12 +1,18 @@
 """Ports to listen on."""
 
+import os
 import random
 import socket
+from collections.abc import Iterator
+from functools import cache
+from itertools import cycle, islice
 
 # Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections:
 # a broker that is stopped and started again finds its port free.
 LOWEST, HIGHEST = 20_000, 32_000
-TRIES = 200
+# A process picks among each 32nd port, and one of them again only after all others: what another
+# process, or another broker of this one, keeps while it is stopped for a moment is left alone.
+SHARES = 32
 
 
 def is_free(host: str, port: int) -> bool:
@@ -22,10 +28,18 @@ def is_free(host: str, port: int) -> bool:
 
 def pick_free(host: str) -> int:
     """A port nobody listens on at `host`; somebody may take it before the caller does."""
-    for port in random.sample(range(LOWEST, HIGHEST), TRIES):
+    share = _share_of(os.getpid())
+    tries = len(range(LOWEST, HIGHEST, SHARES))
+    for port in islice(share, tries):
         if is_free(host, port):
             return port
-    raise OSError(f"none of {TRIES} ports tried on {host} is free")
+    raise OSError(f"none of {tries} ports tried on {host} is free")
+
+
+@cache
+def _share_of(process_id: int) -> Iterator[int]:
+    ports = range(LOWEST + process_id % SHARES, HIGHEST, SHARES)
+    return cycle(random.sample(ports, len(ports)))
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
