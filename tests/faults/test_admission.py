@@ -95,7 +95,7 @@ def test_bytes_that_find_no_room_are_shed_once_whatever_happens(
     most = PARTITIONS * ROOM * MEAN_BYTES // LEAST_BYTES
     least = SENT - most - SENT // 10
     wait_for(lambda: _shed(proxy.get("/metrics")[1]) >= least, SHED_WITHIN_S, "records shed")
-    assert proxy.metric("delay_proxy_shard_pending_bytes") > 0
+    wait_for(lambda: proxy.metric("delay_proxy_shard_pending_bytes") > 0, SHED_WITHIN_S, "bytes")
     proxy.kill()
     shutil.rmtree(proxy.data_dir)
     proxy.start_ready()
