@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
+import numpy as np
+
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from storage.shard.files import Files
@@ -16,7 +18,7 @@ from storage.shard.memory.target_numbers import UNNAMED
 from storage.store import Entry
 from storage.wheel.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
-from storage.wheel.log.records import Rows
+from storage.wheel.log.records import RECORD, Rows, in_order, joined
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import mend_wheel
 from storage.wheel.timer_wheel import copy_wheel
@@ -36,22 +38,24 @@ class WheelReader:
 
     def check(self, report: FolderReport) -> None:
         """Check every run, chain, slot, body and count."""
-        report.findings += self.consistency.findings()
-        for rows in self._batches():
+        kept: list[Rows] = []
+        report.findings += self.consistency.findings(kept.append)
+        for rows in _batches(kept):
             try:
                 found = self._misplaced_names(rows, self.bodies.read(rows))
             except StoreDamaged as damage:
                 found = [str(damage)]
             report.findings += [finding for finding in found if finding not in report.findings]
-        report.pending = len(self.consistency.pending)
+        report.pending = self.consistency.pending
         report.runs, report.records = self.consistency.runs, self.consistency.records
         report.segments = len(self.log.segments)
 
     def entries(self) -> Iterator[Entry]:
         """The entries that pend, in order."""
-        self.consistency.findings()
+        kept: list[Rows] = []
+        self.consistency.findings(kept.append)
         names = defaultdict(str, self.checkpoint.counts.targets.numbers.by_number)
-        for rows in self._batches():
+        for rows in _batches(kept):
             yield from entries_of(rows, self.bodies.read(rows), names)
 
     def _misplaced_names(self, rows: Rows, bodies: list[bytes]) -> list[str]:
@@ -64,10 +68,12 @@ class WheelReader:
         misplaced = {target for _, _, target, _ in found if target in by_name}
         return [f"{target} has a number, but records without it" for target in sorted(misplaced)]
 
-    def _batches(self) -> Iterator[Rows]:
-        pending = self.consistency.pending
-        for start in range(0, len(pending), READ_AT_ONCE):
-            yield pending[start : start + READ_AT_ONCE]
+
+def _batches(kept: list[Rows]) -> Iterator[Rows]:
+    """All rows in their order, some at a time."""
+    pending = in_order(joined(kept)) if kept else np.zeros(0, RECORD)
+    for start in range(0, len(pending), READ_AT_ONCE):
+        yield pending[start : start + READ_AT_ONCE]
 
 
 @contextmanager
