@@ -11,11 +11,10 @@ from typing import Annotated, Final
 
 import typer
 
+from spark_jobs.evidence.lateness_limits import LatenessLimits, lateness_limits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.runtime.errors import AuditError
 
-VIOLATIONS_FOUND: Final = 2
-"""Exit code of an audit that found any."""
 AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
 OFFSETS: Final = re.compile(
     r"(?P<partition>[0-9]{1,9}):(?P<first>[0-9]{1,18})(?P<on>-(?P<last>[0-9]{1,18})?)?"
@@ -61,6 +60,14 @@ def _offset_range(text: str) -> tuple[int, OffsetRange]:
         f"{text} is no range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
         "3:100- for all from there on, or 3:100 for that one"
     )
+
+
+def limits(texts: Iterable[str]) -> LatenessLimits:
+    """How late deliveries may be, from `2s` and `orders-*=500ms`."""
+    try:
+        return lateness_limits(texts)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 Bootstrap = Annotated[str, typer.Option(help="Kafka's bootstrap servers.")]
@@ -112,6 +119,13 @@ Offsets = Annotated[
     typer.Option(
         metavar="PARTITION:FIRST-LAST",
         help="Only these ingress offsets: 3:100-199, 3:100- or 3:100; once for each partition.",
+    ),
+]
+MaxLateness = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[TARGET=]TIME",
+        help="Later is a violation: 2s for all targets, orders-*=500ms for some; repeatable.",
     ),
 ]
 ContinueFrom = Annotated[

@@ -13,7 +13,7 @@ from typing import Final
 import typer
 
 from spark_jobs import arguments
-from spark_jobs.arguments import VIOLATIONS_FOUND, readable_errors
+from spark_jobs.arguments import readable_errors
 from spark_jobs.continuous.batches import Publication
 from spark_jobs.continuous.continuous_audit import ContinuousAudit
 from spark_jobs.continuous.gauges import Gauges
@@ -22,6 +22,7 @@ from spark_jobs.evidence.audit_job import AuditJob
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.summary import VIOLATED
 from spark_jobs.runtime.errors import BrokerUnreachable, SparkUnusable
 from spark_jobs.runtime.session import spark_session
 
@@ -39,6 +40,7 @@ def main(
     outcomes: arguments.Outcomes = "timer.outcomes",
     settings_topic: arguments.SettingsTopic = "timer.settings",
     target: arguments.Targets = None,
+    max_lateness: arguments.MaxLateness = None,
     audit_topic: arguments.AuditTopic = "timer.audit",
     every: arguments.Every = 60,
     window: arguments.WindowLength = 60,
@@ -50,10 +52,11 @@ def main(
 ) -> None:
     """Audit as records end, until stopped. Begins again where it was stopped."""
     own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
+    limits = arguments.limits(max_lateness or ())
     publication = Publication(audit_topic or None, window * 1000, keep * 3_600_000)
     with readable_errors():
         settings = kafka_settings(bootstrap, kafka or ())
-        job = AuditJob(settings, group, own, target or ("*",), output)
+        job = AuditJob(settings, group, own, target or ("*",), output, None, limits)
         check_state_folder(output)
         Broker(settings).topics()
         gauges = Gauges()
@@ -67,7 +70,7 @@ def main(
         )
         run_until_stopped(audit)
     tally = audit.tally
-    raise typer.Exit(VIOLATIONS_FOUND if tally and tally.totals.violations else 0)
+    raise typer.Exit(VIOLATED if tally and tally.totals.violations else 0)
 
 
 def _say_what_comes(job: AuditJob, every_s: int, metrics_at: str) -> None:

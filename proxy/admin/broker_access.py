@@ -22,7 +22,7 @@ from proxy.config.settings import Settings
 from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.settings_topic import pause_key
+from proxy.kafka.settings.settings_records import pause_key
 from proxy.records.headers import CANCEL
 from proxy.records.message import Message as Record
 

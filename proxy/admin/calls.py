@@ -12,7 +12,7 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
-from proxy.kafka.settings_topic import PATTERN
+from proxy.kafka.settings.settings_records import PATTERN
 from proxy.logs import Level
 from proxy.records.message import Message
 from proxy.requests.header_values import LONGEST_ID_BYTES

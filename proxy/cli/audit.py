@@ -37,6 +37,10 @@ def audit(
         list[str] | None,
         typer.Option(metavar="PARTITION:FIRST-LAST", help="Only these records; repeatable."),
     ] = None,
+    max_lateness: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[TARGET=]TIME", help="Later is a violation: 2s; repeatable."),
+    ] = None,
     continue_from: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Read on where this audit ended.")
     ] = None,
@@ -56,7 +60,9 @@ def audit(
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's Java process.")] = "4g",
     as_json: AsJson = False,
 ) -> None:
-    """Prove from the topics alone what became of every record (docs/audit.md); 2: violations."""
+    """Prove from the topics alone what became of every record (docs/audit.md).
+
+    Exit code 2: violations; 3: none, but not all could be judged."""
     once: Options = {"at": at, "since": since, "until": until, "continue-from": continue_from}
     once["offsets"] = offsets
     following: Options = {
@@ -67,7 +73,13 @@ def audit(
     once["json"] = as_json
     _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
     require("spark", "The audit")
-    where = {"output": output, "master": master, "driver-memory": driver_memory, "target": target}
+    where = {
+        "output": output,
+        "master": master,
+        "driver-memory": driver_memory,
+        "target": target,
+        "max-lateness": max_lateness,
+    }
     module, own = (FOLLOWING, following) if follow else (ONCE, once)
     settings = settings_for(config, bootstrap)
     following["audit-topic"] = settings.topics.audit

@@ -4,6 +4,7 @@ The watermark of a shard cannot express exceptions: a record that has to wait, w
 written to the ingress again, with a time before which it is not looked at.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -177,6 +178,11 @@ def release_control(settings: ReleaseSettings) -> ReleaseControl:
     """As the settings say; nothing is paused."""
     rules = (OverdueRule(r.targets, r.older_than_ms, r.action) for r in settings.overdue)
     return ReleaseControl(settings.per_target, tuple(rules), settings.beyond_rate)
+
+
+def overdue_rules_json(settings: ReleaseSettings) -> str:
+    """The rules for the overdue as an audit reads them: by these records ended undelivered."""
+    return json.dumps([rule.model_dump() for rule in settings.overdue], sort_keys=True)
 
 
 def _oldest_ms(batches: Iterable[Batch], now_ms: int) -> int:

@@ -62,15 +62,13 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
-    return {
-        names.ingress: {
-            "message.timestamp.type": "LogAppendTime",
-            "retention.ms": str(INGRESS_DAYS * DAY_MS),
-        },
+    more = {
+        names.ingress: {"retention.ms": str(INGRESS_DAYS * DAY_MS)},
         names.dead_letters: {"retention.ms": stay, "max.message.bytes": str(2 * 1024 * 1024)},
         names.outcomes: {"retention.ms": stay},
-        names.settings: {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+        names.settings: {"cleanup.policy": "compact"},
     }
+    return {name: {"message.timestamp.type": "LogAppendTime", **one} for name, one in more.items()}
 
 
 def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from proxy.clock import Clock
 from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing
 from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress import Ingress
@@ -35,11 +35,12 @@ from proxy.telemetry.metrics import Metrics
 
 
 class SettingsPort(Policies, Protocol):
-    """What a session asks of `proxy.kafka.settings_topic.SettingsTopic`, once it is loaded."""
+    """What a session asks of the settings topic (`proxy.kafka.settings`), once it is loaded."""
 
     @property
     def paused(self) -> frozenset[str]: ...
     def ensure(self, policy: Policy) -> str: ...
+    def ensure_overdue_rules(self, rules: str) -> None: ...
     def signing_key(self) -> HopKey: ...
     def catch_up(self) -> None: ...
     def look(self) -> bool: ...
@@ -90,13 +91,15 @@ def assemble(
 ) -> Parts:
     """Wire a session. `heartbeat` is called while the broker is waited for.
 
-    The policy is written before any offset refers to it; the producer comes before the consumer,
+    The policy is written before any offset refers to it, rules for the overdue before any record
+    ends by them; the producer comes before the consumer,
     since its initialisation fences a predecessor and so settles the committed offsets.
     """
     topic, names, asked = kafka.topic, settings.topics, settings.release
     signing_key = kafka.settings_topic.signing_key()
     policy = replace(policy, hop_key=signing_key.digest)
     digest = kafka.settings_topic.ensure(policy)
+    kafka.settings_topic.ensure_overdue_rules(overdue_rules_json(asked))
     create = DerivedTopics(kafka.admin, settings).create
     publisher = Publisher(
         kafka.new_producer,

@@ -22,7 +22,7 @@ from proxy.kafka.client_settings import (
 from proxy.kafka.group.owners import ask_in_thread
 from proxy.kafka.group.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.kafka.retention_watch import RetentionWatch
-from proxy.kafka.settings_topic import open_settings_topic
+from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import TopicIdWatch, describe_topic, ingress_config, retention_ms
 from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT

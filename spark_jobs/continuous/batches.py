@@ -11,7 +11,7 @@ Whatever stops it between two of these, the batch is done again and gives the sa
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -26,10 +26,17 @@ from spark_jobs.continuous.state import State, States, Tally
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import WINDOWS, changed, merged, windows_of
 from spark_jobs.evidence.audit_job import AuditJob
+from spark_jobs.evidence.check_backs import check_backs
 from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.control_total import ControlTotal
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.inputs import new_requests
-from spark_jobs.evidence.partition_state import PartitionState, partition_frame, span_at
+from spark_jobs.evidence.partition_state import (
+    PartitionState,
+    partition_frame,
+    span_at,
+    up_to_ms,
+)
 from spark_jobs.evidence.previous_audit import Span
 from spark_jobs.evidence.record_histories import record_histories
 from spark_jobs.kafka.broker import Broker
@@ -37,6 +44,7 @@ from spark_jobs.kafka.committed import hop_secrets
 from spark_jobs.kafka.positions import Range
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
+from spark_jobs.requests.policies import least_attempts
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.runtime.frames import read_table, spark_path
@@ -115,8 +123,11 @@ class Batches:
         self, before: State, arrived: DataFrame, number: int, materialise: Materialise
     ) -> State:
         tally, partitions = before.tally, self._partitions(before.tally)
-        found = self._evaluated(before, arrived, partitions, materialise)
+        control = ControlTotal()
+        found = self._evaluated(before, arrived, partitions, control, materialise)
         self.go_on()
+        given = found.verdicts.where("timestamp_ms IS NOT NULL")
+        control.check(before.requests, given, found.skipped)
         totals = with_batch(tally.totals, found.verdicts)
         self.go_on()
         windows = self._windows(before, found.verdicts, totals, number, materialise)
@@ -125,7 +136,12 @@ class Batches:
         spans = {one.partition: one.span_after for one in partitions}
         lost = tally.lost + sum(_lost(one, tally.ingress) for one in partitions)
         after = replace(
-            tally, horizon=self._next_horizon(tally), ingress=spans, totals=totals, lost=lost
+            tally,
+            horizon=self._next_horizon(tally),
+            ingress=spans,
+            totals=totals,
+            lost=lost,
+            until_ms=_until_ms(found.verdicts, partitions, tally.horizon.at_ms),
         )
         self._prune(number)
         carried = found.carried
@@ -155,13 +171,14 @@ class Batches:
         before: State,
         arrived: DataFrame,
         partitions: list[PartitionState],
+        control: ControlTotal,
         materialise: Materialise,
     ) -> Evaluation:
         own, horizon = self._job.own, before.tally.horizon
         ranges = [
             Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in partitions
         ]
-        held = records(self._spark, self._job.kafka, ranges)
+        held = control.observed(records(self._spark, self._job.kafka, ranges), ranges)
         hop_keys = HopKeys(horizon.topic_id, hop_secrets(self._broker, own.settings))
         requests = new_requests(held, horizon.judging, horizon.policies, hop_keys)
         of_targets = arrived.filter(~f.col("topic").isin(own.dead_letters, own.outcomes))
@@ -173,16 +190,24 @@ class Batches:
         )
         circumstances = Circumstances(
             horizon.at_ms,
-            own.outcomes,
-            own.dead_letters,
+            own,
             horizon.partition_counts,
-            horizon.gone_before_ms,
+            horizon.unseen,
+            horizon.overdue,
+            self._job.limits,
+            horizon.began_ms,
+            None,
+            least_attempts(horizon.policies),
             settled_only=True,
         )
         histories = record_histories(requests.unionByName(before.requests), ends)
         self.go_on()
         frame = partition_frame(self._spark, partitions)
-        return evaluate(histories, frame, circumstances, materialise)
+
+        def read(topics: list[str]) -> DataFrame:
+            return check_backs(of_targets.filter(f.col("topic").isin(topics)))
+
+        return evaluate(histories, frame, circumstances, materialise, read)
 
     def _partitions(self, tally: Tally) -> list[PartitionState]:
         places = [(self._job.own.ingress, one.partition) for one in tally.horizon.positions]
@@ -231,7 +256,7 @@ class Batches:
 
 def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
     read_from, closed_to = span_at(one.log_start, before)
-    read_to = max(closed_to, min(one.settled_end, one.next_offset + MOST_AHEAD))
+    read_to = max(closed_to, min(one.stable_end, one.next_offset + MOST_AHEAD))
     return PartitionState(
         one.partition,
         read_from,
@@ -245,6 +270,15 @@ def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
         one.watermark_ms,
         one.cursor,
     )
+
+
+def _until_ms(given: DataFrame, partitions: Sequence[PartitionState], at_ms: int) -> int:
+    """Up to when all is judged: where something is due and has not ended, or is not read yet, no
+    further than the proxy stood."""
+    late = given.where("overdue_ms IS NOT NULL").select("partition").distinct().collect()
+    behind = {row.partition for row in late}
+    behind |= {one.partition for one in partitions if one.read_to < one.settled_end}
+    return up_to_ms(at_ms, partitions, behind)
 
 
 def _lost(state: PartitionState, read: Mapping[int, Span]) -> int:

@@ -56,7 +56,8 @@ def _families(tally: Tally) -> Iterator[Metric]:
     lag = sum(one.settled_end - one.next_offset for one in horizon.positions)
     yield _gauge("unread", "Ingress records the proxy has not read.", lag)
     yield _gauge("lost_offsets", "Ingress offsets deleted before the audit read them.", tally.lost)
-    seconds = horizon.at_ms / 1000
+    yield _gauge("overdue", "Records due for longer than allowed, not ended.", totals.overdue)
+    seconds = tally.until_ms / 1000
     yield _gauge("audited_until_seconds", "Epoch seconds up to which all is judged.", seconds)
 
 

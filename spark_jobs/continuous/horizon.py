@@ -6,32 +6,37 @@ state, so that a batch that is done again is judged by the same one.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from spark_jobs.evidence.inputs import gone_before_ms, in_force
-from spark_jobs.kafka.broker import Broker
+from spark_jobs.evidence.inputs import in_force
+from spark_jobs.evidence.overdue_rules import OverdueRules, overdue_rules
+from spark_jobs.evidence.unseen import Unseen, unseen_of
+from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.positions import Snapshot
 from spark_jobs.kafka.snapshot import OwnTopics, committed_state, take_snapshot
 from spark_jobs.requests.policies import InForce
 
 
 class Position(NamedTuple):
-    """An ingress partition: where its log starts and ended, and O, T and C as committed
-    (docs/exactly-once.md#what-is-committed)."""
+    """An ingress partition: where its log starts, O, T and C as committed
+    (docs/exactly-once.md#what-is-committed), and where it ended: for readers of committed records,
+    and later, if a transaction is open."""
 
     partition: int
     log_start: int
     next_offset: int
     watermark_ms: int
     cursor: int
+    stable_end: int
     settled_end: int
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """partition_counts: of targets. gone_before_ms: as in `Circumstances`."""
+    """partition_counts, unseen, overdue: as in `Circumstances`. began_ms, at_ms: between these it
+    was taken."""
 
     at_ms: int
     topic_id: str
@@ -39,7 +44,15 @@ class Horizon:
     judging: tuple[InForce, ...]
     policies: Mapping[str, str]
     partition_counts: Mapping[str, int]
-    gone_before_ms: Mapping[str, int]
+    unseen: Mapping[Place, Unseen]
+    overdue: OverdueRules | None
+    began_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As `state.json` has it."""
+        unseen = [[*place, *one] for place, one in self.unseen.items()]
+        overdue = self.overdue and self.overdue.to_json()
+        return {**asdict(self), "unseen": unseen, "overdue": overdue}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Horizon":
@@ -51,7 +64,9 @@ class Horizon:
             tuple(InForce(*one) for one in stored["judging"]),
             stored["policies"],
             stored["partition_counts"],
-            stored["gone_before_ms"],
+            {(topic, partition): Unseen(*rest) for topic, partition, *rest in stored["unseen"]},
+            stored["overdue"] and OverdueRules.from_json(stored["overdue"]),
+            stored["began_ms"],
         )
 
 
@@ -62,16 +77,24 @@ def take_horizon(
     began is known from the horizon before. Raises the errors of `spark_jobs.runtime.errors`."""
     committed = committed_state(broker, own, group)
     taken = take_snapshot(broker, committed, _names(broker, own, targets))
-    gone_ms = gone_before_ms(taken.ends, taken.taken_at_ms)
     return Horizon(
         taken.taken_at_ms,
         taken.topic_id,
         tuple(_positions(taken)),
         tuple(in_force(committed)),
         dict(committed.policies),
-        {name: count for name, count in taken.partitions.items() if name != own.ingress},
-        before.gone_before_ms if before else gone_ms,
+        taken.partitions,
+        _unseen(before, unseen_of(taken.ends, taken.taken_at_ms)),
+        overdue_rules(committed.overdue),
+        committed.taken_at_ms,
     )
+
+
+def _unseen(before: Horizon | None, now: Mapping[Place, Unseen]) -> dict[Place, Unseen]:
+    """What had been deleted when the audit began, and where a transaction is open now."""
+    first = before.unseen if before else now
+    lasting = {place: one for place, one in first.items() if not one.is_open}
+    return lasting | {place: one for place, one in now.items() if one.is_open}
 
 
 def _names(broker: Broker, own: OwnTopics, targets: Iterable[str]) -> list[str]:
@@ -89,6 +112,7 @@ def _positions(taken: Snapshot) -> list[Position]:
             one.committed.watermark_ms,
             one.committed.cursor,
             one.end,
+            one.log_end,
         )
         for one in taken.ingress
     ]

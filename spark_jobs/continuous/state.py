@@ -21,7 +21,7 @@ from spark_jobs.evidence.previous_audit import REQUESTS, Span
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import Schema, local_rows, read_table, spark_path
 
-VERSION: Final = 1
+VERSION: Final = 2
 BEFORE_ALL: Final = -1
 STATE: Final = "state.json"
 FRAMES: Final[Mapping[str, Schema]] = {"requests": REQUESTS, "ends": ENDS, "windows": WINDOWS}
@@ -30,23 +30,26 @@ FRAMES: Final[Mapping[str, Schema]] = {"requests": REQUESTS, "ends": ENDS, "wind
 @dataclass(frozen=True, slots=True)
 class Tally:
     """All of a state but its frames. audited: the group and topic that it is about. ingress: by
-    partition, what has been read. lost: ingress offsets that were deleted before they were read."""
+    partition, what has been read. lost: ingress offsets that were deleted before they were read.
+    until_ms: up to when all is judged."""
 
     audited: str
     horizon: Horizon
     ingress: Mapping[int, Span]
     totals: Totals
     lost: int = 0
+    until_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As `state.json` has it."""
         return {
             "version": VERSION,
             "audited": self.audited,
-            "horizon": asdict(self.horizon),
+            "horizon": self.horizon.to_json(),
             "ingress": [[number, *span] for number, span in self.ingress.items()],
             "totals": asdict(self.totals),
             "lost": self.lost,
+            "until_ms": self.until_ms,
         }
 
     @classmethod
@@ -60,6 +63,7 @@ class Tally:
             {number: Span(*span) for number, *span in stored["ingress"]},
             Totals(**stored["totals"]),
             stored["lost"],
+            stored["until_ms"],
         )
 
 

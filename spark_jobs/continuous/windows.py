@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.runtime.frames import Schema, conformed
-from spark_jobs.verdicts.verdict_names import DELIVERED, PENDING
+from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
 
 KEYS: Final[Schema] = {"window_ms": "bigint", "target": "string", "verdict": "string"}
 WINDOWS: Final[Schema] = {
@@ -29,7 +29,7 @@ def windows_of(given: DataFrame, length_ms: int, found_ms: int) -> DataFrame:
     event_ms = f.coalesce("due_ms", "timestamp_ms", "delivered_ms", f.lit(found_ms))
     begins_ms = event_ms - f.pmod(event_ms, f.lit(length_ms))
     closed = given.filter(f.col("verdict") != PENDING).withColumn("window_ms", begins_ms)
-    late = f.when(f.col("verdict") == DELIVERED, f.col("lateness_ms"))
+    late = f.when(f.col("verdict").isin(*ARRIVED), f.col("lateness_ms"))
     counted = closed.groupBy(*KEYS).agg(
         f.count("*").alias("records"),
         f.sum(late).alias("late_sum_ms"),

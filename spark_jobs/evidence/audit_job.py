@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spark_jobs.evidence.lateness_limits import NO_LIMITS, LatenessLimits
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.positions import OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
@@ -12,7 +13,8 @@ from spark_jobs.kafka.snapshot import OwnTopics
 @dataclass(frozen=True, slots=True)
 class AuditJob:
     """What to audit, and where its results go. No targets: all that the ingress asks for.
-    continue_from: the results of a previous audit; what that has read is not read again."""
+    continue_from: the results of a previous audit; what that has read is not read again. limits:
+    how late is a violation."""
 
     kafka: KafkaSettings
     group: str
@@ -20,6 +22,7 @@ class AuditJob:
     targets: Sequence[str]
     output: Path
     continue_from: Path | None = None
+    limits: LatenessLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

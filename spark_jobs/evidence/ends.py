@@ -9,6 +9,8 @@ from pyspark.sql import functions as f
 from spark_jobs.records.fingerprints import (
     FINGERPRINTS,
     bytes_hash,
+    content_bytes,
+    headers_bytes,
     headers_hash,
     is_bare_letter,
     letter_hash,
@@ -43,11 +45,14 @@ ENDS: Final[Schema] = {
     "next_offset": "bigint",
     "stamps": "string",
     "is_bare": "boolean",
+    "size_bytes": "bigint",
+    "is_attested": "boolean",
 }
 """Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
 
 end: delivered, dead-letter, or the outcome's name. is_bare: a dead letter of origin and reason
-alone."""
+alone. size_bytes: of a delivery's key and value; of a dead letter's headers. is_attested: whether
+`at_ms` is the broker's time."""
 
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
@@ -98,6 +103,7 @@ def _of_delivery() -> dict[str, Column]:
     of_users = plain_hash(f.slice(headers, 1, count))
     return {
         "end": f.lit(DELIVERED),
+        "size_bytes": content_bytes(f.col("key"), f.col("value")),
         "due_ms": _text(DUE).try_cast("bigint"),
         "first_origin": _text(FIRST_ORIGIN),
         "key_hash": bytes_hash(f.col("key")),
@@ -112,6 +118,7 @@ def _of_dead_letter() -> dict[str, Column]:
     value = f.col("value")
     return {
         "end": f.lit(DEAD_LETTER),
+        "size_bytes": headers_bytes(f.col("headers")),
         "value_hash": f.when(value.isNotNull(), bytes_hash(value)),
         "letter_hash": letter_hash(f.col("key"), f.col("headers")),
         "is_bare": is_bare_letter(f.col("key"), value, f.col("headers")),
@@ -172,6 +179,7 @@ def _ends(records: DataFrame, ingress: str, columns: dict[str, Column]) -> DataF
         "at_partition": "partition",
         "at_offset": "offset",
         "at_ms": "timestamp_ms",
+        "is_attested": "is_attested",
         "topic": "topic",
     }
     given = {name: f"end_{name}" for name in columns}

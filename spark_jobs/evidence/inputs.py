@@ -1,15 +1,20 @@
 """What an audit judges by, read in the order that `kafka.snapshot` asks for."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.evidence.audit_job import Selection
+from spark_jobs.evidence.check_backs import check_backs
 from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.control_total import ControlTotal
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
+from spark_jobs.evidence.lateness_limits import LatenessLimits
+from spark_jobs.evidence.overdue_rules import overdue_rules
 from spark_jobs.evidence.partition_state import (
     PartitionState,
     Unverifiable,
@@ -19,24 +24,31 @@ from spark_jobs.evidence.partition_state import (
     unverifiable,
 )
 from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, PreviousAudit
+from spark_jobs.evidence.unseen import unseen_of
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import KafkaSettings
-from spark_jobs.kafka.positions import EndRange, Range, Snapshot
+from spark_jobs.kafka.positions import Range, Snapshot
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.parsing import parsed
-from spark_jobs.requests.policies import InForce, policies
+from spark_jobs.requests.policies import InForce, least_attempts, policies
+from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.frames import conformed
 from spark_jobs.runtime.materialised import Materialise
 
-MOST_TARGETS: Final = 10_000
-"""Names of topics that come to the driver."""
+MOST_TARGETS: Final = 100_000
+"""Names of topics that come to the driver; an audit of more is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Frames (requests: REQUESTS, ends: ENDS) and what is known besides."""
+    """Frames (requests: REQUESTS, ends: ENDS) and what is known besides.
+
+    carried: of the requests those of an earlier audit. read_check_backs: reads those in these
+    topics. control: counts what is read of the ingress.
+    uncovered: topics in which nobody looked for ends.
+    """
 
     requests: DataFrame
     ends: DataFrame
@@ -44,6 +56,10 @@ class Inputs:
     unverifiable: list[Unverifiable]
     snapshot: Snapshot
     circumstances: Circumstances
+    carried: DataFrame | None
+    read_check_backs: Callable[[list[str]], DataFrame]
+    control: ControlTotal
+    uncovered: tuple[str, ...]
 
 
 class Reader:
@@ -57,13 +73,14 @@ class Reader:
         materialise: Materialise,
     ) -> None:
         self._spark, self._settings, self._broker = spark, settings, broker
-        self._materialise = materialise
+        self._materialise, self._control = materialise, ControlTotal()
 
     def inputs(
         self,
         committed: CommittedState,
         targets: Sequence[str],
         selection: Selection,
+        limits: LatenessLimits,
         previous: PreviousAudit | None = None,
     ) -> Inputs:
         """All that is needed for an audit, as far as `previous` did not have it already.
@@ -90,7 +107,7 @@ class Reader:
             until_ms=selection.until_ms,
             offsets=selection.offsets,
         )
-        taken = replace(taken, ends=tuple(unread_ends(taken.ends, before.ends)))
+        taken = replace(taken, ends=tuple(unread_ends(taken, before)))
         rest = _beyond(first, taken.ingress_ranges)
         if any(one.start < one.end for one in rest):
             requests = requests.unionByName(self._requests(committed, rest))
@@ -101,12 +118,21 @@ class Reader:
             partition_states(taken, before),
             unverifiable(taken, before),
             taken,
-            _circumstances(taken, own, _now_ms() if selection.at_ms is None else selection.at_ms),
+            _circumstances(committed, taken, selection.at_ms, limits),
+            previous.requests if previous else None,
+            partial(self.check_backs, taken),
+            self._control,
+            tuple(sorted(self._broker.topics().keys() - taken.partitions.keys() - {own.settings})),
         )
 
     def _requests(self, committed: CommittedState, ranges: Sequence[Range]) -> DataFrame:
-        found = records(self._spark, self._settings, ranges)
+        found = self._control.observed(records(self._spark, self._settings, ranges), ranges)
         return new_requests(found, in_force(committed), committed.policies, committed.hop_keys)
+
+    def check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
+        """CHECK_BACKS in those of these topics that the snapshot has."""
+        ranges = [one for one in taken.end_ranges if one.topic in topics]
+        return check_backs(records(self._spark, self._settings, ranges))
 
     def _ends(self, taken: Snapshot, own: OwnTopics) -> DataFrame:
         def held(*topics: str) -> DataFrame:
@@ -136,23 +162,20 @@ def new_requests(
     return conformed(found, REQUESTS, dict.fromkeys(KNOWN, "NULL"))
 
 
-def gone_before_ms(ends: Iterable[EndRange], at_ms: int) -> dict[str, int]:
-    """By topic that has deleted records unread: the time of the first that is left."""
-    found: dict[str, int] = {}
-    for one in ends:
-        if one.has_lost:
-            first_ms = at_ms if one.first_ms is None else one.first_ms
-            found[one.range.topic] = max(found.get(one.range.topic, first_ms), first_ms)
-    return found
-
-
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
 def _targets_of(requests: DataFrame) -> set[str]:
-    named = requests.filter("target IS NOT NULL").select("target").distinct()
-    return {row.target for row in named.limit(MOST_TARGETS).collect()}
+    asked = requests.selectExpr("explode(array(target, checks.topic)) AS target")
+    named = asked.filter("target IS NOT NULL").distinct()
+    found = {row.target for row in named.limit(MOST_TARGETS + 1).collect()}
+    if len(found) > MOST_TARGETS:
+        raise RangeRefused(
+            f"The ingress asks for more than {MOST_TARGETS:,} targets.",
+            "Name those to be audited with --target; or audit a part, with --since or --offsets.",
+        )
+    return found
 
 
 def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]:
@@ -164,7 +187,20 @@ def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]
     ]
 
 
-def _circumstances(taken: Snapshot, own: OwnTopics, at_ms: int) -> Circumstances:
-    counts = {topic: count for topic, count in taken.partitions.items() if topic != own.ingress}
-    gone_ms = gone_before_ms(taken.ends, at_ms)
-    return Circumstances(at_ms, own.outcomes, own.dead_letters, counts, gone_ms)
+def _circumstances(
+    committed: CommittedState, taken: Snapshot, asked_ms: int | None, limits: LatenessLimits
+) -> Circumstances:
+    at_ms = _now_ms() if asked_ms is None else asked_ms
+    unseen = unseen_of(taken.ends, taken.taken_at_ms)
+    rules = overdue_rules(committed.overdue)
+    return Circumstances(
+        at_ms,
+        committed.own,
+        taken.partitions,
+        unseen,
+        rules,
+        limits,
+        committed.taken_at_ms,
+        taken.taken_at_ms,
+        least_attempts(committed.policies),
+    )

@@ -4,8 +4,9 @@ All that is read once is not read again; where retention was faster than the aud
 behind the gap.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -72,11 +73,12 @@ def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> Da
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
-    """What retention deleted before any audit read it."""
+    """What retention deleted before any audit read it, where the audit is to begin there."""
     unread_from = before.closed(taken.ingress_topic)
     gaps = [
         (one.partition, unread_from.get((taken.ingress_topic, one.partition), 0), one.start)
         for one in taken.ingress
+        if one.audited_from <= one.start
     ]
     return [Unverifiable(*gap, WHY_DELETED) for gap in gaps if gap[1] < gap[2]]
 
@@ -86,11 +88,21 @@ def unread(ranges: Sequence[Range], read: Mapping[Place, int]) -> list[Range]:
     return [_from(one, read.get((one.topic, one.partition), 0)) for one in ranges]
 
 
-def unread_ends(ends: Sequence[EndRange], read: Mapping[Place, int]) -> list[EndRange]:
-    """The same for ends. What was read before it was deleted is no loss.
+def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
+    """The same for ends. What was read before it was deleted is no loss; a topic that was created
+    anew is read from its beginning.
 
     Raises `NotOurs` where a topic ends before what was read of it."""
-    return [_unread_end(one, read.get((one.range.topic, one.range.partition), 0)) for one in ends]
+    return [_unread_end(one, _read_to(one, taken, before)) for one in taken.ends]
+
+
+def _read_to(one: EndRange, taken: Snapshot, before: ReadSoFar) -> int | None:
+    """Up to where it was read; None: another topic of its name was."""
+    topic = one.range.topic
+    known = before.topic_ids.get(topic)
+    if known is not None and known != taken.topic_ids.get(topic, known):
+        return None
+    return before.ends.get((topic, one.range.partition), 0)
 
 
 def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -> ReadSoFar:
@@ -101,6 +113,7 @@ def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -
         group,
         {one.partition: one.span_after for one in states},
         {(one.topic, one.partition): one.end for one in taken.end_ranges},
+        taken.topic_ids,
     )
 
 
@@ -112,6 +125,22 @@ def check_same(before: ReadSoFar, topic: str, topic_id: str, group: str) -> None
             f"id {before.topic_id}), this one is of {group} at {topic} ({topic_id}).",
             "Audit without --continue-from.",
         )
+
+
+class Stands(Protocol):
+    """Where the proxy stood in a partition."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def watermark_ms(self) -> int: ...
+
+
+def up_to_ms(at_ms: int, partitions: Iterable[Stands], behind: set[int]) -> int:
+    """Up to when all is judged that an audit at `at_ms` judges: of the partitions `behind`, where
+    something is due and has not ended, no further than the proxy stood."""
+    stood = (one.watermark_ms for one in partitions if one.partition in behind)
+    return max(0, min([at_ms, *stood]))
 
 
 def span_at(log_start: int, before: Span | None) -> Span:
@@ -128,8 +157,8 @@ def _state(one: IngressPosition, before: Span | None) -> PartitionState:
         max(one.audited_from, closed_to),
         one.audited_to,
         one.end,
-        one.end,
-        one.end,
+        one.log_end,
+        one.log_end,
         one.next_offset,
         one.committed.watermark_ms,
         one.committed.cursor,
@@ -141,7 +170,9 @@ def _from(one: Range, offset: int) -> Range:
     return one._replace(start=start, end=max(start, one.end))
 
 
-def _unread_end(one: EndRange, read_to: int) -> EndRange:
+def _unread_end(one: EndRange, read_to: int | None) -> EndRange:
+    if read_to is None:
+        return replace(one, is_recreated=True)
     if one.range.end < read_to:
         raise NotOurs(
             f"{one.range.topic}, partition {one.range.partition}, ends at {one.range.end}; an "
@@ -149,4 +180,5 @@ def _unread_end(one: EndRange, read_to: int) -> EndRange:
             "Audit without --continue-from.",
         )
     has_lost = one.has_lost and one.range.start > read_to
-    return EndRange(_from(one.range, read_to), has_lost, one.first_ms if has_lost else None)
+    first_ms = one.first_ms if has_lost else None
+    return replace(one, range=_from(one.range, read_to), has_lost=has_lost, first_ms=first_ms)

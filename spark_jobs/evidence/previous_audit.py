@@ -1,7 +1,7 @@
 """What an audit knows from the one that it continues: how far that read, and what it left open."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -15,9 +15,10 @@ KNOWN: Final[Schema] = {
     "known_verdict": "string",
     "known_ends": "bigint",
     "known_from": "string",
+    "known_first_ms": "bigint",
 }
-"""What a previous audit found of a record that it left open: its verdict, how many ends it had,
-and the outcome of the record that it hopped from."""
+"""What a previous audit found of a record that it left open: its verdict, how many ends it had, the
+outcome of the record that it hopped from, and when it was first written."""
 
 REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED with what is known of each already: nothing of those that are read for the first time."""
@@ -33,13 +34,14 @@ class Span(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
     """How far the audits of one installation have read. ends: the first offset not read yet of
-    each partition of targets, dead letters and outcomes."""
+    each partition of targets, dead letters and outcomes; topic_ids: of these topics."""
 
     ingress_topic: str
     topic_id: str
     group: str
     ingress: Mapping[int, Span]
     ends: Mapping[Place, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def closed(self, ingress_topic: str) -> dict[Place, int]:
         """From where on each ingress partition is to be read."""
@@ -59,6 +61,7 @@ class ReadSoFar:
             "group": self.group,
             "ingress": [[number, *span] for number, span in self.ingress.items()],
             "ends": [[*place, end] for place, end in self.ends.items()],
+            "topic_ids": dict(self.topic_ids),
         }
 
     @classmethod
@@ -72,6 +75,7 @@ class ReadSoFar:
             str(stored["group"]),
             {int(number): Span(int(start), int(end)) for number, start, end in stored["ingress"]},
             {(str(topic), int(number)): int(end) for topic, number, end in stored["ends"]},
+            dict(stored.get("topic_ids", {})),
         )
 
 

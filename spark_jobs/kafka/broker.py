@@ -6,6 +6,8 @@ is shown when nobody answers.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
@@ -19,7 +21,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    ConfigEntry,
+    ConfigResource,
     OffsetSpec,
+    ResourceType,
 )
 
 from spark_jobs.kafka.kafka_settings import KafkaSettings
@@ -27,6 +32,8 @@ from spark_jobs.records.topic_names import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import BrokerUnreachable, TopicMissing
 
 ASK_TIMEOUT_S: Final = 15.0
+AT_ONCE: Final = 500
+CLEANUP: Final = "cleanup.policy"
 SILENT: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -84,6 +91,28 @@ class Broker:
         answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
         found = self.ask(answers[topic].result)
         return str(found.topic_id).replace("+", "-").replace("/", "_")
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The ids of many topics; one that has gone meanwhile is left out."""
+        found = {}
+        for first in range(0, len(topics), AT_ONCE):
+            asked = TopicCollection([*topics[first : first + AT_ONCE]])
+            answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
+            for topic, answer in answers.items():
+                with suppress(TopicMissing):
+                    found[topic] = str(self.ask(answer.result).topic_id)
+        return found
+
+    def compacted(self, topics: Sequence[str]) -> set[str]:
+        """Which of these topics keep the last record of each key only; those of which that may not
+        be asked (DescribeConfigs) are not among them."""
+        asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found = set()
+        for first in range(0, len(asked), AT_ONCE):
+            part = asked[first : first + AT_ONCE]
+            answers = self._admin.describe_configs(part, request_timeout=ASK_TIMEOUT_S)
+            found |= {one.name for one, answer in answers.items() if _is_compacted(answer)}
+        return found
 
     def log_starts(self, places: Sequence[Place]) -> dict[Place, int]:
         """The first offset that each partition still has."""
@@ -157,6 +186,14 @@ class Broker:
 
     def _hear(self, error: KafkaError) -> None:
         self._last_error = error.str()
+
+
+def _is_compacted(answer: Future[dict[str, ConfigEntry]]) -> bool:
+    try:
+        policy = answer.result().get(CLEANUP)
+    except KafkaException:
+        return False
+    return policy is not None and "compact" in (policy.value or "")
 
 
 def _quiet_logger() -> logging.Logger:

@@ -16,13 +16,14 @@ from confluent_kafka import (
 )
 
 from spark_jobs.kafka.broker import ASK_TIMEOUT_S, Broker, Place
-from spark_jobs.kafka.positions import Committed, PolicyFrom
+from spark_jobs.kafka.positions import Committed, OverdueText, PolicyFrom
 from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.records.hop_macs import KEY_PREFIX, hop_key
 from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
 
 STABLE_TIMEOUT_S: Final = 60.0
 SERVED: Final = "served/"
+OVERDUE: Final = "overdue/"
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
 
@@ -90,17 +91,24 @@ class SettingsTopic(NamedTuple):
 
     policies: JSON by digest, in the order written; a text that is not what its digest was made from
     is left out. served: by its key, a served partition's topic id and all its policies: committed
-    metadata names only those of records that are still needed. hop_secrets: by digest.
+    metadata names only those of records that are still needed. hop_secrets: by digest. overdue:
+    rules for the overdue, by key.
     """
 
     policies: dict[str, str]
     served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
     hop_secrets: dict[str, bytes]
+    overdue: dict[str, OverdueText]
+
+    def overdue_of(self, group_id: str) -> list[OverdueText]:
+        """The rules for the overdue of one group."""
+        own = f"{OVERDUE}{group_id}/"
+        return [text for key, text in self.overdue.items() if key.startswith(own)]
 
 
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
     """What the settings topic holds, read from its beginning to its end."""
-    held = SettingsTopic({}, {}, {})
+    held = SettingsTopic({}, {}, {}, {})
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
         # A first offset is asked for at once only where the leader is known, else in half a second.
         broker.ask(lambda: consumer.list_topics(topic, ASK_TIMEOUT_S))
@@ -185,6 +193,9 @@ def _note(message: Message, held: SettingsTopic) -> None:
         with suppress(ValueError):
             digest, secret = hop_key(key, text)
             held.hop_secrets.setdefault(digest, secret)
+    elif key.startswith(OVERDUE.encode()):
+        with suppress(UnicodeDecodeError):
+            held.overdue[key.decode()] = OverdueText(message.timestamp()[1], text.decode())
     elif key.startswith(SERVED.encode()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             fields = json.loads(text)

@@ -32,6 +32,13 @@ class PolicyFrom(NamedTuple):
     digest: str
 
 
+class OverdueText(NamedTuple):
+    """Rules for the overdue (JSON) as the settings topic has them, and since when (epoch ms)."""
+
+    written_ms: int
+    rules: str
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What the proxy has committed of a partition (docs/exactly-once.md#what-is-committed).
@@ -70,7 +77,8 @@ class IngressPosition:
     """One ingress partition: what its log holds, what is committed, and what is audited of it.
 
     The log holds [start, end), the audit looks at [audited_from, audited_to) within it. `start`
-    beyond 0: earlier records have aged out.
+    beyond 0: earlier records have aged out. log_end: where the log ended; beyond `end` where a
+    transaction is under way.
     """
 
     committed: Committed
@@ -78,6 +86,7 @@ class IngressPosition:
     end: int
     audited_from: int
     audited_to: int
+    log_end: int
 
     @property
     def partition(self) -> int:
@@ -97,11 +106,16 @@ class EndRange:
 
     has_lost: records before it were deleted, and nobody has read them. first_ms: the timestamp of
     the first that is left where earlier ones were deleted; None if none were, or none is left.
+    is_open: a transaction is under way from its end on. is_compacted: its topic keeps the last
+    record of each key. is_recreated: an earlier audit had read another topic of that name.
     """
 
     range: Range
     has_lost: bool
     first_ms: int | None
+    is_open: bool = False
+    is_compacted: bool = False
+    is_recreated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +123,8 @@ class Snapshot:
     """Everything that the committed positions call ended lies within these ranges, committed.
 
     policies: JSON by digest, all that the settings topic holds, in the order written.
-    partitions: how many each topic has, ingress included.
+    partitions: how many each topic has, ingress included. topic_ids: of the topics where records
+    end.
     """
 
     ingress_topic: str
@@ -118,6 +133,7 @@ class Snapshot:
     ends: tuple[EndRange, ...]
     policies: Mapping[str, str]
     partitions: Mapping[str, int]
+    topic_ids: Mapping[str, str]
     taken_at_ms: int
 
     @property

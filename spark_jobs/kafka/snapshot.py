@@ -7,9 +7,9 @@ call ended can be seen, and so can every successor of a record that was rewritte
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.committed import (
@@ -24,13 +24,15 @@ from spark_jobs.kafka.positions import (
     EndRange,
     IngressPosition,
     OffsetRange,
+    OverdueText,
     Range,
     Snapshot,
 )
 from spark_jobs.records.hop_macs import HopKeys
-from spark_jobs.runtime.errors import NotOurs, RangeRefused, StillOpen, TopicMissing
+from spark_jobs.runtime.errors import NotOurs, RangeRefused, TopicMissing
 
 LOOK_EVERY_S: Final = 0.2
+SETTLED_WITHIN_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,15 @@ class CommittedState:
     committed: tuple[Committed, ...]
     policies: Mapping[str, str]
     hop_keys: HopKeys
+    overdue: Sequence[OverdueText]
     partitions: Mapping[str, int]
     ranges: list[Range]
+    taken_at_ms: int
 
 
 def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedState:
     """Read what the proxy has committed. Raises the errors of `spark_jobs.runtime.errors`."""
+    taken_at_ms = now_ms()
     partitions = broker.topics()
     for topic in own.all:
         _check_there(topic, partitions)
@@ -82,7 +87,17 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
     }
     ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
     hop_keys = HopKeys(topic_id, held.hop_secrets)
-    return CommittedState(own, topic_id, committed, held.policies, hop_keys, partitions, ranges)
+    return CommittedState(
+        own,
+        topic_id,
+        committed,
+        held.policies,
+        hop_keys,
+        held.overdue_of(group_id),
+        partitions,
+        ranges,
+        taken_at_ms,
+    )
 
 
 def take_snapshot(
@@ -93,64 +108,73 @@ def take_snapshot(
     since_ms: int | None = None,
     until_ms: int | None = None,
     offsets: Mapping[int, OffsetRange] | None = None,
-    wait_s: float = 60.0,
+    wait_s: float | None = None,
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist.
 
     `state` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
-    audited; of `offsets` (by partition) only these, if there are any. Raises `StillOpen` when a
-    transaction stays open for `wait_s`, `RangeRefused` when no record lies in the range.
+    audited; of `offsets` (by partition) only these, if there are any. A partition in which a
+    transaction stays open for `wait_s` (SETTLED_WITHIN_S) is read up to there. Raises
+    `RangeRefused` when no record lies in the range.
     """
+    wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
     for topic in topics:
         _check_there(topic, partitions)
     places = _places(topics, partitions)
-    stable = settled_ends(broker, places, wait_s)
+    settled = settled_ends(broker, places, wait_s)
     ingress_places = _places([own.ingress], state.partitions)
-    ingress_stable = settled_ends(broker, ingress_places, wait_s)
+    ingress_settled = settled_ends(broker, ingress_places, wait_s)
+    ingress_stable = {place: one.stable for place, one in ingress_settled.items()}
     audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
     if offsets:
         audited = _only(offsets, audited, broker.log_starts(ingress_places), own.ingress)
     return Snapshot(
         own.ingress,
         state.topic_id,
-        _ingress(broker, state, ingress_stable, audited),
-        _ends(broker, stable),
+        _ingress(broker, state, ingress_settled, audited),
+        _ends(broker, settled, broker.compacted(topics)),
         state.policies,
         {topic: partitions[topic] for topic in (own.ingress, *topics)},
-        time.time_ns() // 1_000_000,
+        broker.topic_ids(topics),
+        now_ms(),
     )
 
 
-def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict[Place, int]:
-    """Where committed readers see each partition end, once that is beyond where it ends now.
+class SettledEnd(NamedTuple):
+    """Where committed readers see a partition end, and where its log ends; where that is later, a
+    transaction has been open for long."""
 
-    Raises `StillOpen` after `wait_s`, naming the partition.
-    """
+    stable: int
+    log_end: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what lies between is not settled."""
+        return self.stable < self.log_end
+
+
+def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict[Place, SettledEnd]:
+    """Where each partition ends, once that is settled which lies below where it ends now, or after
+    `wait_s`."""
     to_reach = broker.high_watermarks(places)
     deadline = time.monotonic() + wait_s
-    settled: dict[Place, int] = {}
+    settled: dict[Place, SettledEnd] = {}
     while True:
         waiting = [place for place in places if place not in settled]
-        found = broker.stable_ends(waiting)
-        settled |= {place: end for place, end in found.items() if end >= to_reach[place]}
+        is_over = time.monotonic() > deadline
+        for place, stable in broker.stable_ends(waiting).items():
+            if is_over or stable >= to_reach[place]:
+                settled[place] = SettledEnd(stable, max(stable, to_reach[place]))
         if len(settled) == len(places):
             return {place: settled[place] for place in places}
-        if time.monotonic() > deadline:
-            place = next(one for one in waiting if one not in settled)
-            raise _still_open(place, found[place], to_reach[place], wait_s)
         time.sleep(LOOK_EVERY_S)
 
 
-def _still_open(place: Place, stable: int, end: int, wait_s: float) -> StillOpen:
-    topic, partition = place
-    return StillOpen(
-        f"A transaction has been open in {topic}, partition {partition}, from offset {stable} on "
-        f"(of {end}) for {wait_s:g} s.",
-        "Its producer was probably killed, or writes long transactions: run the audit again when "
-        f"it has ended (kafka-transactions.sh find-hanging --topic {topic} names it).",
-    )
+def now_ms() -> int:
+    """This machine's time, epoch ms."""
+    return time.time_ns() // 1_000_000
 
 
 def _check_there(topic: str, partitions: Mapping[str, int]) -> None:
@@ -179,13 +203,19 @@ def _read_to(one: Committed, end: int, topic: str) -> int:
 def _ingress(
     broker: Broker,
     state: CommittedState,
-    ends: Mapping[Place, int],
+    ends: Mapping[Place, SettledEnd],
     audited: Mapping[Place, tuple[int, int]],
 ) -> tuple[IngressPosition, ...]:
     starts = broker.log_starts(list(ends))
     places = [(one, (state.own.ingress, one.partition)) for one in state.committed]
     return tuple(
-        IngressPosition(one, starts[place], ends[place], *_within(audited[place], starts[place]))
+        IngressPosition(
+            one,
+            starts[place],
+            ends[place].stable,
+            *_within(audited[place], starts[place]),
+            ends[place].log_end,
+        )
         for one, place in places
     )
 
@@ -211,7 +241,7 @@ def _audited(
         place: (within(first[place], ends[place]), within(beyond[place], ends[place]))
         for place in places
     }
-    is_open = until_ms is None and (since_ms is None or since_ms <= time.time_ns() // 1_000_000)
+    is_open = until_ms is None and (since_ms is None or since_ms <= now_ms())
     if not is_open and all(start >= end for start, end in chosen.values()):
         raise RangeRefused(
             f"{places[0][0]} holds no record with a timestamp in the range asked for.",
@@ -239,15 +269,19 @@ def _only(
     return found
 
 
-def _ends(broker: Broker, ends: Mapping[Place, int]) -> tuple[EndRange, ...]:
+def _ends(
+    broker: Broker, ends: Mapping[Place, SettledEnd], compacted: Collection[str]
+) -> tuple[EndRange, ...]:
     starts = broker.log_starts(list(ends))
     aged = {place: start for place, start in starts.items() if start > 0}
     first_ms = first_timestamps(broker, aged)
     return tuple(
         EndRange(
-            Range(*place, starts[place], max(end, starts[place])),
+            Range(*place, starts[place], max(end.stable, starts[place])),
             place in aged,
             first_ms.get(place),
+            end.is_open,
+            place[0] in compacted,
         )
         for place, end in ends.items()
     )

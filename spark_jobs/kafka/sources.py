@@ -18,8 +18,10 @@ RECORDS: Final[Schema] = {
     "key": "binary",
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
+    "is_attested": "boolean",
 }
-"""What a topic holds. timestamp_ms: -1 where there is none; headers are never null."""
+"""What a topic holds. timestamp_ms: -1 where there is none; headers are never null. is_attested:
+the timestamp is the broker's own (LogAppendTime), else it is what the producer claims."""
 
 COMMITTED: Final = {"kafka.isolation.level": "read_committed", "kafka.fetch.max.wait.ms": "20"}
 """A transaction ends with a control record: who reads up to there asks for one record more than
@@ -71,6 +73,7 @@ def as_records(found: DataFrame) -> DataFrame:
     """What Spark's source gives, as RECORDS."""
     columns = {
         "timestamp_ms": "unix_millis(timestamp)",
+        "is_attested": "timestampType = 1",
         "headers": f"coalesce(headers, CAST(array() AS {RECORDS['headers']}))",
     }
     return conformed(found, RECORDS, columns)

@@ -33,6 +33,19 @@ def bytes_hash(column: Column) -> Column:
     return f.xxhash64(column)
 
 
+def content_bytes(key: Column, value: Column) -> Column:
+    """How much key and value take: bigint."""
+    sizes = (f.coalesce(f.octet_length(one), f.lit(0)) for one in (key, value))
+    return sum(sizes, f.lit(0)).cast("bigint")
+
+
+def headers_bytes(headers: Column) -> Column:
+    """How much these headers take, names and values: bigint."""
+    values = f.transform(headers["value"], f.hex)
+    names = f.octet_length(f.array_join(headers["key"], ""))
+    return (names + f.octet_length(f.array_join(values, "")) / 2).cast("bigint")
+
+
 def headers_hash(headers: Column) -> Column:
     """Of the user's headers among these (array of name and value), in order: bigint."""
     return plain_hash(f.filter(headers, lambda header: ~header["key"].startswith(PREFIX)))

@@ -17,11 +17,42 @@ from spark_jobs.records.header_names import (
     ID,
     PLAIN_REQUESTS,
     PREFIX,
+    UNREADABLE,
     USUAL,
 )
 
 ALWAYS_READ: Final = (*PLAIN_REQUESTS, ID)
 READ_WHERE_SPECIAL: Final = (*(name for name in BEYOND_PLAIN if name != ID), FIRST_ORIGIN)
+
+UNREADABLE_HEADERS: Final = (
+    f"array(named_struct('key', '{UNREADABLE}', 'value', CAST(NULL AS BINARY)))"
+)
+NUL: Final = "\0"
+NO_UTF_8: Final = "\ufffd"
+"""What Kafka's Java client puts in place of bytes that are no UTF-8."""
+
+
+def as_the_proxy_reads(headers: Column) -> Column:
+    """The headers as the proxy's client shows them (docs/guide.md#rules-for-all-headers).
+
+    A name ends at its first NUL byte. Where one is not UTF-8, none of the headers can be read: a
+    single one of a name that no record may have stands in their place.
+    """
+    names = f.array_join(headers["key"], "\n")
+    cut = f.transform(
+        headers,
+        lambda one: f.struct(
+            f.substring_index(one["key"], NUL, 1).alias("key"), one["value"].alias("value")
+        ),
+    )
+    is_readable = ~f.array_join(cut["key"], "\n").contains(NO_UTF_8)
+    shown = f.when(is_readable, cut).otherwise(f.expr(UNREADABLE_HEADERS))
+    return f.when(names.contains(NUL) | names.contains(NO_UTF_8), shown).otherwise(headers)
+
+
+def is_blurred(headers: Column) -> Column:
+    """Whether a name has U+FFFD in it, or bytes in place of which Java shows that."""
+    return f.array_join(headers["key"], "\n").contains(NO_UTF_8)
 
 
 def by_name(headers: Column) -> Column:

@@ -29,6 +29,11 @@ def key_number(key: Column) -> Column:
     return f.when(key.isNotNull(), number.bitwiseAND(f.lit(POSITIVE)))
 
 
+def text_key_number(text: str) -> str:
+    """The same in SQL, of a key that is text (SQL)."""
+    return f"(CAST(reflect('{JAVA_CLASS}', 'hash32', {text}) AS bigint) & {POSITIVE})"
+
+
 def _of_bytes(key: Column) -> Column:
     """Unsigned 32 bits, as a bigint. Each step is bound to a name by a `transform` of one."""
     size = f.octet_length(key)

@@ -18,6 +18,8 @@ from spark_jobs.requests.times import delay_ms, digits
 LONGEST_ID_BYTES: Final = 256
 RECORD: Final = "record"
 CANCELS: Final = "cancel"
+CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
+"""Where check-backs go, when the first is due, how long after it each next one, how many."""
 DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
 
 
@@ -91,11 +93,27 @@ def expires_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column) ->
 
     It must be decided before it ages out: so the time until the first check has a bound.
     """
+    return _first_check_ms(headers, timestamp_ms, policy) + (
+        policy["max_checks"] * policy["check_interval_ms"]
+    )
+
+
+def checks(headers: RequestHeaders, timestamp_ms: Column, policy: Column) -> Column:
+    """The check-backs that a half message asks for: CHECKS, null for none."""
+    asked = f.struct(
+        headers.text(names.CHECK_TOPIC).alias("topic"),
+        _first_check_ms(headers, timestamp_ms, policy).cast("bigint").alias("first_ms"),
+        policy["check_interval_ms"].alias("interval_ms"),
+        policy["max_checks"].alias("most"),
+    )
+    return f.when(headers.has(names.CHECK_TOPIC), asked)
+
+
+def _first_check_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Column) -> Column:
     half_ms = f.floor(policy["roll_after_ms"] / 2)
     longest_ms = f.coalesce(half_ms, policy["max_delay_ms"])
     asked_ms = f.coalesce(_immunity_ms(headers), policy["immunity_ms"])
-    first_check_ms = f.greatest(timestamp_ms, f.lit(0)) + f.least(asked_ms, longest_ms)
-    return first_check_ms + policy["max_checks"] * policy["check_interval_ms"]
+    return f.greatest(timestamp_ms, f.lit(0)) + f.least(asked_ms, longest_ms)
 
 
 def _unknown_header_code(headers: RequestHeaders, special_names: Column) -> Column:

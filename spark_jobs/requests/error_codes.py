@@ -40,6 +40,9 @@ DECIDED_WHEN_READ: Final = (
 )
 """Codes that depend on the record alone: a record that is not to be refused cannot have them."""
 
+TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
+"""Codes of what is tried again and again before it is a dead letter."""
+
 
 def refused(code: str, condition: Column) -> Column:
     """The code where the condition holds."""

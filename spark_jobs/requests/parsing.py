@@ -14,11 +14,19 @@ from pyspark.sql import functions as f
 
 from spark_jobs.records import header_names as names
 from spark_jobs.records import hop_macs
-from spark_jobs.records.fingerprints import FINGERPRINTS, bytes_hash, headers_hash, letter_hash
+from spark_jobs.records.fingerprints import (
+    FINGERPRINTS,
+    bytes_hash,
+    content_bytes,
+    headers_hash,
+    letter_hash,
+)
 from spark_jobs.records.headers import (
     RequestHeaders,
+    as_the_proxy_reads,
     by_name,
     count_of_own,
+    is_blurred,
     request_headers,
     special_names_in,
 )
@@ -51,12 +59,17 @@ PARSED: Final[Schema] = {
     "first_origin": "string",
     "hop_attempt": "int",
     "expires_ms": "bigint",
+    "checks": controls.CHECKS,
+    "size_bytes": "bigint",
+    "is_blurred": "boolean",
     **FINGERPRINTS,
 }
 """What each ingress record asks for. kind: one of KINDS; `code` says why refused. wanted_ms: when
 it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
 key_number: what a key counts as where it chooses the partition, null without a key. hop_from: the
-offset of the record that it goes on from, null for a producer's own."""
+offset of the record that it goes on from, null for a producer's own. size_bytes: of key and
+value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8, for which the proxy
+refuses the record: Java shows both alike."""
 
 Select: TypeAlias = list[Column | str]
 """What a step makes of each record."""
@@ -86,7 +99,15 @@ def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
         "partition = policy_partition AND offset >= first_offset AND offset < until_offset"
     )
     joined = records.join(f.broadcast(ranges), in_force, "left")
-    return joined.select(*PLACE, "key", "value", "headers", "policy")
+    headers = f.col("headers")
+    return joined.select(
+        *PLACE,
+        "key",
+        "value",
+        as_the_proxy_reads(headers).alias("headers"),
+        is_blurred(headers).alias("is_blurred"),
+        "policy",
+    )
 
 
 @cache
@@ -114,6 +135,7 @@ def _headed() -> list[Select]:
             *PLACE,
             "key",
             "policy",
+            "is_blurred",
             "alias_code",
             "raw_letter_hash",
             "special_names",
@@ -123,6 +145,7 @@ def _headed() -> list[Select]:
             bytes_hash(f.col("value")).alias("value_hash"),
             headers_hash(headers).alias("headers_hash"),
             letter_hash(f.col("key"), headers).alias("letter_hash"),
+            content_bytes(f.col("key"), f.col("value")).alias("size_bytes"),
         ],
     ]
 
@@ -259,7 +282,12 @@ def _answered() -> list[Select]:
         "first_origin": headers.text(names.FIRST_ORIGIN),
         "hop_attempt": hop_attempt,
         "expires_ms": f.when(kind == names.PREPARE, expires),
+        "checks": f.when(
+            kind == names.PREPARE, controls.checks(headers, f.col("timestamp_ms"), policy)
+        ),
         "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
+        "size_bytes": f.col("size_bytes"),
+        "is_blurred": f.col("is_blurred"),
         "value_hash": f.col("value_hash"),
         "headers_hash": f.col("headers_hash"),
         "letter_hash": f.when(is_refused, shown).otherwise(f.col("letter_hash")),

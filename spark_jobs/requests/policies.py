@@ -77,6 +77,16 @@ class InForce(NamedTuple):
     digest: str
 
 
+def least_attempts(texts: Mapping[str, str]) -> int:
+    """How often the proxy tries to publish a record before it gives up, at least, by any of these
+    policies (JSON, by digest)."""
+    default = int(DEFAULTS["retry_max_attempts"])
+    return min(
+        (int(json.loads(text).get("retry_max_attempts", default)) for text in texts.values()),
+        default=default,
+    )
+
+
 def policies(
     spark: SparkSession,
     texts: Mapping[str, str],

@@ -11,10 +11,11 @@ from pyspark.sql import functions as f
 from spark_jobs.results import formatting
 from spark_jobs.results.charts import lateness_chart, over_time_chart
 from spark_jobs.results.lateness_figures import by_target
-from spark_jobs.results.result_tables import Summary, read_verdicts
+from spark_jobs.results.result_tables import read_verdicts
+from spark_jobs.results.summary import WORDS, Summary
 from spark_jobs.runtime.frames import spark_path
 from spark_jobs.verdicts.verdict_names import (
-    DELIVERED,
+    ARRIVED,
     MEANINGS,
     ORPHANED,
     PENDING,
@@ -26,6 +27,7 @@ REPORT: Final = "report.html"
 SHOWN_VIOLATIONS: Final = 100
 SHOWN_RANGES: Final = 200
 SHOWN_TARGETS: Final = 25
+SHOWN_TOPICS: Final = 20
 BARS_PER_DECADE: Final = 5
 MOST_STEPS: Final = 240
 CALENDAR_MS: Final = (0, 250_000_000_000_000)
@@ -132,11 +134,18 @@ def _figures(summary: Summary) -> dict[str, Any]:
     audited, counts = summary.audited, summary.verdicts
     orphans = counts.get(ORPHANED, 0)
     return {
+        "result": WORDS[summary.exit_code],
         "held": summary.violations == 0,
+        "not_judged": summary.not_judged,
+        "until_ms": summary.until_ms,
+        "late_records": summary.late,
+        "attested": summary.attested,
+        "claimed": summary.claimed,
+        "overdue": summary.overdue,
         "violations": summary.violations,
         "violations_by": sorted(summary.violations_by.items(), key=lambda one: -one[1]),
         "total": sum(counts.values()) - orphans,
-        "delivered": counts.get(DELIVERED, 0),
+        "delivered": sum(counts.get(name, 0) for name in ARRIVED),
         "pending": counts.get(PENDING, 0),
         "unverifiable": counts.get(UNVERIFIABLE, 0),
         "late": summary.lateness_ms,
@@ -147,6 +156,8 @@ def _figures(summary: Summary) -> dict[str, Any]:
         "at_ms": audited.at_ms,
         "ranges": audited.ranges,
         "gaps": audited.unverifiable,
+        "uncovered": audited.uncovered,
+        "limit_topics": SHOWN_TOPICS,
         "limit_ranges": SHOWN_RANGES,
         "limit_targets": SHOWN_TARGETS,
     }

@@ -9,75 +9,39 @@ summary.json the same figures, what was audited and what could not be
 
 import json
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.inputs import Inputs
-from spark_jobs.evidence.partition_state import Unverifiable
+from spark_jobs.evidence.lateness_limits import USUAL_MS
+from spark_jobs.evidence.partition_state import up_to_ms
+from spark_jobs.evidence.unseen import OPEN_TRANSACTION
 from spark_jobs.results.lateness_figures import by_minute, figures
 from spark_jobs.results.results_folder import SUMMARY
+from spark_jobs.results.summary import Audited, AuditedRange, Summary
 from spark_jobs.runtime.frames import conformed, read_table, spark_path
 from spark_jobs.verdicts.evaluation import VERDICTS
-from spark_jobs.verdicts.verdict_names import DELIVERED, MEANINGS
+from spark_jobs.verdicts.rules.general_rules import RECORD_DELETED
+from spark_jobs.verdicts.verdict_names import (
+    ARRIVED,
+    MEANINGS,
+    NOT_DONE,
+    OVERDUE,
+    PENDING,
+    UNVERIFIABLE,
+)
 
 SHOW_ALL: Final = (
     "--max-messages 1 --isolation-level read_committed --property print.timestamp=true "
     "--property print.headers=true --property print.key=true"
 )
-Figures = dict[str, int | None]
-"""p50, p99 and max, in ms; null without a delivery."""
-
-
-class AuditedRange(NamedTuple):
-    """What was audited of an ingress partition: offsets [start, end); where the proxy stood."""
-
-    partition: int
-    start: int
-    end: int
-    next_offset: int
-    watermark_ms: int
-    log_start: int
-    log_end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """What was audited. at_ms: the moment for which the verdicts are given, epoch ms."""
-
-    bootstrap: str
-    ingress_topic: str
-    at_ms: int
-    ranges: tuple[AuditedRange, ...]
-    unverifiable: tuple[Unverifiable, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The figures of an audit; `violations` 0 means that the guarantee held."""
-
-    verdicts: dict[str, int]
-    violations: int
-    violations_by: dict[str, int]
-    lateness_ms: Figures
-    audited: Audited
-
-    def to_json(self) -> dict[str, Any]:
-        """As `summary.json` and `--json` show it."""
-        audited = self.audited
-        return {
-            "verdicts": self.verdicts,
-            "violations": self.violations,
-            "violations_by": self.violations_by,
-            "lateness_ms": self.lateness_ms,
-            "ingress": audited.ingress_topic,
-            "ranges": [one._asdict() for one in audited.ranges],
-            "unverifiable": [one._asdict() for one in audited.unverifiable],
-            "at_ms": audited.at_ms,
-        }
+DELETED: Final = "deleted from the ingress before this audit read them"
+BEHIND: Final = f"due for more than {USUAL_MS // 1000} s, and not ended: the proxy is behind"
+MOST_REASONS: Final = 20
 
 
 def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
@@ -95,7 +59,7 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
         for state, one in zip(inputs.partitions, inputs.snapshot.ingress, strict=True)
     )
     topic, at_ms = inputs.snapshot.ingress_topic, inputs.circumstances.at_ms
-    return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable))
+    return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable), inputs.uncovered)
 
 
 def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary:
@@ -107,7 +71,7 @@ def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary
     found.write.partitionBy("verdict").parquet(spark_path(folder / "verdicts"))
     written = read_verdicts(verdicts.sparkSession, folder)
     counted = written.groupBy("verdict", "is_violation").agg(
-        f.count("*").alias("count"), *figures()[1:]
+        f.count("*").alias("count"), f.count_if("is_late").alias("late"), *figures()[1:]
     )
     counted.coalesce(1).write.parquet(spark_path(folder / "summary"))
     by_minute(written).coalesce(1).write.parquet(spark_path(folder / "lateness"))
@@ -115,7 +79,8 @@ def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary
         "look", look(audited.bootstrap, audited.ingress_topic)
     )
     broken.write.parquet(spark_path(folder / "violations"))
-    return _summary(verdicts.sparkSession.read.parquet(spark_path(folder / "summary")), audited)
+    summary = verdicts.sparkSession.read.parquet(spark_path(folder / "summary"))
+    return _summary(summary, written, audited)
 
 
 def write_summary(summary: Summary, folder: Path) -> None:
@@ -150,16 +115,47 @@ def look(bootstrap: str, ingress_topic: str) -> Column:
     )
 
 
-def _summary(table: DataFrame, audited: Audited) -> Summary:
+def _summary(table: DataFrame, written: DataFrame, audited: Audited) -> Summary:
     rows = table.collect()
     found = {row["verdict"]: 0 for row in rows}
     for row in rows:
         found[row["verdict"]] += row["count"]
-    late = next((row for row in rows if row["verdict"] == DELIVERED), None)
+    arrived = written.where(f.col("verdict").isin(*ARRIVED))
+    attested = f.count_if("is_attested").alias("attested")
+    (late,) = arrived.agg(*figures(), attested).collect()
+    broken = {row["verdict"]: row["count"] for row in rows if row["is_violation"]}
+    overdue = _late(rows, *NOT_DONE)
+    behind = written.where("overdue_ms IS NOT NULL").select("partition").distinct().collect()
     return Summary(
         {name: found.get(name, 0) for name in {**MEANINGS, **found}},
-        sum(row["count"] for row in rows if row["is_violation"]),
-        {row["verdict"]: row["count"] for row in rows if row["is_violation"]},
-        {name: late[f"{name}_ms"] if late else None for name in ("p50", "p99", "max")},
+        sum(broken.values()),
+        broken,
+        {name: late[f"{name}_ms"] for name in ("p50", "p99", "max")},
+        _late(rows, *ARRIVED),
+        overdue,
+        up_to_ms(audited.at_ms, audited.ranges, {row.partition for row in behind}),
+        _not_judged(written, audited, 0 if found.get(OVERDUE) else overdue),
         audited,
+        late["attested"],
+        late["records"] - late["attested"],
     )
+
+
+def _late(rows: Iterable[Row], *verdicts: str) -> int:
+    return sum(row["late"] for row in rows if row["verdict"] in verdicts)
+
+
+def _not_judged(written: DataFrame, audited: Audited, overdue: int) -> dict[str, int]:
+    """By reason, at most so many; what the ingress has deleted is counted by its offsets."""
+    detail = f.col("detail")
+    is_unsure = (f.col("verdict") == UNVERIFIABLE) & (detail != RECORD_DELETED)
+    is_open = (f.col("verdict") == PENDING) & detail.startswith(OPEN_TRANSACTION)
+    unsure = written.where(is_unsure | is_open)
+    reasons = unsure.groupBy("detail").count().orderBy(f.desc("count"), "detail")
+    rows = reasons.limit(MOST_REASONS).collect()
+    found = {row["detail"]: row["count"] for row in rows}
+    found[DELETED] = sum(one.end - one.start for one in audited.unverifiable)
+    found[BEHIND] = overdue
+    if len(rows) == MOST_REASONS:
+        found["for other reasons"] = unsure.count() - sum(row["count"] for row in rows)
+    return {reason: count for reason, count in found.items() if count}

@@ -14,8 +14,8 @@ from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.evidence.record_histories import KINDS_OF_END, NOT_COMPARED, PLACE
 from spark_jobs.runtime.frames import conformed
-from spark_jobs.verdicts.rules import names
-from spark_jobs.verdicts.verdict_names import PENDING, VIOLATIONS
+from spark_jobs.verdicts.rules.rule import names
+from spark_jobs.verdicts.verdict_names import NOT_DONE, VIOLATIONS
 
 MOST_ENDS: Final = 2
 """Of each kind: more are no other violation."""
@@ -24,13 +24,13 @@ _ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
 _IS_READ: Final = "offset < next_offset"
 _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
 """Whether the ingress holds the offset, and this audit has not read so far."""
-_IS_PENDING: Final = f"ruling.verdict = '{PENDING}'"
+_IS_PENDING: Final = f"ruling.verdict IN {names(NOT_DONE)}"
 _BROKEN_ANEW: Final = f"ruling.verdict IN {names(VIOLATIONS)} AND {_ENDS} > request.known_ends"
 
 GETS_VERDICT: Final = f"""
 CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
-  ELSE request.known_verdict = '{PENDING}' OR ({_BROKEN_ANEW}) END
+  ELSE request.known_verdict IN {names(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
 """SQL: whether this audit gives the record its verdict. One that a previous audit has closed gets
 another only if something new broke it."""
@@ -59,15 +59,21 @@ IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from, false)"
 
 
 def carried(is_request_kept: str) -> str:
-    """SQL of what is kept of a history: its columns, how the record ended that it hopped from, its
-    verdict, and whether its request is kept (else its ends alone)."""
-    columns = ", ".join((*_HISTORY, "came_from", "ruling.verdict AS verdict"))
+    """SQL of what is kept of a history: its columns, how the record ended that it hopped from, when
+    its first origin was written, its verdict, and whether its request is kept (else its ends
+    alone)."""
+    columns = ", ".join((*_HISTORY, "came_from", "first_ms", "ruling.verdict AS verdict"))
     return f"struct({columns}, {is_request_kept} AS is_request_kept)"
 
 
 def carried_requests(histories: DataFrame) -> DataFrame:
     """REQUESTS that the next audit begins with, from `carried` histories."""
-    known = {"known_verdict": "verdict", "known_ends": _ENDS, "known_from": "came_from"}
+    known = {
+        "known_verdict": "verdict",
+        "known_ends": _ENDS,
+        "known_from": "came_from",
+        "known_first_ms": "first_ms",
+    }
     fields = {name: f"request.{name}" for name in REQUESTS if name not in PLACE}
     dropped = dict.fromkeys(NOT_COMPARED, "NULL")
     return conformed(histories.filter("is_request_kept"), REQUESTS, {**fields, **dropped, **known})

@@ -18,14 +18,19 @@ from spark_jobs.verdicts.carry_over import (
     NEEDED_FROM,
     carried,
 )
-from spark_jobs.verdicts.delivery_rules import DELIVERY_RULES
-from spark_jobs.verdicts.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
+from spark_jobs.verdicts.check_rules import ASKED_FOR, ReadCheckBacks, wrong_checks
+from spark_jobs.verdicts.delivery_order import out_of_order
+from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
 from spark_jobs.verdicts.hops import IS_HOP, with_hops, without_hops
 from spark_jobs.verdicts.id_generations import with_generations, without_generations
-from spark_jobs.verdicts.must_have_ended import MUST_HAVE_ENDED
-from spark_jobs.verdicts.outcome_rules import OUTCOME_RULES
-from spark_jobs.verdicts.rules import names, ruling
-from spark_jobs.verdicts.verdict_names import VIOLATIONS
+from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
+from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
+from spark_jobs.verdicts.rules.lateness_rules import IS_LATE, LATENESS_MS, OVERDUE_MS
+from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
+from spark_jobs.verdicts.rules.outcome_rules import OUTCOME_RULES
+from spark_jobs.verdicts.rules.rule import names, ruling
+from spark_jobs.verdicts.rules.unseen_ends import IS_ENDLESS, with_unseen_ends
+from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
 RULES: Final = (*KNOWN_RULES, *COUNT_RULES, *ENDLESS_RULES, *DELIVERY_RULES, *OUTCOME_RULES)
 """The first that holds is the verdict."""
@@ -42,6 +47,9 @@ VERDICTS: Final[Schema] = {
     "timestamp_ms": "bigint",
     "delivered_ms": "bigint",
     "lateness_ms": "bigint",
+    "overdue_ms": "bigint",
+    "is_late": "boolean",
+    "is_attested": "boolean",
     "at_topic": "string",
     "at_partition": "int",
     "at_offset": "bigint",
@@ -60,7 +68,10 @@ _COLUMNS: Final = {
     "due_ms": "request.due_ms",
     "timestamp_ms": "request.timestamp_ms",
     "delivered_ms": "delivery.at_ms",
-    "lateness_ms": "delivery.at_ms - greatest(request.wanted_ms, request.timestamp_ms)",
+    "lateness_ms": LATENESS_MS,
+    "overdue_ms": f"IF(ruling.verdict IN {names(NOT_DONE)}, {OVERDUE_MS}, NULL)",
+    "is_late": f"ruling.verdict IN {names((*ARRIVED, *NOT_DONE))} AND {IS_LATE}",
+    "is_attested": f"{_END}.is_attested",
     "at_topic": f"{_END}.topic",
     "at_partition": f"{_END}.at_partition",
     "at_offset": f"{_END}.at_offset",
@@ -71,8 +82,11 @@ _FIELDS: Final = ", ".join(
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 """SQL of a struct of VERDICTS; null where this audit gives none."""
+_GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
+"""Whether a successor tells what became of it, or may: its outcome may lie unseen."""
 NEEDS_OTHERS: Final = f"""
-coalesce(request.ident IS NOT NULL OR {IS_HOP} OR request.kind NOT IN ('record', 'refused'), false)
+coalesce(request.ident IS NOT NULL OR {_GOES_ON}
+  OR request.kind NOT IN ('record', 'refused'), false)
 """
 """SQL: whether other records tell what may become of this one: by its id, or since it hopped."""
 
@@ -80,10 +94,12 @@ coalesce(request.ident IS NOT NULL OR {IS_HOP} OR request.kind NOT IN ('record',
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """verdicts: VERDICTS, a row for each record that gets one. carried: the histories that an audit
-    that continues this one has to know, as `carry_over.carried` has them."""
+    that continues this one has to know, as `carry_over.carried` has them. skipped: the partition of
+    each ingress record that gets no verdict."""
 
     verdicts: DataFrame
     carried: DataFrame
+    skipped: DataFrame
 
 
 def evaluate(
@@ -91,8 +107,10 @@ def evaluate(
     partitions: DataFrame,
     circumstances: Circumstances,
     materialise: Materialise,
+    read_check_backs: ReadCheckBacks | None = None,
 ) -> Evaluation:
     """Give verdicts by the histories; `partitions` (PARTITION_STATE) has each audited partition.
+    Without `read_check_backs` these are not judged.
 
     Records outside the audited ranges say what becomes of the others and get no verdict. Most
     records are judged as they are read; those that depend on others afterwards.
@@ -105,33 +123,53 @@ def evaluate(
     second = materialise(_evaluated_together(others, state, targets))
     alone = first.filter("NOT needs_others")
 
-    def of_both(name: str) -> DataFrame:
-        parts = (one.filter(f"{name} IS NOT NULL").select(f"{name}.*") for one in (alone, second))
+    def of_both(name: str, *columns: str) -> DataFrame:
+        chosen = (one.filter(f"{name} IS NOT NULL") for one in (alone, second))
+        parts = (one.select(*(columns or (f"{name}.*",))) for one in chosen)
         return reduce(DataFrame.unionByName, parts)
 
-    return Evaluation(of_both("verdict"), of_both("history"))
+    doubts = of_both("doubt", "verdict.partition", "verdict.offset", "doubt")
+    ignored = contradicted(doubts, first.select(*SIGHTED))
+    overtaking = out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop"))
+    asked_for = second.filter("half IS NOT NULL").select("partition", "offset", "half")
+    asked = wrong_checks(asked_for, read_check_backs) if read_check_backs else []
+    verdicts = amended(of_both("verdict"), [*ignored, *asked, materialise(overtaking)])
+    passed = (one.filter("is_read AND verdict IS NULL") for one in (alone, second))
+    skipped = reduce(DataFrame.unionByName, (one.select("partition") for one in passed))
+    return Evaluation(verdicts, of_both("history"), skipped)
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """`needs_others`; `verdict` (VERDICTS) where not; `history`, where it is needed again."""
-    known = _beside(without_hops(without_generations(histories)), state, targets)
+    """`needs_others`; where not, `verdict` (VERDICTS) and its `doubt`; `history` where it is needed
+    again; SIGHTED."""
+    known = _timed(_beside(without_hops(without_generations(histories)), state, targets))
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
         "needs_others",
+        "false AS is_hop",
+        "request IS NOT NULL AS is_read",
+        *[f"CAST({SIGHT[name]} AS {kind}) AS {name}" for name, kind in SIGHTED.items()],
         f"IF(NOT needs_others, {VERDICT}, NULL) AS verdict",
+        f"IF(NOT needs_others AND {GETS_VERDICT}, {DOUBT}, NULL) AS doubt",
         f"IF(needs_others OR {IS_LEFT_OPEN} OR {HAS_ENDS_AHEAD},"
         f" {carried(IS_LEFT_OPEN)}, NULL) AS history",
     )
 
 
 def _evaluated_together(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """`verdict` and `history` as above, by what the log says of ids and hops, too."""
-    generations = with_generations(histories)
-    hops = with_hops(generations.filter(IS_HOP))
-    all_of_them = without_hops(generations.filter(f"NOT {IS_HOP}")).unionByName(hops)
-    ruled = _ruled(_beside(all_of_them, state, targets), "true")
+    """`verdict`, `doubt` and `history` as above, by what the log says of ids and hops, too."""
+    generations = _timed(with_generations(_beside(histories, state, targets)))
+    hops = with_hops(generations.filter(_GOES_ON))
+    all_of_them = without_hops(generations.filter(f"NOT {_GOES_ON}")).unionByName(hops)
+    ruled = _ruled(all_of_them, "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
+        f"{IS_HOP} AS is_hop",
+        f"{ASKED_FOR} AS half",
+        "partition",
+        "offset",
+        "request IS NOT NULL AS is_read",
+        f"IF({GETS_VERDICT}, {DOUBT}, NULL) AS doubt",
         f"IF({IS_NEEDED} OR {HAS_ENDS_AHEAD}, {carried(IS_NEEDED)}, NULL) AS history",
     )
 
@@ -142,7 +180,10 @@ def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataF
     return placed.join(targets, f.expr("request.target = target_topic"), "left")
 
 
+def _timed(histories: DataFrame) -> DataFrame:
+    return histories.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+
+
 def _ruled(histories: DataFrame, where: str) -> DataFrame:
     """With `ruling`: verdict and detail by the first rule that holds; null but `where` (SQL)."""
-    timed = histories.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
-    return timed.selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")
+    return with_unseen_ends(histories).selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")

@@ -3,13 +3,14 @@
 docs/exactly-once.md#10-rolled-and-requeued-records
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
-from spark_jobs.verdicts.rules import differences, names
+from spark_jobs.verdicts.rules.rule import differences, names
 
 SAME: Final = {
     "topic": "target",
@@ -25,19 +26,42 @@ HOPS: Final = {
     "successor": "bigint",
     "changed_in": "string",
     "came_from": "string",
+    "first_ms": "bigint",
 }
 """Of a record that was rolled or requeued: how many successors it has, the offset of the first,
-and in what that differs. Of a successor: how the record ended that it names, null without one."""
+and in what that differs. Of a successor: how the record ended that it names, null without one; and
+when the first of all of them could be delivered at the soonest, had it been due."""
 
-_CHANGED: Final = differences(
-    {name: (f"request.{field}", f"next.request.{field}") for name, field in SAME.items()}
+SAME_IF_REFUSED: Final = ("value", "headers")
+"""What is known of a successor, too, that the proxy refused as it read it."""
+FIRST_ORIGIN: Final = (
+    "coalesce(request.first_origin, concat(ingress_topic, '/', partition, '/', offset))"
 )
+"""SQL: what a record's successor must say that it began as."""
+
+
+def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    same = {name: (f"request.{SAME[name]}", f"next.request.{SAME[name]}") for name in names}
+    return {**same, "timer-first-origin": (FIRST_ORIGIN, "next.request.first_origin")}
+
+
+_CHANGED: Final = f"""
+IF(next.request.kind = 'record', {differences(_pairs(SAME))},
+  {differences(_pairs(SAME_IF_REFUSED))})
+"""
 _COLUMNS: Final = {
     "successors": "coalesce(successors, 0)",
     "successor": "next.offset",
-    "changed_in": f"IF(next.request.kind = 'record', {_CHANGED}, '')",
+    "changed_in": _CHANGED,
     "came_from": "coalesce(came_from, request.known_from)",
+    "first_ms": "coalesce(first_ms, request.known_first_ms)",
 }
+
+_FIRST_OFFSET: Final = (
+    "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
+    " AS bigint)"
+)
+"""That of the first origin of a successor: in the same partition."""
 
 IS_HOP: Final = f"""
 (coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR request.hop_from IS NOT NULL)
@@ -58,9 +82,18 @@ def with_hops(histories: DataFrame) -> DataFrame:
     before = found.selectExpr(
         "partition", "entry_offset AS came_from_offset", "outcome.end AS came_from"
     )
+    origins = found.selectExpr(
+        "partition",
+        "offset AS first_offset",
+        "greatest(request.timestamp_ms, decision.timestamp_ms) AS first_ms",
+    )
     going = found.join(first, ["partition", "entry_offset"], "left")
-    came = going.selectExpr("*", "request.hop_from AS came_from_offset")
-    joined = came.join(before, ["partition", "came_from_offset"], "left")
+    came = going.selectExpr(
+        "*", "request.hop_from AS came_from_offset", f"{_FIRST_OFFSET} AS first_offset"
+    )
+    joined = came.join(before, ["partition", "came_from_offset"], "left").join(
+        origins, ["partition", "first_offset"], "left"
+    )
     return joined.selectExpr(*map(_quoted, histories.columns), *_as(_COLUMNS))
 
 

@@ -12,18 +12,21 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 EITHER: Final = "either"
-"""What a cancel has to say that met a record between two publish attempts: applied or missed."""
-OPENER: Final = "struct<offset:bigint,kind:string>"
+"""What a cancel has to say that met a record between two publish attempts, or one of which an
+outcome may be unseen: applied or missed."""
+OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
     "prev_opener": OPENER,
     "overtaken_by": OPENER,
     "next_opener": OPENER,
     "decision": OPENER,
     "expected": "string",
+    "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint>",
 }
 """prev_opener: what opened the generation. overtaken_by: the last opener while the record was in
 mid-hop. next_opener: the first after it. decision: what decided the half message. expected: what a
-control record has to say: applied, missed, or either."""
+control record has to say: applied, missed, or either. named: what the id names as the record is
+read, and how that ended."""
 
 
 def _previous(what: str, order: str = "ASC") -> str:
@@ -41,7 +44,13 @@ def _next(what: str) -> str:
     return _previous(what, "DESC")
 
 
-_THIS: Final = "named_struct('offset', offset, 'kind', request.kind)"
+_THIS: Final = (
+    "named_struct('offset', offset, 'kind', request.kind, 'timestamp_ms', request.timestamp_ms)"
+)
+_MEMBER: Final = """
+named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
+  'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms)
+"""
 _HAS_ID: Final = "request.ident IS NOT NULL"
 _IS_SHED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
@@ -62,8 +71,9 @@ STEPS: Final = (
     {
         "member": "IF(request.kind IN ('record', 'prepare') AND overtaken_by IS NULL"
         f" AND NOT {_IS_SHED},"
-        " named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered')), NULL)",
-        "candidate": "IF(prev_opener.kind = 'prepare' AND (request.kind IN ('commit', 'rollback')"
+        f" {_MEMBER}, NULL)",
+        "candidate": "IF(prev_opener.kind = 'prepare'"
+        " AND (request.kind IN ('commit', 'rollback')"
         " OR (request.kind = 'expire' AND request.hop_from = prev_opener.offset)),"
         f" {_THIS}, NULL)",
     },
@@ -82,6 +92,7 @@ STEPS: Final = (
                 AND named.offset >= prev_opener.offset, false) THEN 'missed'
               WHEN named.end IN ('cancelled', 'rolled') THEN 'applied'
               WHEN named.end = 'requeued' THEN '{EITHER}'
+              WHEN named.delivered_ms IS NULL AND outcomes_unseen IS NOT NULL THEN '{EITHER}'
               ELSE 'missed' END
           WHEN request.kind IN ('commit', 'rollback', 'expire')
             THEN IF(decides IS NULL, 'missed', 'applied') END""",
@@ -93,7 +104,7 @@ it `decides` if it is the first of them."""
 
 
 def with_generations(histories: DataFrame) -> DataFrame:
-    """The histories with GENERATION; records without an id have none."""
+    """The histories, beside the circumstances, with GENERATION; records without an id have none."""
     found = histories
     for step in STEPS:
         found = found.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])

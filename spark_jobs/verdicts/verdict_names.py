@@ -11,6 +11,12 @@ EARLY: Final = "early"
 ALTERED: Final = "altered"
 ORPHANED: Final = "orphaned"
 CONTRADICTED: Final = "contradicted"
+LATE: Final = "late"
+OVERDUE: Final = "overdue"
+ARRIVED: Final = (DELIVERED, LATE)
+"""Of records that were delivered as they must be, but perhaps too late."""
+NOT_DONE: Final = (PENDING, OVERDUE)
+"""Of records that have not ended: a later audit judges them again."""
 
 SOUND: Final = {
     DELIVERED: "arrived in its target once, not early, byte for byte",
@@ -33,6 +39,8 @@ VIOLATIONS: Final = {
     ALTERED: "arrived with another topic, partition, key, value, header or stamp than it was to",
     ORPHANED: "names an ingress record that never was, or that is not there",
     CONTRADICTED: "ended otherwise than the log of the ingress says",
+    LATE: "arrived later than was asked for with --max-lateness",
+    OVERDUE: "has been due for longer than was asked for with --max-lateness, and has not ended",
 }
 """One of them, and the guarantee did not hold."""
 MEANINGS: Final = {**SOUND, **VIOLATIONS}

@@ -22,7 +22,6 @@ from spark_jobs.runtime.errors import (
     NothingCommitted,
     NotOurs,
     RangeRefused,
-    StillOpen,
     TopicMissing,
 )
 from tests.support.installation.committing import commit, metadata, open_transaction, topic_id
@@ -142,15 +141,33 @@ def test_open_transaction_is_waited_for(place: Place, is_target: bool) -> None:
         assert Range(topic, 0, 0, 7) in taken.ingress_ranges
 
 
-def test_transaction_that_stays_open_is_named(place: Place) -> None:
+def test_partition_with_a_transaction_that_stays_open_is_read_up_to_there(place: Place) -> None:
     place.commits(1)
+    write(place.bootstrap, place.target, [Outgoing()])
     producer = open_transaction(place.bootstrap)
     producer.produce(place.target, b"never", partition=0)
+    producer.produce(place.own.ingress, b"never", partition=0)
     producer.flush()
 
-    with pytest.raises(StillOpen, match=f"{place.target}, partition 0, from offset 0"):
-        take_snapshot(place.broker, place.committed_state(), [place.target], wait_s=0.3)
+    state = place.committed_state()
+    taken = take_snapshot(place.broker, state, [place.target], wait_s=0.3)
     producer.abort_transaction()
+
+    (target,) = [one for one in taken.ends if one.range.topic == place.target]
+    assert (target.range, target.is_open) == (Range(place.target, 0, 0, 1), True)
+    assert not any(one.is_open for one in taken.ends if one is not target)
+    first, second = taken.ingress
+    assert (first.end, first.log_end) == (5, 6)
+    assert (second.end, second.log_end) == (0, 0)
+
+
+def test_compacted_topics_are_known_and_each_topic_has_its_id(place: Place) -> None:
+    place.commits(1)
+    compacted = new_topic(place.bootstrap, "compacted", 1, {"cleanup.policy": "compact"})
+    targets = [place.target, compacted]
+    taken = take_snapshot(place.broker, place.committed_state(), targets)
+    assert {one.range.topic for one in taken.ends if one.is_compacted} == {compacted}
+    assert len({*taken.topic_ids.values()}) == 4
 
 
 def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place) -> None:

@@ -92,7 +92,9 @@ class Choice(NamedTuple):
     without: frozenset[str] = frozenset()
 
     def of(self, seed: int, lane: str) -> Iterator[Fault]:
-        """The faults of one lane; they end only where they are named."""
+        """The faults of one lane; they end only where they are named, or no kind is left."""
+        if self.without >= KINDS[lane].keys():
+            return iter(())
         faults = drawn(KINDS[lane], f"{seed} {lane}")
         if self.named is not None:
             numbers = {number for named, number in self.named if named == lane}

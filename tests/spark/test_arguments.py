@@ -16,9 +16,11 @@ from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery, forecast, lateness
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
 from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.evidence.lateness_limits import LatenessLimits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.result_tables import Audited, Summary, write_summary, write_tables
+from spark_jobs.results.result_tables import write_summary, write_tables
+from spark_jobs.results.summary import Audited, Summary
 from spark_jobs.runtime.errors import TopicMissing
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
@@ -103,6 +105,15 @@ def test_folder_that_no_audit_wrote_is_refused_before_spark_starts(
     assert "does not hold the results of an audit" in capsys.readouterr().err
 
 
+def test_limits_of_lateness_are_for_all_targets_or_for_some() -> None:
+    assert arguments.limits(()) == LatenessLimits()
+    found = arguments.limits(["7", "orders-?=2m", "orders=1h"])
+    assert found == LatenessLimits(7, (("orders-?", 120_000), ("orders", 3_600_000)))
+    for wrong in (["soon"], ["2 s"], ["=2s"], ["-1s"], ["2s", "3s"]):
+        with pytest.raises(typer.BadParameter):
+            arguments.limits(wrong)
+
+
 SETTINGS = """
 kafka: {bootstrap.servers: "here:9092", sasl.password: secret}
 group_id: our-proxy
@@ -110,16 +121,20 @@ topics: {ingress: later, dead_letters: dead, outcomes: ends, settings: rules}
 """
 
 
-@pytest.mark.parametrize(("violations", "exit_code"), [(0, 0), (3, 2)])
+@pytest.mark.parametrize(
+    ("violations", "not_judged", "exit_code"), [(0, {}, 0), (3, {"so": 1}, 2), (0, {"so": 1}, 3)]
+)
 def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     violations: int,
+    not_judged: dict[str, int],
     exit_code: int,
 ) -> None:
     """The job reads the command line that it is given; no Spark, no broker."""
-    found = Summary({"delivered": 1}, violations, {}, {}, Audited("here:9092", "later", 1, ()))
+    audited = Audited("here:9092", "later", 1, ())
+    found = Summary({"delivered": 1}, violations, {}, {}, 0, 0, 1, not_judged, audited)
     audit = MagicMock(return_value=found)
     monkeypatch.setattr(audit_delivery, "audit", audit)
     monkeypatch.setattr(audit_delivery, "Broker", MagicMock())
@@ -128,6 +143,7 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     (tmp_path / "proxy.yaml").write_text(SETTINGS)
     settings = ["--config", str(tmp_path / "proxy.yaml")]
     asked = ["--output", str(tmp_path / "out"), "--target", "a*", "--target", "b", "--at", "7"]
+    asked += ["--max-lateness", "2s", "--max-lateness", "a*=500ms"]
     with pytest.raises(SystemExit) as ended:
         proxy_command(["audit", *settings, *asked, "--since", "5", "--json"])
     assert ended.value.code == exit_code
@@ -138,7 +154,9 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     assert (job.group, job.own) == ("our-proxy", OwnTopics("later", "dead", "ends", "rules"))
     assert (job.targets, job.output) == (["a*", "b"], tmp_path / "out")
     assert selection == Selection(7, 5, None)
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["violations"] == violations
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["violations"], told["not_judged"]) == (violations, not_judged)
+    assert job.limits == LatenessLimits(2_000, (("a*", 500),))
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> MagicMock:

@@ -18,7 +18,8 @@ from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.open_folder import OPEN
-from spark_jobs.results.result_tables import Summary, read_verdicts
+from spark_jobs.results.result_tables import read_verdicts
+from spark_jobs.results.summary import Summary
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess

@@ -22,7 +22,7 @@ from spark_jobs.requests.error_codes import first_of, refused
 DELETING = "etf1"
 """The alias that takes a record without value and without any request for a cancel."""
 TIME = "time"
-UNCHANGED = ("partition", "offset", "timestamp_ms", "key", "value", "policy")
+UNCHANGED = ("partition", "offset", "timestamp_ms", "key", "value", "is_blurred", "policy")
 
 
 def aliases_in(policies: DataFrame) -> tuple[str, ...]:

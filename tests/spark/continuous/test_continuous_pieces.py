@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,26 @@ from spark_jobs.continuous.state import BEFORE_ALL, State, States, Tally, check_
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.continuous_audit import run_until_stopped
+from spark_jobs.evidence.overdue_rules import OverdueRule, OverdueRules
 from spark_jobs.evidence.partition_state import span_at, unread, unread_ends
-from spark_jobs.evidence.previous_audit import ReadSoFar, Span
-from spark_jobs.kafka.positions import EndRange, Range
+from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
+from spark_jobs.evidence.unseen import Unseen
+from spark_jobs.kafka.positions import EndRange, Range, Snapshot
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.requests.policies import InForce
 from spark_jobs.runtime.errors import BrokerUnreachable, NotOurs, ResultsRefused
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 HORIZON = Horizon(
-    99, "id", (Position(0, 1, 2, 3, 4, 5),), (InForce(0, 0, "abc"),), {"abc": "{}"}, {"a": 2}, {}
+    99,
+    "id",
+    (Position(0, 1, 2, 3, 4, 5, 6),),
+    (InForce(0, 0, "abc"),),
+    {"abc": "{}"},
+    {"a": 2},
+    {("a", 1): Unseen(7, "gone")},
+    OverdueRules(5, (OverdueRule("a*", 1_000, "drop"),)),
+    98,
 )
 TALLY = Tally("g at i", HORIZON, {0: Span(1, 2)}, Totals({"delivered": 3}, {}, {"10": 3}, 3, 7), 1)
 
@@ -50,7 +61,7 @@ def test_topics_of_the_audit_are_subscribed_and_no_others() -> None:
 
 def test_tally_and_positions_come_back_as_they_were_written() -> None:
     assert Tally.from_json(json.loads(json.dumps(TALLY.to_json()))) == TALLY
-    read = ReadSoFar("i", "id", "g", {0: Span(1, 2)}, {("orders", 1): 7})
+    read = ReadSoFar("i", "id", "g", {0: Span(1, 2)}, {("orders", 1): 7}, {"orders": "id-o"})
     assert ReadSoFar.from_json(json.loads(json.dumps(read.to_json()))) == read
     for broken in ({}, {**read.to_json(), "version": 2}, {**read.to_json(), "ends": [1]}):
         with pytest.raises((KeyError, TypeError, ValueError)):
@@ -65,13 +76,19 @@ def test_partition_is_read_on_where_it_ended_and_anew_behind_what_was_deleted_me
     assert unread(held, {("a", 0): 7}) == [Range("a", 0, 7, 9), Range("b", 0, 5, 9)]
 
 
-def test_ends_deleted_after_they_were_read_are_no_loss_and_a_shorter_topic_is_another_one() -> None:
+def test_ends_deleted_after_they_were_read_are_no_loss_and_another_topic_is_read_anew() -> None:
     aged = EndRange(Range("a", 0, 5, 9), has_lost=True, first_ms=50)
-    assert unread_ends([aged], {}) == [aged]
-    assert unread_ends([aged], {("a", 0): 4}) == [aged]
-    assert unread_ends([aged], {("a", 0): 6}) == [EndRange(Range("a", 0, 6, 9), False, None)]
+    taken = Snapshot("i", "id", (), (aged,), {}, {}, {"a": "id-a"}, 0)
+
+    def read(end: int, topic_id: str = "id-a") -> ReadSoFar:
+        return ReadSoFar("i", "id", "g", {}, {("a", 0): end}, {"a": topic_id})
+
+    assert unread_ends(taken, NOTHING_READ) == [aged]
+    assert unread_ends(taken, read(4)) == [aged]
+    assert unread_ends(taken, read(6)) == [EndRange(Range("a", 0, 6, 9), False, None)]
+    assert unread_ends(taken, read(10, "another")) == [replace(aged, is_recreated=True)]
     with pytest.raises(NotOurs, match="created anew"):
-        unread_ends([aged], {("a", 0): 10})
+        unread_ends(taken, read(10))
 
 
 def test_states_come_back_whole_and_only_the_last_two_are_kept(

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, thousands
 from spark_jobs.results.report import REPORT, lateness_bars, over_time, write_report
-from spark_jobs.results.result_tables import Audited, AuditedRange, write_tables
+from spark_jobs.results.result_tables import write_tables
+from spark_jobs.results.summary import Audited, AuditedRange
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000
@@ -67,6 +68,22 @@ def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
     assert "<script" not in page
     assert "1 record could not be judged" in _text(page)
     assert "retention has deleted it" in page
+
+
+def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What the proxy should have ended hours ago, and topics that were not read, too."""
+    hour_ms = 3_600_000
+    behind = undelivered(3, "pending", overdue_ms=hour_ms, is_late=True)
+    rows = [delivered(1, NOW_MS), delivered(2, NOW_MS - hour_ms, hour_ms), behind]
+    ranges = (AuditedRange(0, 0, 6, 6, NOW_MS - hour_ms, 0, 6), *AUDITED.ranges[1:])
+    audited = Audited("here:9092", "timer.ingress", NOW_MS, ranges, (), ("mail",))
+    text = _text(_page(spark, tmp_path, rows, audited))
+    assert "Exactly once held as far as could be judged" in text
+    assert "1 record could not be judged : due for more than 60 s, and not ended" in text
+    assert f"All is judged up to {moment(NOW_MS - hour_ms)}. 1 delivered late. 1 overdue." in text
+    assert "1 other topic of this broker, for which no record asks" in text
 
 
 def test_report_of_nothing_claims_nothing(spark: SparkSession, tmp_path: Path) -> None:

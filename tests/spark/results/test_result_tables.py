@@ -9,14 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.partition_state import Unverifiable
-from spark_jobs.results.result_tables import (
-    Audited,
-    AuditedRange,
-    read_verdicts,
-    write_summary,
-    write_tables,
-)
+from spark_jobs.results.result_tables import read_verdicts, write_summary, write_tables
 from spark_jobs.results.results_folder import LOCK, SUMMARY, new_results, whole_results
+from spark_jobs.results.summary import Audited, AuditedRange
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.verdicts.evaluation import VERDICTS
 from tests.support.verdict_rows import delivered, undelivered, verdicts
@@ -54,7 +49,9 @@ def test_tables_and_figures_tell_what_was_found(spark: SparkSession, tmp_path: P
     assert told["lateness_ms"] == {"p50": 50, "p99": 99, "max": 100}
     assert told["ranges"][0]["next_offset"] == 6
     assert told["unverifiable"] == [{"partition": 0, "start": 0, "end": 1, "why": "aged out"}]
-    assert told["at_ms"] == 99
+    assert told["at_ms"] == told["audited_until_ms"] == 99
+    assert told["result"] == "violated"
+    assert told["not_judged"] == {"deleted from the ingress before this audit read them": 1}
     assert sorted(read_verdicts(spark, tmp_path).collect()) == sorted(frame.collect())
 
 

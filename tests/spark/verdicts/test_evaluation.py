@@ -2,111 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.evidence.circumstances import Circumstances
-from spark_jobs.evidence.ends import ENDS, all_of
-from spark_jobs.evidence.partition_state import PARTITION_STATE
-from spark_jobs.evidence.previous_audit import REQUESTS
-from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.runtime.materialised import materialising
-from spark_jobs.verdicts.evaluation import evaluate
-from tests.support.frames import frame_of
-
-T_MS = 100_000
-NEXT_OFFSET = 1_000
-STATE = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
-"""Of each partition: PARTITION_STATE but its number."""
-SEEN = Circumstances(
-    200_000, "outcomes", "letters", {"orders": 3}, {"old": 60_000, "letters": 45_000}
+from tests.spark.verdicts import doubtful_ends
+from tests.spark.verdicts.topics_told import (
+    NEXT_OFFSET,
+    SEEN,
+    T_MS,
+    Found,
+    Story,
+    Topics,
+    judged,
 )
-OUTCOMES_GONE = replace(SEEN, gone_before_ms={"outcomes": 45_000})
-SETTLED = replace(SEEN, settled_only=True)
-CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
-
-
-Found = dict[tuple[int | None, int | None], tuple[str, str]]
-"""By place: the verdict and its detail."""
-
-
-class Topics:
-    """What a story says that the topics hold, in one partition of the ingress, and what it expects
-    of each record there."""
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-        self.asked: list[dict[str, Any]] = []
-        self.ends: list[dict[str, Any]] = []
-        self.expected: dict[int | None, tuple[str, str]] = {}
-        self._next = 10
-
-    def record(
-        self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
-    ) -> int:
-        """An ingress record; due in the past and to be delivered unless `other` says otherwise."""
-        offset = other.pop("offset", None) or self._next
-        self._next += 1
-        due_ms = other.pop("due_ms", 50_000)
-        timed = {"due_ms": due_ms, "wanted_ms": due_ms, "fires_ms": due_ms}
-        plain = {
-            "partition": self.partition,
-            "offset": offset,
-            "timestamp_ms": 40_000,
-            "kind": kind,
-        }
-        if kind in {"record", "prepare"}:
-            plain |= {**timed, "target": "orders", "key_number": 4}
-        self.asked.append({**plain, **CONTENT, **other})
-        self.expected[offset] = (expected, detail)
-        return offset
-
-    def origin(self, offset: int) -> str:
-        return f"timer.ingress/{self.partition}/{offset}"
-
-    def delivered(self, offset: int | None, **other: Any) -> None:
-        at = {"topic": "orders", "at_partition": 1, "at_offset": 5, "at_ms": 50_004}
-        stamped = {"due_ms": 50_000, "stamps": "timer-origin,timer-due"}
-        self._end(offset, "delivered", **{**at, **stamped, **CONTENT, **other})
-
-    def outcome(self, offset: int, end: str, **other: Any) -> None:
-        at = {"topic": "outcomes", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
-        self._end(offset, end, **{**at, "detail": "", **other})
-
-    def letter(self, offset: int, code: str, **other: Any) -> None:
-        at = {"topic": "letters", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
-        self._end(offset, "dead-letter", **{**at, "code": code, **CONTENT, **other})
-
-    def _end(self, offset: int | None, end: str, **other: Any) -> None:
-        partition = None if offset is None else self.partition
-        self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
-
-    def holds(self, partition: int | None, offset: int | None) -> bool:
-        """Whether a verdict is of this story; one that names no place belongs to the only one that
-        expects it."""
-        return partition == self.partition or (partition is None and offset in self.expected)
-
-
-def _verdicts(
-    spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances
-) -> Found:
-    """All stories judged at once: one for each would take as long as all of them."""
-    states = [(one.partition, *STATE) for one in told]
-    positions = [dict(zip(PARTITION_STATE, state, strict=True)) for state in states]
-    requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
-    ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
-    partitions = frame_of(spark, positions, PARTITION_STATE)
-    histories = record_histories(requests, all_of(ends))
-    with materialising(folder) as materialise:
-        rows = evaluate(histories, partitions, seen, materialise).verdicts.collect()
-    found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
-    assert len(found) == len(rows)
-    return found
 
 
 def plain_records_are_delivered_once_in_time_and_unchanged(t: Topics) -> None:
@@ -116,7 +28,7 @@ def plain_records_are_delivered_once_in_time_and_unchanged(t: Topics) -> None:
     t.record("pending", offset=NEXT_OFFSET)
     t.record("pending", due_ms=T_MS, offset=NEXT_OFFSET + 1)
     t.delivered(t.record("delivered", due_ms=150_000), due_ms=150_000, at_ms=150_001)
-    t.record("unverifiable", "no longer hold", target="old")
+    t.record("unverifiable", "old is gone", target="old")
     twice = t.record("duplicated", "2 times")
     t.delivered(twice)
     t.delivered(twice, at_offset=6)
@@ -136,7 +48,7 @@ def plain_records_are_delivered_once_in_time_and_unchanged(t: Topics) -> None:
     t.delivered(t.record("delivered", key_number=None), at_partition=0)
     t.delivered(t.record("delivered", target="mail"), topic="mail", at_partition=9)
     t.record("unverifiable", "not known any more", kind=None)
-    t.record("pending", "has not read it", kind=None, offset=NEXT_OFFSET + 9)
+    t.record("unverifiable", "has not read it", kind=None, offset=NEXT_OFFSET + 9)
     t.expected[500] = ("orphaned", "never held")
     t.delivered(500)
     t.expected[4] = ("unverifiable", "deleted")
@@ -155,8 +67,14 @@ def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
         t.outcome(sound, "dead-lettered")
         t.letter(sound, "id-bad" if sound == 10 else "too-large", value_hash=None)
     t.outcome(refused("contradicted", "without a dead letter"), "dead-lettered")
-    t.outcome(refused("unverifiable", "have been deleted"), "dead-lettered", at_ms=44_000)
+    t.outcome(refused("unverifiable", "letters are gone"), "dead-lettered", at_ms=44_000)
     t.letter(refused("contradicted", "no outcome"), "id-bad")
+    blurred = t.record("dead_lettered", kind="refused", code="header-unreadable", is_blurred=True)
+    t.outcome(blurred, "dead-lettered")
+    t.letter(blurred, "header-unreadable")
+    unsure = ("unverifiable", "Java shows both alike")
+    t.record(*unsure, kind="refused", code="header-unreadable", is_blurred=True)
+    t.delivered(t.record(*unsure, kind="refused", is_blurred=True))
     other = refused("contradicted", "dead-lettered for hop-bad, it is id-bad")
     t.outcome(other, "dead-lettered")
     t.letter(other, "hop-bad")
@@ -273,14 +191,6 @@ def records_that_went_on_are_followed_to_their_end(t: Topics) -> None:
     t.delivered(successor("contradicted", unmet, due_ms=90_000, ident=b"y"), stamps=longer)
 
 
-def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topics) -> None:
-    later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
-    gone = t.record("unverifiable", "no longer hold", **later, fires_ms=44_000)
-    t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
-    lost = t.record("missing", **later, fires_ms=50_000)
-    t.record("contradicted", "ended as nothing", **later, hop_from=lost, timestamp_ms=50_500)
-
-
 def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Topics) -> None:
     t.delivered(t.record("delivered"))
     t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
@@ -289,7 +199,6 @@ def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Top
     t.record("missing")
 
 
-Story = Callable[[Topics], None]
 Evaluations = dict[Story, tuple[Topics, Found]]
 STORIES: dict[Story, Circumstances] = {
     plain_records_are_delivered_once_in_time_and_unchanged: SEEN,
@@ -297,12 +206,10 @@ STORIES: dict[Story, Circumstances] = {
     cancels_and_replacements_end_what_they_name: SEEN,
     half_messages_end_as_they_were_decided: SEEN,
     records_that_went_on_are_followed_to_their_end: SEEN,
-    deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it: replace(
-        SEEN, gone_before_ms={"outcomes": 45_000}
-    ),
     what_need_not_have_ended_is_pending_where_only_what_is_settled_counts: replace(
         SEEN, settled_only=True
     ),
+    **doubtful_ends.STORIES,
 }
 """What is told, and the circumstances under which it is judged."""
 
@@ -322,7 +229,7 @@ def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return {
         story: (told[story], found)
         for seen, stories in by_seen
-        for found in [_verdicts(spark, folder, [told[story] for story in stories], seen)]
+        for found in [judged(spark, folder, [told[story] for story in stories], seen)]
         for story in stories
     }
 

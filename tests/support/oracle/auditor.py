@@ -12,7 +12,7 @@ from spark_jobs.audit_delivery import audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.result_tables import Summary
+from spark_jobs.results.summary import Summary
 from spark_jobs.runtime.frames import spark_path
 from tests.support.installation.installation import Installation
 

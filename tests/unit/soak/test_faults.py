@@ -42,6 +42,10 @@ def test_kinds_can_be_left_out() -> None:
     assert kinds == set(KINDS["proxies"]) - {"kill"}
 
 
+def test_a_lane_of_which_every_kind_is_left_out_ends_at_once() -> None:
+    assert not list(Choice(None, frozenset(KINDS["brokers"])).of(1, "brokers"))
+
+
 def test_a_failing_run_is_halved_while_a_half_fails() -> None:
     faults: list[Named] = [("proxies", number) for number in range(40)]
     assert shrunk(faults, lambda some: ("proxies", 29) in some) == [("proxies", 29)]

@@ -39,9 +39,3 @@ coalesce(CASE
 END, false)
 """
 """SQL over a record's history: whether the committed position says that it has ended."""
-
-END_MAY_BE_DELETED: Final = """
-coalesce(greatest(target_gone_ms, outcomes_gone_ms)
-  >= coalesce(request.fires_ms, request.timestamp_ms), false)
-"""
-"""SQL: whether retention may have deleted the record's end from where it was."""

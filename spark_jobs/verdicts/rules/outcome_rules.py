@@ -3,11 +3,14 @@
 from typing import Final
 
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
-from spark_jobs.requests.error_codes import DECIDED_WHEN_READ
+from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER
-from spark_jobs.verdicts.rules import Rule, names, sentence
+from spark_jobs.verdicts.rules.order_rules import IGNORED_CANCEL_RULE
+from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
+NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
+"""Outcomes that name their record's id in any case."""
 _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
 """Whether the setting release.overdue expired it: that leaves no dead letter."""
 _MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
@@ -50,7 +53,7 @@ _LACKS_LETTER: Final = f"""
 (letters = 0 AND (outcome.end = 'dead-lettered'
   OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false))))
 """
-_LETTER_GONE: Final = "coalesce(letters_gone_ms >= outcome.at_ms, false)"
+_LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
 """Whether its dead letter, written with the outcome, may have been deleted since."""
 _WRONG_CODE: Final = f"""
 CASE WHEN request.kind = 'refused' AND letter.code != request.code
@@ -59,6 +62,29 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
     THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")} END
 """
 """A sentence where a dead letter's reason is not the record's, else null."""
+_FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
+_OVERDUE_BY_RULE: Final = """
+exists(overdue_rules, rule -> contains(coalesce(letter.detail, outcome.detail), rule.said)
+  AND request.target RLIKE rule.targets AND rule.action = IF(letter IS NULL, 'drop', 'dead-letter'))
+"""
+_TOO_FEW: Final = sentence(
+    f"dead-lettered for {{letter.code}} after {{{_FAILURES}}} of {{least_attempts}} attempts"
+)
+_NOT_DUE: Final = sentence(
+    "{outcome.end} as overdue {request.wanted_ms - outcome.at_ms} ms before its due"
+)
+_EXCUSE_WRONG: Final = f"""
+CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
+    AND letter.at_ms < reading_from_ms
+    THEN 'dead-lettered for body-gone; the ingress has the record still'
+  WHEN letter.code IN {names(TRANSIENT)} AND {_FAILURES} < least_attempts
+    THEN {_TOO_FEW}
+  WHEN NOT coalesce({_DROPPED} OR letter.code = 'overdue', false) THEN NULL
+  WHEN outcome.at_ms < request.wanted_ms THEN {_NOT_DUE}
+  WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
+    THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
+"""
+"""A sentence where the reason that is given for an end cannot be, by what the topics hold."""
 _LETTER_ALTERED: Final = """
 (letter IS NOT NULL AND NOT (letter.letter_hash <=> request.letter_hash
     AND (letter.value_hash IS NULL OR letter.value_hash <=> request.value_hash))
@@ -68,16 +94,33 @@ _LETTER_ALTERED: Final = """
 """
 """The value may lack, if the dead-letter topic could not take it, and all but origin and reason if
 the outcome says so."""
+_SAYS_OTHER: Final = f"""
+concat_ws(' and ',
+  IF(outcome.end NOT IN ('dead-lettered', 'applied', 'missed')
+    AND NOT (outcome.due_ms <=> request.due_ms)
+    AND NOT (outcome.end IN ('cancelled', 'replaced') AND outcome.due_ms IS NULL), 'due', NULL),
+  IF(is_valid_utf8(CAST(request.ident AS string)) AND NOT (outcome.ident <=> request.ident)
+    AND (outcome.ident IS NOT NULL OR outcome.end IN {names(NAMES_ID)}), 'id', NULL))
+"""
+"""What an outcome says otherwise than its record: an id that is no text is not compared."""
 _HOPS: Final = f"outcome.end IN {names(HOP_OUTCOMES)}"
 
 OUTCOME_RULES: Final = (
     Rule(
         verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
     ),
+    IGNORED_CANCEL_RULE,
+    Rule(verdict.CONTRADICTED, f"{_EXCUSE_WRONG} IS NOT NULL", f"{{{_EXCUSE_WRONG}}}"),
+    Rule(
+        verdict.ALTERED,
+        f"{_SAYS_OTHER} != ''",
+        f"its outcome is {{outcome.end}} with other {{{_SAYS_OTHER}}}",
+    ),
+    Rule(verdict.PENDING, f"{_LACKS_LETTER} AND letters_unseen.is_open", "{letters_unseen.why}"),
     Rule(
         verdict.UNVERIFIABLE,
         f"{_LACKS_LETTER} AND {_LETTER_GONE}",
-        "{outcome.end}; the dead letters of that time have been deleted",
+        "{outcome.end}; its dead letter: {letters_unseen.why}",
     ),
     Rule(
         verdict.CONTRADICTED,

@@ -1,5 +1,5 @@
-"""The settings topic: policies by digest, partitions ever served, keys of hops, paused targets,
-shed records.
+"""The settings topic: policies by digest, partitions ever served, keys of hops, rules for the
+overdue, paused targets, shed records.
 
 Written once per change of settings, per partition and per pause; read whole by each session as it
 begins, by the one consumer that then follows the pauses. The partitions served tell a new one from
@@ -8,10 +8,8 @@ keep which policy held from which offset on, for an audit: the committed metadat
 the floor passes.
 """
 
-import json
-import re
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Self
+from typing import Final
 
 import structlog
 from confluent_kafka import (
@@ -32,77 +30,30 @@ from proxy.kafka.client_settings import (
     connected,
     settings_reader_config,
 )
+from proxy.kafka.settings.settings_records import (
+    BY_KEY,
+    CLOCK,
+    HOP_KEY,
+    HOP_KEYS_PARTITION,
+    OVERDUE,
+    PAUSED,
+    SERVED,
+    ServedPartition,
+    overdue_key,
+    paused_pattern,
+    served_key,
+)
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
 from proxy.records.position import SHED, SHED_PARTITION, PolicyFrom
 from proxy.requests.policy import Policy
 
-SERVED: Final = "served/"
-PAUSED: Final = "paused/"
-HOP_KEY: Final = "hop-key/"
-HOP_KEYS_PARTITION: Final = 0
-"""The first key there is the one that signs: all of them are written where they have an order."""
-BY_KEY: Final = -1
-CLOCK: Final = "clock/"
-"""Says nothing: it was written to learn its timestamp (`proxy.kafka.broker_clock`)."""
-PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
-"""What a pattern of topic names can be made of."""
-MOST_POLICIES: Final = 256
-"""So many changes of settings are remembered for each partition: at most 10 KB."""
 READ_TIMEOUT_S: Final = 30.0
 WRITE_TIMEOUT_S: Final = 30.0
 AT_ONCE: Final = 500
 MOST_PAUSES: Final = 1_000
 
 log = structlog.get_logger(__name__)
-
-
-class ServedPartition(NamedTuple):
-    """A partition of the ingress topic with this id was served, under these policies, each from
-    its first offset on."""
-
-    topic_id: str
-    policies: tuple[PolicyFrom, ...] = ()
-
-    def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
-        """With what counts now; of another topic nothing is remembered."""
-        known = self.policies if topic_id == self.topic_id else ()
-        older = [one for one in known if one.first_offset < policies[0].first_offset]
-        return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
-
-    def to_json(self) -> str:
-        """The record's value."""
-        return json.dumps(self._asdict(), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Raises ValueError, KeyError, TypeError when it is no such record."""
-        found = json.loads(text)
-        topic_id = str(found["topic_id"])
-        policies = found.get("policies", ())
-        return cls(topic_id, tuple(PolicyFrom(int(n), str(digest)) for n, digest in policies))
-
-
-def served_key(group_id: str, topic: str, partition: int) -> str:
-    """Key of the record that says that a partition has been served."""
-    return f"{SERVED}{group_id}/{topic}/{partition}"
-
-
-def pause_key(group_id: str, pattern: str) -> str:
-    """Key of the record that says whether the targets of `pattern` are paused."""
-    return f"{PAUSED}{group_id}/{pattern}"
-
-
-def clock_key(group_id: str) -> str:
-    """Key of the record that asks for the broker's time."""
-    return f"{CLOCK}{group_id}"
-
-
-def paused_pattern(group_id: str, key: str) -> str | None:
-    """The pattern that a record of this key pauses or resumes; None: it is about something else."""
-    own = pause_key(group_id, "")
-    pattern = key.removeprefix(own)
-    return pattern if key.startswith(own) and PATTERN.fullmatch(pattern) else None
 
 
 class SettingsTopic:
@@ -128,6 +79,7 @@ class SettingsTopic:
         self._policies: dict[str, Policy] = {}
         self._served: dict[str, ServedPartition] = {}
         self._hop_keys: dict[str, HopKey] = {}
+        self._overdue: set[str] = set()
         self._paused: set[str] = set()
 
     @property
@@ -190,6 +142,13 @@ class SettingsTopic:
             self._write(digest, policy.to_json())
             self._policies[digest] = policy
         return digest
+
+    def ensure_overdue_rules(self, rules: str) -> None:
+        """Make sure that the topic holds these rules (JSON) before any record ends by them."""
+        key = overdue_key(self._group_id, rules)
+        if key not in self._overdue:
+            self._write(key, rules)
+            self._overdue.add(key)
 
     def hop_key(self, digest: str) -> HopKey:
         """Raises StartOverRefused: without it the proxy does not know what it wrote itself."""
@@ -315,6 +274,8 @@ class SettingsTopic:
                 self._take_pause(key, is_paused=value is not None)
             elif key.startswith(HOP_KEY):
                 self._take_hop_key(key, value or b"", message.partition())
+            elif key.startswith(OVERDUE):
+                self._overdue.add(key)
             elif key.startswith((CLOCK, SHED)):
                 return
             elif key.startswith(SERVED):

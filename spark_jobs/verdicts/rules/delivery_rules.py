@@ -3,14 +3,17 @@
 from typing import Final
 
 from spark_jobs.records.header_names import DUE, FIRST_ORIGIN, ORIGIN
-from spark_jobs.verdicts.rules import Rule, differences, sentence
+from spark_jobs.verdicts.rules.lateness_rules import LATE_RULE
+from spark_jobs.verdicts.rules.order_rules import CLOCK_MS
+from spark_jobs.verdicts.rules.rule import Rule, differences, sentence
 from spark_jobs.verdicts.verdict_names import ALTERED, CONTRADICTED, DELIVERED, EARLY
 
 _HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS NOT NULL)"
-_PARTITION: Final = """
-CAST(coalesce(request.target_partition, request.key_number % target_partitions,
-  delivery.at_partition) AS int)
-"""
+TARGET_PARTITION: Final = (
+    "coalesce(request.target_partition, request.key_number % target_partitions)"
+)
+"""SQL: the partition of its target to which a record belongs; null where any will do."""
+_PARTITION: Final = f"CAST(coalesce({TARGET_PARTITION}, delivery.at_partition) AS int)"
 """Where the record belongs; where it is, when any partition will do."""
 _EXPECTED: Final = {
     "topic": ("request.target", "delivery.topic"),
@@ -25,10 +28,11 @@ _EXPECTED: Final = {
     ),
     "timer-first-origin": ("request.first_origin", "delivery.first_origin"),
 }
-_MAY_BE_DELIVERED: Final = """
+MAY_BE_DELIVERED: Final = """
 (coalesce(request.kind = 'prepare' AND decision.kind = 'commit', false)
   OR (request.kind = 'record' AND overtaken_by IS NULL))
 """
+"""SQL: whether the log of the ingress allows that the record was delivered."""
 _OVERTAKEN: Final = sentence(
     "a record or cancel with its id, at offset {overtaken_by.offset}, came while it was rewritten"
 )
@@ -44,7 +48,7 @@ _CHANGED: Final = differences(_EXPECTED)
 DELIVERY_RULES: Final = (
     Rule(
         CONTRADICTED,
-        f"deliveries = 1 AND NOT {_MAY_BE_DELIVERED}",
+        f"deliveries = 1 AND NOT {MAY_BE_DELIVERED}",
         f"it was delivered: {{{_WHY_NOT}}}",
     ),
     Rule(
@@ -58,6 +62,12 @@ DELIVERY_RULES: Final = (
         f"deliveries = 1 AND {_TOO_SOON_MS} > 0",
         f"it arrived {{{_TOO_SOON_MS}}} ms before its due",
     ),
+    Rule(
+        EARLY,
+        f"deliveries = 1 AND request.wanted_ms > seen_ms + {CLOCK_MS}",
+        "it was there {request.wanted_ms - seen_ms} ms before its due, whatever time it claims",
+    ),
+    LATE_RULE,
     Rule(DELIVERED, "deliveries = 1"),
 )
 """In order; the last holds for every record that was delivered once."""

@@ -17,15 +17,16 @@ from confluent_kafka import (
 )
 
 from proxy.errors import StartOverRefused
-from proxy.kafka import settings_topic
-from proxy.kafka.settings_topic import (
+from proxy.kafka.settings import settings_topic
+from proxy.kafka.settings.settings_records import (
     HOP_KEY,
     ServedPartition,
-    SettingsTopic,
+    overdue_key,
     pause_key,
     paused_pattern,
     served_key,
 )
+from proxy.kafka.settings.settings_topic import SettingsTopic
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
 from proxy.records.position import PolicyFrom
@@ -363,3 +364,15 @@ def test_what_another_instance_writes_is_not_lost_by_looking_for_pauses() -> Non
     assert not settings.look()
     topic.end_of_both()
     assert settings.policy(policy.digest) == policy
+
+
+def test_rules_for_the_overdue_are_written_once_for_each_group() -> None:
+    topic = Topic()
+    topic.note(overdue_key(GROUP, "[]"), b"[]")
+    settings = loaded(topic)
+    settings.ensure_overdue_rules("[]")
+    assert not topic.written
+    for _ in range(2):
+        settings.ensure_overdue_rules('[{"targets": "x"}]')
+    assert [value for _, value in topic.written] == ['[{"targets": "x"}]']
+    assert overdue_key("other", "[]") not in {overdue_key(GROUP, "[]"), topic.written[0][0]}

@@ -4,20 +4,27 @@ from typing import Final
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
 from spark_jobs.verdicts import verdict_names as verdict
-from spark_jobs.verdicts.must_have_ended import END_MAY_BE_DELETED
-from spark_jobs.verdicts.rules import Rule, names
+from spark_jobs.verdicts.rules.lateness_rules import OVERDUE_RULE
+from spark_jobs.verdicts.rules.rule import Rule, names
+from spark_jobs.verdicts.rules.unseen_ends import unseen_outcome
 
 _SUCCEEDS: Final = (
     "request.hop_from >= read_from AND request.kind = 'record' AND offset < next_offset"
 )
 """Whether it says that it goes on from a record of which an audit knows how it ended."""
-_OUTCOME_GONE: Final = "came_from IS NULL AND outcomes_gone_ms >= request.timestamp_ms"
+_HOP_FROM_OUTCOME: Final = unseen_outcome("request.hop_from")
+_OUTCOME_UNSEEN: Final = (
+    "came_from IS NULL AND outcomes_unseen IS NOT NULL"
+    f" AND {_HOP_FROM_OUTCOME}.until_ms >= request.timestamp_ms"
+)
+
+RECORD_DELETED: Final = "the ingress has deleted the record"
 
 KNOWN_RULES: Final = (
     Rule(
         verdict.UNVERIFIABLE,
         "request IS NULL AND offset < read_from",
-        "the ingress has deleted the record",
+        RECORD_DELETED,
     ),
     Rule(
         verdict.ORPHANED,
@@ -30,10 +37,21 @@ KNOWN_RULES: Final = (
         "an earlier audit saw how it ended; this is one end more",
     ),
     Rule(verdict.ORPHANED, "request IS NULL", "the ingress never held a committed record there"),
-    Rule(verdict.PENDING, "offset >= next_offset", "the proxy has not read it"),
     Rule(
         verdict.UNVERIFIABLE,
-        f"{_SUCCEEDS} AND {_OUTCOME_GONE}",
+        "request.kind IS NULL AND offset >= next_offset",
+        "the proxy has not read it, and by which settings it will is not known",
+    ),
+    OVERDUE_RULE._replace(holds=f"offset >= next_offset AND {OVERDUE_RULE.holds}"),
+    Rule(verdict.PENDING, "offset >= next_offset", "the proxy has not read it"),
+    Rule(
+        verdict.PENDING,
+        f"{_SUCCEEDS} AND {_OUTCOME_UNSEEN} AND {_HOP_FROM_OUTCOME}.is_open",
+        f"{{{_HOP_FROM_OUTCOME}.why}}",
+    ),
+    Rule(
+        verdict.UNVERIFIABLE,
+        f"{_SUCCEEDS} AND {_OUTCOME_UNSEEN}",
         "the outcome of offset {request.hop_from}, from which it goes on, was deleted",
     ),
     Rule(
@@ -45,6 +63,11 @@ KNOWN_RULES: Final = (
         verdict.UNVERIFIABLE,
         "request.kind IS NULL",
         "the settings that judged it are not known any more",
+    ),
+    Rule(
+        verdict.UNVERIFIABLE,
+        "request.is_blurred AND NOT coalesce(outcome.end = 'dead-lettered', false)",
+        "the name of a header has U+FFFD, or bytes that are not UTF-8: Java shows both alike",
     ),
     Rule(verdict.PENDING, "settled_only AND NOT must_have_ended"),
 )
@@ -67,6 +90,17 @@ COUNT_RULES: Final = (
 
 _NO_END: Final = "deliveries = 0 AND outcomes = 0"
 ENDLESS_RULES: Final = (
+    Rule(verdict.PENDING, f"{_NO_END} AND unseen_end.is_open", "{unseen_end.why}"),
+    Rule(
+        verdict.PENDING,
+        f"{_NO_END} AND letters > 0 AND unseen_outcome.is_open",
+        "{unseen_outcome.why}",
+    ),
+    Rule(
+        verdict.UNVERIFIABLE,
+        f"{_NO_END} AND letters > 0 AND unseen_outcome.until_ms >= letter.at_ms",
+        "there is a dead letter of it, and no outcome: {unseen_outcome.why}",
+    ),
     Rule(
         verdict.CONTRADICTED,
         f"{_NO_END} AND must_have_ended AND letters > 0",
@@ -74,14 +108,15 @@ ENDLESS_RULES: Final = (
     ),
     Rule(
         verdict.UNVERIFIABLE,
-        f"{_NO_END} AND must_have_ended AND {END_MAY_BE_DELETED}",
-        "it should have ended; the topics no longer hold all that was written then",
+        f"{_NO_END} AND unseen_end IS NOT NULL",
+        "it should have ended: {unseen_end.why}",
     ),
     Rule(
         verdict.MISSING,
         f"{_NO_END} AND must_have_ended",
         "the committed offsets say that it has ended; no topic shows how",
     ),
+    OVERDUE_RULE,
     Rule(verdict.PENDING, _NO_END),
 )
 """Of records that were neither delivered nor have an outcome."""

@@ -1,0 +1,83 @@
+"""The keys of the settings topic's records, and what those say that are about partitions served.
+
+A policy has its digest as key.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+from proxy.records.position import PolicyFrom
+
+SERVED: Final = "served/"
+PAUSED: Final = "paused/"
+HOP_KEY: Final = "hop-key/"
+HOP_KEYS_PARTITION: Final = 0
+"""The first key there is the one that signs: all of them are written where they have an order."""
+BY_KEY: Final = -1
+OVERDUE: Final = "overdue/"
+"""All rules for the overdue that ever counted: for an audit, which asks whether there was one by
+which a record ended undelivered."""
+CLOCK: Final = "clock/"
+"""Says nothing: it was written to learn its timestamp (`proxy.kafka.broker_clock`)."""
+PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
+"""What a pattern of topic names can be made of."""
+MOST_POLICIES: Final = 256
+"""So many changes of settings are remembered for each partition: at most 10 KB."""
+DIGEST_LENGTH: Final = 16
+
+
+class ServedPartition(NamedTuple):
+    """A partition of the ingress topic with this id was served, under these policies, each from
+    its first offset on."""
+
+    topic_id: str
+    policies: tuple[PolicyFrom, ...] = ()
+
+    def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
+        """With what counts now; of another topic nothing is remembered."""
+        known = self.policies if topic_id == self.topic_id else ()
+        older = [one for one in known if one.first_offset < policies[0].first_offset]
+        return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
+
+    def to_json(self) -> str:
+        """The record's value."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Raises ValueError, KeyError, TypeError when it is no such record."""
+        found = json.loads(text)
+        topic_id = str(found["topic_id"])
+        policies = found.get("policies", ())
+        return cls(topic_id, tuple(PolicyFrom(int(n), str(digest)) for n, digest in policies))
+
+
+def served_key(group_id: str, topic: str, partition: int) -> str:
+    """Key of the record that says that a partition has been served."""
+    return f"{SERVED}{group_id}/{topic}/{partition}"
+
+
+def pause_key(group_id: str, pattern: str) -> str:
+    """Key of the record that says whether the targets of `pattern` are paused."""
+    return f"{PAUSED}{group_id}/{pattern}"
+
+
+def clock_key(group_id: str) -> str:
+    """Key of the record that asks for the broker's time."""
+    return f"{CLOCK}{group_id}"
+
+
+def paused_pattern(group_id: str, key: str) -> str | None:
+    """The pattern that a record of this key pauses or resumes; None: it is about something else."""
+    own = pause_key(group_id, "")
+    pattern = key.removeprefix(own)
+    return pattern if key.startswith(own) and PATTERN.fullmatch(pattern) else None
+
+
+def overdue_key(group_id: str, rules: str) -> str:
+    """Key of the record with these rules for the overdue, by the digest of their JSON."""
+    digest = hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
+    return f"{OVERDUE}{group_id}/{digest}"

@@ -1,0 +1,88 @@
+"""Rules for check-backs: each question comes once, not before its time, about a half message that
+asked for it, and shows that as it is (docs/guide.md#half-messages).
+
+A check-back has no origin: it is found by topic and id. One of which no half message is known may
+be another installation's.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.records.header_names import CHECK, ID, TRANSACTION
+from spark_jobs.verdicts.rules.rule import differences, sentence
+
+ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
+"""Gives the CHECK_BACKS in these topics."""
+STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
+ASKED_FOR: Final = """
+IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
+  'ident', request.ident, 'topic', request.checks.topic, 'first_ms', request.checks.first_ms,
+  'interval_ms', request.checks.interval_ms, 'most', request.checks.most,
+  'timestamp_ms', request.timestamp_ms, 'key_hash', request.key_hash,
+  'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
+"""
+"""SQL: of a half message that wants to be asked about, what a check-back of it has to be."""
+_OTHER: Final = differences(
+    {
+        "key": ("half.key_hash", "key_hash"),
+        "value": ("half.value_hash", "value_hash"),
+        "headers": ("half.headers_hash", "headers_hash"),
+        "stamps": (f"'{STAMPS}'", "stamps"),
+    }
+)
+_DUE_MS: Final = "(half.first_ms + (number - 1) * half.interval_ms)"
+_WRONG: Final = f"""
+CASE WHEN {_OTHER} != '' THEN {sentence(f"check {{number}} asks with other {{{_OTHER}}}")}
+  WHEN NOT coalesce(number BETWEEN 1 AND half.most, false)
+    THEN {sentence("check {number} of {half.most}")}
+  WHEN at_ms < {_DUE_MS}
+    THEN {sentence(f"check {{number}} came {{{_DUE_MS} - at_ms}} ms before its time")} END
+"""
+_TOO_MANY: Final = sentence("check {number} came {times} times, for {halves} half messages")
+
+
+def wrong_checks(asked_for: DataFrame, read: ReadCheckBacks) -> list[DataFrame]:
+    """Half messages that were asked about as they must not be: partition, offset, `why_wrong`.
+
+    asked_for: partition, offset and `half` (ASKED_FOR). Asks which topics these are; nothing is
+    read where there are none.
+    """
+    topics = [row.topic for row in asked_for.select("half.topic").distinct().collect()]
+    if not topics:
+        return []
+    halves = asked_for.selectExpr(
+        "partition", "offset", "half", "half.topic AS topic", "half.ident AS ident"
+    )
+    checks = read(sorted(topics)).withColumn("check_id", f.monotonically_increasing_id())
+    candidates = halves.join(checks, ["topic", "ident"]).selectExpr("*", f"{_WRONG} AS wrong")
+    return [_unsound(candidates), _repeated(candidates)]
+
+
+def _unsound(candidates: DataFrame) -> DataFrame:
+    """Checks that are right for none of the half messages with their id: held against the last one
+    that was there."""
+    at = "struct(timestamp_ms <= at_ms AS was_there, timestamp_ms, partition, offset, wrong)"
+    found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
+    best = found.agg(
+        f.min(f.expr("wrong IS NOT NULL")).alias("is_wrong"), f.max(f.expr(at)).alias("at")
+    )
+    return best.filter("is_wrong").selectExpr(
+        "at.partition AS partition", "at.offset AS offset", "at.wrong AS why_wrong"
+    )
+
+
+def _repeated(candidates: DataFrame) -> DataFrame:
+    """Checks that came more often than there are half messages that they are right for."""
+    sound = candidates.filter("wrong IS NULL")
+    content = ("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
+    counted = sound.groupBy(*content).agg(
+        f.count_distinct("check_id").alias("times"),
+        f.count_distinct("partition", "offset").alias("halves"),
+        f.min(f.struct("partition", "offset")).alias("first"),
+    )
+    return counted.filter("times > halves").selectExpr(
+        "first.partition AS partition", "first.offset AS offset", f"{_TOO_MANY} AS why_wrong"
+    )

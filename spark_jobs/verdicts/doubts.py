@@ -1,0 +1,127 @@
+"""Verdicts that stand only if other records do not speak against them: looked into afterwards,
+since few are in doubt, and what is to be known of all others costs a second look at them.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.runtime.frames import Schema
+from spark_jobs.verdicts.rules.order_rules import delivered_after
+from spark_jobs.verdicts.rules.rule import names, sentence
+from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED
+
+ORDER: Final = "order"
+SIZE: Final = "size"
+DOUBT: Final = f"""
+CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind != 'cancel'
+    AND next_opener.offset < next_offset AND next_opener.timestamp_ms < delivery.at_ms
+  THEN named_struct('about', '{ORDER}', 'after', next_opener.offset, 'at_ms', delivery.at_ms,
+    'wanted_ms', request.wanted_ms, 'topic', CAST(NULL AS string), 'bytes', CAST(NULL AS bigint))
+  WHEN ruling.verdict = 'dead_lettered' AND letter.code = 'too-large'
+  THEN named_struct('about', '{SIZE}', 'after', CAST(NULL AS bigint), 'at_ms', letter.at_ms,
+    'wanted_ms', request.wanted_ms, 'topic', request.target,
+    'bytes', request.size_bytes + letter.size_bytes) END
+"""
+"""SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
+written before it was delivered; perhaps it had been read, too. size: too large for its target,
+which perhaps takes as much."""
+SIGHTED: Final[Schema] = {
+    "partition": "int",
+    "offset": "bigint",
+    "ended_ms": "bigint",
+    "took_topic": "string",
+    "took_bytes": "bigint",
+}
+"""What is kept of each record to decide about others: when it ended; of a delivery, where, and with
+how large a key and value."""
+SIGHT: Final = {
+    "partition": "partition",
+    "offset": "offset",
+    "ended_ms": "least(delivery.at_ms, outcome.at_ms, letter.at_ms)",
+    "took_topic": "IF(request IS NULL, NULL, delivery.topic)",
+    "took_bytes": "IF(request IS NULL, NULL, delivery.size_bytes)",
+}
+BLOCK: Final = 1024
+SECOND_MS: Final = 1_000
+_READ_AFTER: Final = sentence(
+    "it was delivered {at_ms - read_ms} ms after offset {after}, which replaces it, had been read"
+)
+_TOOK_MORE: Final = sentence(
+    "dead-lettered for too-large with {bytes} bytes; {topic} took {taken} in the seconds before and"
+    " after"
+)
+
+
+def contradicted(doubts: DataFrame, sighted: DataFrame) -> list[DataFrame]:
+    """Of the doubts (partition, offset, `doubt`) those that are right: partition, offset and
+    `why_wrong`, by SIGHTED of every record. Asks what kinds of doubt there are; nothing where there
+    are none."""
+    found = doubts.select("partition", "offset", "doubt.*")
+    kinds = {row.about for row in found.select("about").distinct().collect()}
+    looks = {ORDER: _ignored, SIZE: _taken}
+    return [
+        look(found.filter(f.col("about") == kind), sighted)
+        for kind, look in looks.items()
+        if kind in kinds
+    ]
+
+
+def amended(verdicts: DataFrame, wrong: Sequence[DataFrame]) -> DataFrame:
+    """The verdicts, but for those that are contradicted: partition, offset and `why_wrong`."""
+    found = reduce(DataFrame.unionByName, wrong)
+    once = found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
+    if once.isEmpty():
+        return verdicts
+    joined = verdicts.join(f.broadcast(once), ["partition", "offset"], "left")
+    is_wrong = "why_wrong IS NOT NULL"
+    changed = {
+        "verdict": f"IF({is_wrong}, '{CONTRADICTED}', verdict)",
+        "is_violation": f"is_violation OR {is_wrong}",
+        "detail": "coalesce(why_wrong, detail)",
+    }
+    return joined.selectExpr(*[f"{changed.get(c, f'`{c}`')} AS `{c}`" for c in verdicts.columns])
+
+
+def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Records that were delivered after their successor had been read: what lies at or behind it in
+    the log had ended."""
+    ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
+        "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"
+    )
+    asked = doubts.selectExpr("*", f"after DIV {BLOCK} AS block")
+    near = asked.join(ended, ["partition", "block"]).filter("other >= after")
+    blocks = ended.groupBy("partition", f.col("block").alias("other_block")).agg(
+        f.min("ended_ms").alias("ended_ms")
+    )
+    far = asked.join(blocks, "partition").filter("other_block > block")
+    read = near.select("partition", "offset", "ended_ms").unionByName(
+        far.select("partition", "offset", "ended_ms")
+    )
+    earliest = read.groupBy("partition", "offset").agg(f.min("ended_ms").alias("read_ms"))
+    judged = doubts.join(earliest, ["partition", "offset"])
+    wrong = judged.filter(delivered_after("at_ms", "wanted_ms", "read_ms"))
+    return wrong.selectExpr("partition", "offset", f"{_READ_AFTER} AS why_wrong")
+
+
+def _taken(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Records whose target took larger ones in the seconds before and after."""
+    second = f"DIV {SECOND_MS}"
+    taken = (
+        sighted.filter("took_topic IS NOT NULL")
+        .groupBy(f.col("took_topic").alias("topic"), f.expr(f"ended_ms {second}").alias("second"))
+        .agg(f.max("took_bytes").alias("taken"))
+    )
+    around = f"explode(array(at_ms {second} - 1, at_ms {second} + 1)) AS second"
+    beside = doubts.selectExpr("*", around)
+    both = (
+        beside.join(taken, ["topic", "second"])
+        .filter("taken >= bytes")
+        .groupBy("partition", "offset", "topic", "bytes")
+        .agg(f.count("*").alias("seconds"), f.min("taken").alias("taken"))
+        .filter("seconds = 2")
+    )
+    return both.selectExpr("partition", "offset", f"{_TOOK_MORE} AS why_wrong")

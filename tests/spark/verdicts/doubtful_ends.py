@@ -1,0 +1,246 @@
+"""Stories of ends that are late, unseen, excused, or out of their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.lateness_limits import LatenessLimits
+from spark_jobs.evidence.overdue_rules import OverdueRule, OverdueRules
+from spark_jobs.evidence.unseen import Unseen
+from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, T_MS, Story, Topics
+
+
+def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topics) -> None:
+    later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
+    gone = t.record("unverifiable", "outcomes are gone", **later, fires_ms=44_000)
+    t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
+    lost = t.record("missing", **later, fires_ms=50_000)
+    t.record("contradicted", "ended as nothing", **later, hop_from=lost, timestamp_ms=50_500)
+
+
+def outcomes_that_were_deleted_explain_ends_alone_of_which_nothing_else_would_be_left(
+    t: Topics,
+) -> None:
+    """All outcomes are gone, and of dead letters those up to 45 s."""
+    lost = ("missing", "no topic shows how")
+    t.record(*lost, timestamp_ms=45_001)
+    t.record("unverifiable", "outcomes are gone", timestamp_ms=45_000)
+    t.record(*lost, kind="refused", code="id-bad", timestamp_ms=45_001)
+    t.record("unverifiable", "outcomes are gone", kind="refused", code="id-bad")
+    t.record("unverifiable", "outcomes are gone", target="may-be-dropped")
+    t.record(*lost, target="may-be-dropped", timestamp_ms=45_001, wanted_ms=200_001)
+    t.record("unverifiable", "outcomes are gone", kind="cancel", ident=b"x")
+    t.record("unverifiable", "outcomes are gone", ident=b"y", due_ms=190_000)
+    t.delivered(t.record("delivered", ident=b"y"))
+    t.record("unverifiable", "outcomes are gone", kind="prepare", ident=b"z")
+    t.record("unverifiable", "outcomes are gone", kind="rollback", ident=b"z")
+    t.letter(t.record("unverifiable", "a dead letter of it", kind="refused"), "id-bad")
+
+
+def only_the_partition_where_a_record_would_lie_explains_that_it_is_not_there(t: Topics) -> None:
+    t.record("missing", "no topic shows how", target="half-gone", target_partition=0)
+    t.record("unverifiable", "1 is gone", target="half-gone", target_partition=1)
+    t.record("missing", "no topic shows how", target="half-gone", key_number=6)
+    t.record("unverifiable", "1 is gone", target="half-gone", key_number=7)
+    t.record("unverifiable", "1 is gone", target="half-gone", key_number=None)
+    t.record("missing", "no", target="half-gone", key_number=7, wanted_ms=60_001)
+
+
+def what_came_too_late_or_not_at_all_is_late_or_overdue_where_that_is_asked(t: Topics) -> None:
+    """Up to 2 s are allowed, for `slow-*` a minute; it is 200 s, the proxy stood at 100 s."""
+    t.delivered(t.record("delivered"), at_ms=52_000)
+    t.delivered(t.record("late", "arrived 2001 ms late, 2000 ms are allowed"), at_ms=52_001)
+    t.delivered(t.record("delivered", due_ms=30_000), due_ms=30_000, at_ms=42_000)
+    t.delivered(t.record("late", due_ms=30_000), due_ms=30_000, at_ms=42_001)
+    slow: dict[str, Any] = {"target": "slow-1"}
+    t.delivered(t.record("delivered", **slow), at_ms=110_000, topic="slow-1")
+    t.record("overdue", "due for 99000 ms", due_ms=T_MS + 1_000)
+    t.record("overdue", due_ms=T_MS + 1_000, ident=b"i")
+    t.record("pending", due_ms=199_000)
+    t.record("pending", due_ms=140_000, **slow)
+    t.record("overdue", due_ms=139_999, **slow)
+    t.record("overdue", offset=NEXT_OFFSET)
+    t.record("overdue", kind="cancel", ident=b"k", offset=NEXT_OFFSET + 1, timestamp_ms=197_999)
+    t.record("pending", kind="cancel", ident=b"l", offset=NEXT_OFFSET + 2, timestamp_ms=198_000)
+    t.record("pending", offset=NEXT_OFFSET + 3, due_ms=199_000)
+    t.delivered(t.record("delivered", kind="prepare", ident=b"h"), at_ms=97_000)
+    t.outcome(t.record("applied", kind="commit", ident=b"h", timestamp_ms=95_000), "applied")
+    t.delivered(t.record("late", kind="prepare", ident=b"j"), at_ms=97_001)
+    t.outcome(t.record("applied", kind="commit", ident=b"j", timestamp_ms=95_000), "applied")
+    t.record("pending", kind="prepare", ident=b"u", expires_ms=199_000)
+    t.record("overdue", kind="prepare", ident=b"v", expires_ms=197_999)
+    held = t.record("requeued")
+    t.outcome(held, "requeued")
+    again: dict[str, Any] = {"hop_from": held, "first_origin": t.origin(held)}
+    later = t.record("late", "arrived 10000 ms", timestamp_ms=51_000, wanted_ms=60_000, **again)
+    stamps = "timer-origin,timer-due,timer-first-origin"
+    t.delivered(later, at_ms=60_000, stamps=stamps, first_origin=t.origin(held))
+
+
+def what_was_read_while_a_record_waited_must_have_ended_it(t: Topics) -> None:
+    """By the times at which it is shown to have been read, but for what one transaction holds."""
+
+    def named(expected: str, detail: str = "", ident: bytes = b"a", **other: Any) -> int:
+        return t.record(expected, detail, ident=ident, **other)
+
+    cancel: dict[str, Any] = {"kind": "cancel", "timestamp_ms": 45_000}
+    t.delivered(named("delivered"), at_ms=60_000)
+    t.outcome(named("missed", **cancel), "missed", at_ms=50_000)
+    t.delivered(named("delivered", ident=b"b"), at_ms=60_001)
+    ignored = ("contradicted", "it says missed at 50000")
+    t.outcome(named(*ignored, ident=b"b", **cancel), "missed", at_ms=50_000)
+    t.delivered(named("delivered", ident=b"c"))
+    undue = ("contradicted", "was due at 50000")
+    t.outcome(named(*undue, ident=b"c", **cancel), "missed", at_ms=44_999)
+    newer: dict[str, Any] = {"timestamp_ms": 45_000, "due_ms": 150_000}
+    t.delivered(named("delivered", ident=b"d"), at_ms=60_000)
+    named("pending", ident=b"d", **newer)
+    late = ("contradicted", "delivered 10002 ms after offset 19")
+    t.delivered(named(*late, ident=b"e"), at_ms=60_002)
+    named("pending", ident=b"e", **newer)
+    t.delivered(named("delivered", ident=b"f", timestamp_ms=44_000), at_ms=50_000)
+    t.delivered(
+        t.record("delivered", target="mail", due_ms=45_000),
+        at_ms=50_000,
+        topic="mail",
+        due_ms=45_000,
+    )
+    t.delivered(named("contradicted", "after offset 23", ident=b"g"), at_ms=70_000)
+    named("pending", ident=b"g", **newer)
+    t.record("pending", offset=5_000 - 4_100, due_ms=150_000)
+    t.delivered(t.record("delivered", offset=950), at_ms=50_001)
+
+
+def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
+    """Overdue records for `old*` are dropped since 45 s, for `buried` they are dead letters."""
+
+    def letter(
+        expected: str, detail: str, code: str, told: str = "", at_ms: int = 60_000, **other: Any
+    ) -> None:
+        offset = t.record(expected, detail, **other)
+        t.outcome(offset, "dead-lettered", detail=f"{code}: {told}", at_ms=at_ms)
+        t.letter(offset, code, detail=told, at_ms=at_ms, size_bytes=10)
+
+    letter("dead_lettered", "", "body-gone")
+    letter("contradicted", "the ingress has the record still", "body-gone", at_ms=59_999)
+    letter("dead_lettered", "", "body-gone", at_ms=59_999, known_verdict="pending")
+    letter("contradicted", "after 1 of 16 attempts", "target-unknown")
+    letter("contradicted", "after 15 of 16 attempts", "not-authorised", hop_attempt=14)
+    letter("dead_lettered", "", "partition-unavailable", hop_attempt=15)
+
+    def overdue(pattern: str) -> str:
+        return f"10000 ms overdue; {pattern} allows 5000 (release.overdue)"
+
+    def dropped(
+        expected: str, detail: str, pattern: str, at_ms: int = 60_000, **other: Any
+    ) -> None:
+        offset = t.record(expected, detail, **other)
+        t.outcome(offset, "expired", detail=overdue(pattern), at_ms=at_ms)
+
+    dropped("expired", "", "old*", target="old-1")
+    dropped("contradicted", "10000 ms before its due", "old*", target="old-1", due_ms=70_000)
+    dropped("contradicted", "no such rule", "old*", target="orders")
+    dropped("contradicted", "no such rule", "ord*", target="orders")
+    dropped("contradicted", "no such rule", "buried", target="buried")
+    dropped("expired", "", "ord*", target="orders", at_ms=44_999, due_ms=40_000)
+    letter("dead_lettered", "", "overdue", overdue("buried"), target="buried")
+    letter("contradicted", "no such rule", "overdue", overdue("old*"), target="old-1")
+    sized: dict[str, Any] = {"target": "big", "size_bytes": 90}
+    letter("contradicted", "with 100 bytes; big took 100", "too-large", at_ms=61_500, **sized)
+    letter("dead_lettered", "", "too-large", at_ms=62_500, **sized)
+    letter("dead_lettered", "", "too-large", at_ms=61_500, target="big", size_bytes=91)
+    for at_ms in (60_000, 62_000):
+        t.delivered(t.record("delivered", target="big"), topic="big", size_bytes=100, at_ms=at_ms)
+
+
+def what_is_seen_before_its_due_came_early_whatever_time_it_claims(t: Topics) -> None:
+    t.delivered(
+        t.record("early", "5001 ms before its due", due_ms=105_001), due_ms=105_001, at_ms=105_001
+    )
+    t.delivered(t.record("delivered", due_ms=105_000), due_ms=105_000, at_ms=105_000)
+
+
+def outcomes_say_the_id_and_the_due_of_their_record(t: Topics) -> None:
+    def cancelled(expected: str, detail: str = "", **told: Any) -> None:
+        t.outcome(t.record(expected, detail, ident=b"a", due_ms=150_000), "cancelled", **told)
+        t.outcome(t.record("applied", kind="cancel", ident=b"a"), "applied")
+
+    cancelled("cancelled", due_ms=None)
+    cancelled("altered", "cancelled with other due", due_ms=150_001)
+    cancelled("altered", "cancelled with other id", ident=None)
+    cancelled("altered", "cancelled with other due and id", due_ms=7, ident=b"c")
+    t.outcome(t.record("altered", "other id", kind="cancel", ident=b"x"), "missed", ident=None)
+    t.outcome(t.record("altered", "other id", kind="cancel", ident=b"x"), "missed", ident=b"y")
+    t.outcome(t.record("missed", kind="cancel", ident=b"\xff"), "missed", ident=b"\\xff")
+    lost = t.record("altered", "other due", wanted_ms=90_000, due_ms=90_000, fires_ms=50_000)
+    t.outcome(lost, "rolled", due_ms=None)
+
+
+def records_with_one_due_come_in_the_order_in_which_they_were_written(t: Topics) -> None:
+    for at_offset in (20, 21, 30):
+        t.delivered(t.record("delivered"), at_offset=at_offset)
+    t.delivered(t.record("contradicted", "before offset 12"), at_offset=29)
+    t.delivered(t.record("delivered"), at_offset=31)
+    t.delivered(t.record("delivered", target_partition=2), at_offset=2, at_partition=2)
+    t.delivered(t.record("delivered", due_ms=49_000), due_ms=49_000, at_offset=3)
+    t.delivered(t.record("delivered", kind="prepare", ident=b"h"), at_offset=1)
+    t.outcome(t.record("applied", kind="commit", ident=b"h"), "applied")
+
+
+def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topics) -> None:
+    """From 50 s on every 10 s, three times."""
+
+    def half(expected: str, ident: bytes, detail: str = "") -> None:
+        checks = {"topic": "checks", "first_ms": 50_000, "interval_ms": 10_000, "most": 3}
+        t.record(expected, detail, kind="prepare", ident=ident, checks=checks, expires_ms=T_MS + 1)
+
+    half("pending", b"c1")
+    t.check_back(b"c1", 1, 50_000)
+    t.check_back(b"c1", 3, 90_000)
+    half("contradicted", b"c2", "check 2 came 1 ms before its time")
+    t.check_back(b"c2", 2, 59_999)
+    half("contradicted", b"c3", "check 4 of 3")
+    t.check_back(b"c3", 4, 99_000)
+    half("contradicted", b"c4", "check 1 asks with other value, stamps")
+    t.check_back(b"c4", 1, 50_000, value_hash=9, stamps="timer-id")
+    half("contradicted", b"c5", "check 1 came 2 times")
+    t.check_back(b"c5", 1, 50_000)
+    t.check_back(b"c5", 1, 50_001)
+    t.check_back(b"nobody", 1, 50_001)
+
+
+STORIES: dict[Story, Circumstances] = {
+    half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are: SEEN,
+    deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it: replace(
+        SEEN, unseen=OUTCOMES_GONE
+    ),
+    outcomes_that_were_deleted_explain_ends_alone_of_which_nothing_else_would_be_left: replace(
+        SEEN,
+        unseen={**SEEN.unseen, ("outcomes", 0): Unseen(200_000, "outcomes are gone")},
+        overdue_rules=OverdueRules(0, (OverdueRule("may-be-*", 1_000, "drop"),)),
+    ),
+    only_the_partition_where_a_record_would_lie_explains_that_it_is_not_there: replace(
+        SEEN,
+        partition_counts={"half-gone": 2},
+        unseen={("half-gone", 1): Unseen(60_000, "1 is gone")},
+    ),
+    what_came_too_late_or_not_at_all_is_late_or_overdue_where_that_is_asked: replace(
+        SEEN, limits=LatenessLimits(2_000, (("slow-*", 60_000),))
+    ),
+    what_was_read_while_a_record_waited_must_have_ended_it: SEEN,
+    outcomes_say_the_id_and_the_due_of_their_record: SEEN,
+    records_with_one_due_come_in_the_order_in_which_they_were_written: SEEN,
+    reasons_that_the_topics_speak_against_are_not_believed: replace(
+        SEEN,
+        overdue_rules=OverdueRules(
+            45_000,
+            (OverdueRule("old*", 5_000, "drop"), OverdueRule("buried", 5_000, "dead-letter")),
+        ),
+        reading_from_ms=60_000,
+        least_attempts=16,
+    ),
+    what_is_seen_before_its_due_came_early_whatever_time_it_claims: replace(SEEN, seen_ms=100_000),
+}
+"""What is told, and the circumstances under which it is judged."""

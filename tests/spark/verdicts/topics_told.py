@@ -1,0 +1,126 @@
+"""What a story tells that the topics hold, and what an audit makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.evidence.check_backs import CHECK_BACKS
+from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.evidence.ends import ENDS, all_of
+from spark_jobs.evidence.overdue_rules import OverdueRules
+from spark_jobs.evidence.partition_state import PARTITION_STATE
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.evidence.unseen import Unseen
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.runtime.materialised import materialising
+from spark_jobs.verdicts.evaluation import evaluate
+from tests.support.frames import frame_of
+
+T_MS = 100_000
+NEXT_OFFSET = 1_000
+STATE = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
+"""Of each partition: PARTITION_STATE but its number."""
+NO_RULES = OverdueRules(0, ())
+SEEN = Circumstances(
+    200_000,
+    OwnTopics(dead_letters="letters", outcomes="outcomes"),
+    {"orders": 3, "outcomes": 1},
+    {("old", 0): Unseen(60_000, "old is gone"), ("letters", 0): Unseen(45_000, "letters are gone")},
+    NO_RULES,
+)
+OUTCOMES_GONE = {("outcomes", 0): Unseen(45_000, "outcomes are gone")}
+CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
+
+
+Found = dict[tuple[int | None, int | None], tuple[str, str]]
+"""By place: the verdict and its detail."""
+
+
+class Topics:
+    """What a story says that the topics hold, in one partition of the ingress, and what it expects
+    of each record there."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.asked: list[dict[str, Any]] = []
+        self.ends: list[dict[str, Any]] = []
+        self.checks: list[dict[str, Any]] = []
+        self.expected: dict[int | None, tuple[str, str]] = {}
+        self._next = 10
+
+    def record(
+        self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
+    ) -> int:
+        """An ingress record; due in the past and to be delivered unless `other` says otherwise."""
+        offset = other.pop("offset", None) or self._next
+        self._next += 1
+        due_ms = other.pop("due_ms", 50_000)
+        timed = {"due_ms": due_ms, "wanted_ms": due_ms, "fires_ms": due_ms}
+        plain = {
+            "partition": self.partition,
+            "offset": offset,
+            "timestamp_ms": 40_000,
+            "kind": kind,
+        }
+        if kind in {"record", "prepare"}:
+            plain |= {**timed, "target": "orders", "key_number": 4}
+        self.asked.append({**plain, **CONTENT, **other})
+        self.expected[offset] = (expected, detail)
+        return offset
+
+    def origin(self, offset: int) -> str:
+        return f"timer.ingress/{self.partition}/{offset}"
+
+    def delivered(self, offset: int | None, **other: Any) -> None:
+        at = {"topic": "orders", "at_partition": 1, "at_offset": offset, "at_ms": 50_004}
+        stamped = {"due_ms": 50_000, "stamps": "timer-origin,timer-due"}
+        self._end(offset, "delivered", **{**at, **stamped, **CONTENT, **other})
+
+    def outcome(self, offset: int, end: str, **other: Any) -> None:
+        at = {"topic": "outcomes", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
+        asked = next(row for row in self.asked if row["offset"] == offset)
+        told = {name: asked.get(name) for name in ("due_ms", "ident")}
+        self._end(offset, end, **{**at, **told, "detail": "", **other})
+
+    def letter(self, offset: int, code: str, **other: Any) -> None:
+        at = {"topic": "letters", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
+        self._end(offset, "dead-letter", **{**at, "code": code, **CONTENT, **other})
+
+    def _end(self, offset: int | None, end: str, **other: Any) -> None:
+        partition = None if offset is None else self.partition
+        self.ends.append({"partition": partition, "offset": offset, "end": end, **other})
+
+    def check_back(self, ident: bytes, number: int, at_ms: int, **other: Any) -> None:
+        told = {"topic": "checks", "ident": ident, "number": number, "at_ms": at_ms, **CONTENT}
+        stamps = "timer-transaction,timer-id,timer-check"
+        self.checks.append({**told, "stamps": stamps, **other})
+
+    def holds(self, partition: int | None, offset: int | None) -> bool:
+        """Whether a verdict is of this story; one that names no place belongs to the only one that
+        expects it."""
+        return partition == self.partition or (partition is None and offset in self.expected)
+
+
+def judged(spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances) -> Found:
+    """All stories judged at once: one for each would take as long as all of them."""
+    states = [(one.partition, *STATE) for one in told]
+    positions = [dict(zip(PARTITION_STATE, state, strict=True)) for state in states]
+    requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
+    ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
+    partitions = frame_of(spark, positions, PARTITION_STATE)
+    histories = record_histories(requests, all_of(ends))
+    with materialising(folder) as materialise:
+        asked = frame_of(spark, [row for one in told for row in one.checks], CHECK_BACKS)
+        found_by = evaluate(histories, partitions, seen, materialise, lambda _topics: asked)
+        rows = found_by.verdicts.collect()
+    found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+Story = Callable[[Topics], None]
