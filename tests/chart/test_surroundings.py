@@ -140,6 +140,8 @@ def test_the_audit_is_called_as_its_command_line_asks_for(
     audit = values["audit"]
     assert f"--since={audit.get('since', '2h ago')}" in called
     assert {f"--target={target}" for target in audit["targets"]} <= set(called)
+    limits = {f"--max-lateness={limit}" for limit in audit.get("maxLateness", ())}
+    assert {one for one in called if one.startswith("--max-lateness")} == limits
     assert f"--master={audit.get('spark', {}).get('master', 'local[*]')}" in called
 
 

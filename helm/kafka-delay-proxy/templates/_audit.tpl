@@ -52,6 +52,9 @@ serviceAccountName: {{ include "proxy.serviceAccountName" . }}
 {{- range .Values.audit.targets }}
 - {{ printf "--target=%s" . | quote }}
 {{- end }}
+{{- range .Values.audit.maxLateness }}
+- {{ printf "--max-lateness=%s" . | quote }}
+{{- end }}
 - {{ printf "--master=%s" .Values.audit.spark.master | quote }}
 - --driver-memory={{ .Values.audit.spark.driverMemory }}
 {{- end -}}

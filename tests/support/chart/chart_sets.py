@@ -90,6 +90,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "enabled": True,
         "since": "1d ago",
         "targets": ["orders"],
+        "maxLateness": ["2s", "orders-*=500ms"],
         "spark": {
             "master": "k8s://https://kubernetes.default.svc",
             "conf": {"spark.executor.instances": "4"},

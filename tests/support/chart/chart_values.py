@@ -186,6 +186,7 @@ class Audit(Part):
     since: str = Field(min_length=1)
     sasl_secret: SecretName
     targets: list[str]
+    max_lateness: list[str]
     spark: AuditSpark
     image: AuditImage
     follow: AuditFollow
