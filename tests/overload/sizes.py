@@ -20,7 +20,7 @@ class Sizes:
     after_per_s: int = 100
     after_s: int = 10
     targets: int = 10_000
-    targets_records: int = 1_000_000
+    targets_records: int = 200_000
     large_records: int = 5_000
     large_value_bytes: int = MIB
     partitions: int = 1_000
