@@ -7,6 +7,7 @@ as a whole, and the next one recovers its shards from the broker
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 import structlog
@@ -79,13 +80,14 @@ class Session:
         self._clock_watch.close()
 
     def _drop(self) -> None:
-        """After an error no transaction is attempted any more.
+        """After an error no transaction is attempted any more; what fails here keeps nothing open.
 
         The producer goes first: one that lives on would still send what it has in hand.
         """
-        self._publisher.close()
-        self._pipeline.abandon()
-        self._leave()
+        with ExitStack() as last_first:
+            last_first.callback(self._leave)
+            last_first.callback(self._pipeline.abandon)
+            last_first.callback(self._publisher.close)
 
     def _look_around(self) -> None:
         if self._topic_id.is_another():

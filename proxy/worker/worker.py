@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
-from proxy.errors import ClientUnusable, InstanceConflict
+from proxy.errors import ClientUnusable, InstanceConflict, ProxyError
 from proxy.kafka.access.rights import log_missing_rights
 from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.session.admin_side import AdminSide
@@ -28,6 +28,10 @@ STUCK_AT_MOST: Final = 20
 FENCED_AT_MOST: Final = 5
 """Short sessions lost to fencing, with none lost otherwise in between, before it is taken for
 another process of the same name."""
+DEFECTS_AT_MOST: Final = 5
+"""Short sessions in a row that ended by an error which nobody foresaw, the client library's among
+them: memory is dropped with the session, and the broker knows all."""
+LOSSES: Final = (SessionLost, KafkaException, StorageError)
 SWITCH_S: Final = 0.0005
 """How soon the thread that waits for commits gets its turn; Python's own 5 ms are a commit's
 length."""
@@ -40,16 +44,20 @@ class SessionLosses:
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
-        self._in_a_row = self._fenced = self._stuck = 0
+        self._in_a_row = self._fenced = self._stuck = self._defects = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
         """One more is lost, after `lasted_s`: how long to wait before the next.
 
-        Raises InstanceConflict, ClientUnusable.
+        Raises InstanceConflict, ClientUnusable; and a defect that comes again and again.
         """
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
         self._stuck += isinstance(lost, ClientStuck)
+        is_defect = not isinstance(lost, LOSSES)
+        self._defects = int(is_defect) if is_first else self._defects + is_defect
+        if self._defects > DEFECTS_AT_MOST:
+            raise lost
         is_fenced = "fenced" in str(lost).lower()
         self._fenced = int(is_fenced) if is_first or not is_fenced else self._fenced + 1
         if self._fenced >= FENCED_AT_MOST:
@@ -74,11 +82,17 @@ def run_worker(
         started_s = time.monotonic()
         try:
             open_session(settings, worker, clock, side).run(is_stopping)
-        except (SessionLost, KafkaException, StorageError) as lost:
+        except LOSSES as lost:
             side.show_lost_session()
             log.warning("session lost: shards are recovered from the broker", why=str(lost))
             log_missing_rights(settings, str(lost))
             time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
+        except ProxyError:
+            raise
+        except Exception as defect:
+            side.show_lost_session()
+            log.exception("session ended by a defect, please report it: another one begins")
+            time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
         gc.collect()
 
 

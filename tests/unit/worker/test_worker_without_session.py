@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import sys
+import time
 
 import pytest
 
@@ -73,3 +74,19 @@ def test_a_heartbeat_before_the_first_report_says_no_more_than_that_the_loop_liv
     assert not status.shards
     assert not status.assigned
     assert status.paused == {"bills"}
+
+
+def test_an_error_that_nobody_foresaw_ends_the_session_and_not_the_process(
+    side: AdminSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that the client library leaves behind: unless it comes again and again."""
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    monkeypatch.setattr(worker, "open_session", _failing)
+    turns = iter([*[False] * worker.DEFECTS_AT_MOST, True])
+    worker.run_worker(Settings(), 0, lambda: next(turns), side)
+    with pytest.raises(SystemError, match="exception set"):
+        worker.run_worker(Settings(), 0, lambda: False, side)
+
+
+def _failing(*_: object) -> None:
+    raise SystemError("isinstance returned a result with an exception set")
