@@ -62,6 +62,7 @@ PARSED: Final[Schema] = {
     "checks": controls.CHECKS,
     "size_bytes": "bigint",
     "is_blurred": "boolean",
+    "raw_letter_hash": "bigint",
     **FINGERPRINTS,
 }
 """What each ingress record asks for. kind: one of KINDS; `code` says why refused. wanted_ms: when
@@ -69,7 +70,9 @@ it may be delivered at the soonest; fires_ms: when it is taken up, to be deliver
 key_number: what a key counts as where it chooses the partition, null without a key. hop_from: the
 offset of the record that it goes on from, null for a producer's own. size_bytes: of key and
 value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8, for which the proxy
-refuses the record: Java shows both alike."""
+refuses the record: Java shows both alike.
+raw_letter_hash: what a dead letter shows of a record with another scheduler's headers that was
+not even read for its due; null without such headers."""
 
 Select: TypeAlias = list[Column | str]
 """What a step makes of each record."""
@@ -288,6 +291,7 @@ def _answered() -> list[Select]:
         "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
         "size_bytes": f.col("size_bytes"),
         "is_blurred": f.col("is_blurred"),
+        "raw_letter_hash": f.when(~is_refused, f.col("raw_letter_hash")),
         "value_hash": f.col("value_hash"),
         "headers_hash": f.col("headers_hash"),
         "letter_hash": f.when(is_refused, shown).otherwise(f.col("letter_hash")),

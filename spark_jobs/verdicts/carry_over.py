@@ -9,6 +9,7 @@ are kept as well that say what becomes of one that is not done.
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS
@@ -19,13 +20,18 @@ from spark_jobs.verdicts.verdict_names import NOT_DONE, VIOLATIONS
 
 MOST_ENDS: Final = 2
 """Of each kind: more are no other violation."""
+_ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
+"""Whether a record has outcomes of two names: then it is kept with both."""
 _HISTORY: Final = (*PLACE, "request", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome")
 _ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
 _IS_READ: Final = "offset < next_offset"
 _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
 """Whether the ingress holds the offset, and this audit has not read so far."""
 _IS_PENDING: Final = f"ruling.verdict IN {names(NOT_DONE)}"
-_BROKEN_ANEW: Final = f"ruling.verdict IN {names(VIOLATIONS)} AND {_ENDS} > request.known_ends"
+_BROKEN_ANEW: Final = f"""
+ruling.verdict IN {names(VIOLATIONS)} AND ({_ENDS} > request.known_ends
+  OR (successors > 1 AND request.known_verdict NOT IN {names(VIOLATIONS)}))
+"""
 
 GETS_VERDICT: Final = f"""
 CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
@@ -35,8 +41,12 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
 """SQL: whether this audit gives the record its verdict. One that a previous audit has closed gets
 another only if something new broke it."""
 
-IS_LEFT_OPEN: Final = f"coalesce(request IS NOT NULL AND {_IS_READ} AND {_IS_PENDING}, false)"
-"""SQL: whether the proxy has read the record and it has not ended."""
+_MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
+"""Of a record of which it is not known what it asks for."""
+IS_LEFT_OPEN: Final = f"""
+coalesce(request IS NOT NULL AND {_IS_READ} AND ({_IS_PENDING} OR ({_MAY_BE_PENDING})), false)
+"""
+"""SQL: whether the proxy has read the record and it has not ended, or may not have."""
 
 HAS_ENDS_AHEAD: Final = f"""
 coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
@@ -81,9 +91,13 @@ def carried_requests(histories: DataFrame) -> DataFrame:
 
 def carried_ends(histories: DataFrame) -> DataFrame:
     """ENDS that the next audit begins with, from `carried` histories."""
-    several = [
-        f"array_repeat({end}, CAST(least({count}, {MOST_ENDS}) AS int))"
+    several = {
+        end: f"array_repeat({end}, CAST(least({count}, {MOST_ENDS}) AS int))"
         for end, count in KINDS_OF_END.items()
-    ]
-    found = histories.selectExpr(*PLACE, f"explode(concat({', '.join(several)})) AS found")
+    }
+    several["outcome"] = f"IF({_ARE_TWO}, array(outcome, last), {several['outcome']})"
+    last = f.col("outcome").withField("end", f.col("last_outcome"))
+    found = histories.withColumn("last", last).selectExpr(
+        *PLACE, f"explode(concat({', '.join(several.values())})) AS found"
+    )
     return conformed(found, ENDS, {name: f"found.{name}" for name in ENDS if name not in PLACE})

@@ -21,10 +21,11 @@ ASKED_FOR: Final = """
 IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
   'ident', request.ident, 'topic', request.checks.topic, 'first_ms', request.checks.first_ms,
   'interval_ms', request.checks.interval_ms, 'most', request.checks.most,
-  'timestamp_ms', request.timestamp_ms, 'key_hash', request.key_hash,
+  'timestamp_ms', request.timestamp_ms, 'knows_all', knows_all, 'key_hash', request.key_hash,
   'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
 """
-"""SQL: of a half message that wants to be asked about, what a check-back of it has to be."""
+"""SQL: of a half message that wants to be asked about, what a check-back of it has to be.
+knows_all: whether all half messages that there ever were are known; else it may be of another."""
 _OTHER: Final = differences(
     {
         "key": ("half.key_hash", "key_hash"),
@@ -35,7 +36,9 @@ _OTHER: Final = differences(
 )
 _DUE_MS: Final = "(half.first_ms + (number - 1) * half.interval_ms)"
 _WRONG: Final = f"""
-CASE WHEN {_OTHER} != '' THEN {sentence(f"check {{number}} asks with other {{{_OTHER}}}")}
+CASE WHEN {_OTHER} != '' AND half.knows_all
+    THEN {sentence(f"check {{number}} asks with other {{{_OTHER}}}")}
+  WHEN {_OTHER} != '' THEN ''
   WHEN NOT coalesce(number BETWEEN 1 AND half.most, false)
     THEN {sentence("check {number} of {half.most}")}
   WHEN at_ms < {_DUE_MS}
@@ -57,19 +60,20 @@ def wrong_checks(asked_for: DataFrame, read: ReadCheckBacks) -> list[DataFrame]:
         "partition", "offset", "half", "half.topic AS topic", "half.ident AS ident"
     )
     checks = read(sorted(topics)).withColumn("check_id", f.monotonically_increasing_id())
-    candidates = halves.join(checks, ["topic", "ident"]).selectExpr("*", f"{_WRONG} AS wrong")
+    there = halves.join(checks, ["topic", "ident"]).filter("half.timestamp_ms <= at_ms")
+    candidates = there.selectExpr("*", f"{_WRONG} AS wrong")
     return [_unsound(candidates), _repeated(candidates)]
 
 
 def _unsound(candidates: DataFrame) -> DataFrame:
-    """Checks that are right for none of the half messages with their id: held against the last one
-    that was there."""
-    at = "struct(timestamp_ms <= at_ms AS was_there, timestamp_ms, partition, offset, wrong)"
+    """Checks that are right for none of the half messages with their id, and may be about no other
+    one: held against the last of them."""
+    at = "struct(timestamp_ms, partition, offset, wrong)"
     found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
     best = found.agg(
         f.min(f.expr("wrong IS NOT NULL")).alias("is_wrong"), f.max(f.expr(at)).alias("at")
     )
-    return best.filter("is_wrong").selectExpr(
+    return best.filter("is_wrong AND at.wrong != ''").selectExpr(
         "at.partition AS partition", "at.offset AS offset", "at.wrong AS why_wrong"
     )
 

@@ -84,6 +84,8 @@ VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 """SQL of a struct of VERDICTS; null where this audit gives none."""
 _GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
 """Whether a successor tells what became of it, or may: its outcome may lie unseen."""
+KNOWS_ALL: Final = "NOT settled_only AND max(read_from) OVER () = 0 AS knows_all"
+"""SQL: whether all of the ingress was read: without end, some topics are seen further than it."""
 NEEDS_OTHERS: Final = f"""
 coalesce(request.ident IS NOT NULL OR {_GOES_ON}
   OR request.kind NOT IN ('record', 'refused'), false)
@@ -116,7 +118,8 @@ def evaluate(
     records are judged as they are read; those that depend on others afterwards.
     """
     spark = histories.sparkSession
-    state = f.broadcast(partitions.crossJoin(circumstances.frame(spark)))
+    known = partitions.crossJoin(circumstances.frame(spark)).selectExpr("*", KNOWS_ALL)
+    state = f.broadcast(known)
     targets = f.broadcast(circumstances.targets(spark))
     first = materialise(_evaluated_alone(histories, state, targets))
     others = first.filter("needs_others").select("history.*").select(*histories.columns)

@@ -63,6 +63,13 @@ _FIRST_OFFSET: Final = (
 )
 """That of the first origin of a successor: in the same partition."""
 
+_ENTRY_OFFSET: Final = """
+IF(request.kind IN ('cancel', 'commit', 'rollback', 'expire'), NULL,
+  coalesce(decision.offset, offset))
+"""
+"""What a successor names: a half message goes on under the offset of its commit. That itself never
+does, though its own outcome may be unseen."""
+
 IS_HOP: Final = f"""
 (coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR request.hop_from IS NOT NULL)
 """
@@ -71,7 +78,7 @@ IS_HOP: Final = f"""
 
 def with_hops(histories: DataFrame) -> DataFrame:
     """The histories (with generations), all of them hops, with HOPS."""
-    found = histories.selectExpr("*", "coalesce(decision.offset, offset) AS entry_offset")
+    found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
     arrived = found.filter("request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')")
     after = arrived.selectExpr(
         "partition", "request.hop_from AS entry_offset", "struct(offset, request) AS next"

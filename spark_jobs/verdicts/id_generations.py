@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 
 EITHER: Final = "either"
 """What a cancel has to say that met a record between two publish attempts, or one of which an
-outcome may be unseen: applied or missed."""
+outcome may be unseen; and any control record that may name what the ingress has deleted: applied or
+missed."""
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
     "prev_opener": OPENER,
@@ -52,14 +53,15 @@ named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms)
 """
 _HAS_ID: Final = "request.ident IS NOT NULL"
-_IS_SHED: Final = (
+_IS_CONTROL: Final = "request.kind IN ('cancel', 'commit', 'rollback', 'expire')"
+IS_SHED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
 )
 """Whether it found no room to wait: then its id, which nothing else had, names it no more."""
 STEPS: Final = (
     {
-        "opener": f"IF({_HAS_ID} AND NOT {_IS_SHED} AND (request.kind = 'cancel'"
+        "opener": f"IF({_HAS_ID} AND NOT {IS_SHED} AND (request.kind = 'cancel'"
         " OR (request.hop_from IS NULL AND request.kind IN ('record', 'prepare'))),"
         f" {_THIS}, NULL)",
     },
@@ -70,7 +72,7 @@ STEPS: Final = (
     },
     {
         "member": "IF(request.kind IN ('record', 'prepare') AND overtaken_by IS NULL"
-        f" AND NOT {_IS_SHED},"
+        f" AND NOT {IS_SHED},"
         f" {_MEMBER}, NULL)",
         "candidate": "IF(prev_opener.kind = 'prepare'"
         " AND (request.kind IN ('commit', 'rollback')"
@@ -87,7 +89,8 @@ STEPS: Final = (
         "decision": "IF(request.kind = 'prepare' AND (next_opener IS NULL"
         " OR decided_by.offset < next_opener.offset), decided_by, NULL)",
         "expected": f"""
-          CASE WHEN request.kind = 'cancel' THEN
+          CASE WHEN {_IS_CONTROL} AND prev_opener IS NULL AND read_from > 0 THEN '{EITHER}'
+          WHEN request.kind = 'cancel' THEN
             CASE WHEN NOT coalesce(prev_opener.kind != 'cancel'
                 AND named.offset >= prev_opener.offset, false) THEN 'missed'
               WHEN named.end IN ('cancelled', 'rolled') THEN 'applied'

@@ -13,16 +13,20 @@ def _ingested(offset: str) -> str:
     return f"coalesce({offset} < next_offset, false)"
 
 
-def _fired(entry_offset: str) -> str:
-    """A half message fires by its due, under the offset of the commit."""
+def _passed(time_ms: str, entry_offset: str) -> str:
     return (
-        f"(request.fires_ms <= at_ms AND (request.fires_ms < watermark_ms"
-        f" OR (request.fires_ms = watermark_ms AND {entry_offset} <= cursor)))"
+        f"({time_ms} <= at_ms AND ({time_ms} < watermark_ms"
+        f" OR ({time_ms} = watermark_ms AND {entry_offset} <= cursor)))"
     )
 
 
+def _fired(entry_offset: str) -> str:
+    """A half message fires by its due, under the offset of the commit."""
+    return _passed("request.fires_ms", entry_offset)
+
+
 _SUPERSEDED: Final = f"({_ingested('next_opener.offset')})"
-_OVERDUE_HALF: Final = "(request.expires_ms <= watermark_ms AND request.expires_ms <= at_ms)"
+_OVERDUE_HALF: Final = _passed("request.expires_ms", "offset")
 
 MUST_HAVE_ENDED: Final = f"""
 coalesce(CASE

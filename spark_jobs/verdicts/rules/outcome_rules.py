@@ -5,7 +5,7 @@ from typing import Final
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
-from spark_jobs.verdicts.id_generations import EITHER
+from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
 from spark_jobs.verdicts.rules.order_rules import IGNORED_CANCEL_RULE
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
@@ -26,6 +26,7 @@ coalesce(CASE
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
   WHEN outcome.end = 'dead-lettered' THEN true
   WHEN request.kind = 'refused' THEN false
+  WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < read_from THEN true
   WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind = 'cancel'
   WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind != 'cancel'
     AND outcome.next_offset = {_SUPERSEDED_BY}.offset
@@ -38,7 +39,8 @@ coalesce(CASE
   ELSE false
 END, false)
 """
-"""Whether the log of the ingress allows this outcome for this record."""
+"""Whether the log of the ingress allows this outcome for this record. What came while it was
+rewritten may have been deleted with what it was rewritten from."""
 _NEXT: Final = sentence(
     f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
 )
@@ -85,15 +87,16 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
     THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
 """
 """A sentence where the reason that is given for an end cannot be, by what the topics hold."""
-_LETTER_ALTERED: Final = """
-(letter IS NOT NULL AND NOT (letter.letter_hash <=> request.letter_hash
+_LETTER_ALTERED: Final = f"""
+(letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash
+      OR ({IS_SHED} AND letter.letter_hash <=> request.raw_letter_hash))
     AND (letter.value_hash IS NULL OR letter.value_hash <=> request.value_hash))
   AND NOT coalesce(letter.code = 'body-gone', false)
   AND NOT coalesce(letter.is_bare
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
 """The value may lack, if the dead-letter topic could not take it, and all but origin and reason if
-the outcome says so."""
+the outcome says so. What is shed shows another scheduler's headers as they came."""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF(outcome.end NOT IN ('dead-lettered', 'applied', 'missed')

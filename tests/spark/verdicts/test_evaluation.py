@@ -85,6 +85,12 @@ def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
     t.outcome(changed, "dead-lettered")
     t.letter(changed, "id-bad", letter_hash=5)
     t.delivered(refused("contradicted", "to be refused (id-bad)"))
+    for shed in (t.record("dead_lettered", raw_letter_hash=9), t.record("altered")):
+        t.outcome(shed, "dead-lettered", detail="too-many: 2 records wait (admission.records)")
+        t.letter(shed, "too-many", letter_hash=9)
+    late = t.record("altered", raw_letter_hash=9)
+    t.outcome(late, "dead-lettered", detail="too-large: it is")
+    t.letter(late, "too-large", letter_hash=9)
     refused("missing")
 
 
@@ -112,6 +118,8 @@ def cancels_and_replacements_end_what_they_name(t: Topics) -> None:
 
 
 def half_messages_end_as_they_were_decided(t: Topics) -> None:
+    t.read_from = 0
+
     def half(ident: bytes, *kinds: tuple[str, str], **other: Any) -> int:
         first = 0
         for kind, expected in kinds:
@@ -141,6 +149,26 @@ def half_messages_end_as_they_were_decided(t: Topics) -> None:
     t.outcome(half(b"j", ("prepare", "cancelled"), ("cancel", "applied")), "cancelled")
     t.outcome(t.record("missed", kind="commit", ident=b"k"), "missed")
     t.outcome(t.record("contradicted", "say missed", kind="commit", ident=b"k"), "applied")
+
+
+def control_records_may_name_what_the_ingress_has_deleted(t: Topics) -> None:
+    for number, kind in enumerate(("cancel", "commit", "rollback")):
+        ident = b"%d" % number
+        for said in ("applied", "missed"):
+            t.outcome(t.record(said, kind=kind, ident=ident + said.encode()), said)
+    t.delivered(t.record("delivered", ident=b"a"))
+    t.outcome(t.record("contradicted", "say missed", kind="commit", ident=b"a"), "applied")
+    rewritten = t.record("replaced", ident=b"r", hop_from=3, first_origin=t.origin(3))
+    t.outcome(rewritten, "replaced", next_offset=4)
+
+
+def what_fires_at_the_watermark_must_have_ended_up_to_the_cursor(t: Topics) -> None:
+    t.cursor = 11
+    t.record("missing", due_ms=T_MS)
+    t.record("missing", kind="prepare", ident=b"a", expires_ms=T_MS)
+    t.record("pending", due_ms=T_MS)
+    t.record("pending", kind="prepare", ident=b"b", expires_ms=T_MS)
+    t.record("missing", kind="prepare", ident=b"c", expires_ms=T_MS - 1)
 
 
 def records_that_went_on_are_followed_to_their_end(t: Topics) -> None:
@@ -205,6 +233,8 @@ STORIES: dict[Story, Circumstances] = {
     dead_letters_are_of_records_that_deserve_it: SEEN,
     cancels_and_replacements_end_what_they_name: SEEN,
     half_messages_end_as_they_were_decided: SEEN,
+    control_records_may_name_what_the_ingress_has_deleted: SEEN,
+    what_fires_at_the_watermark_must_have_ended_up_to_the_cursor: SEEN,
     records_that_went_on_are_followed_to_their_end: SEEN,
     what_need_not_have_ended_is_pending_where_only_what_is_settled_counts: replace(
         SEEN, settled_only=True

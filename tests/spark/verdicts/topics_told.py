@@ -23,8 +23,8 @@ from tests.support.frames import frame_of
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
-STATE = (5, 5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS, 2**63 - 1)
-"""Of each partition: PARTITION_STATE but its number."""
+STATE = (5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS)
+"""Of each partition: PARTITION_STATE but its number, where its log starts, and the cursor."""
 NO_RULES = OverdueRules(0, ())
 SEEN = Circumstances(
     200_000,
@@ -51,6 +51,7 @@ class Topics:
         self.ends: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
         self.expected: dict[int | None, tuple[str, str]] = {}
+        self.read_from, self.cursor = 5, 2**63 - 1
         self._next = 10
 
     def record(
@@ -108,7 +109,7 @@ class Topics:
 
 def judged(spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances) -> Found:
     """All stories judged at once: one for each would take as long as all of them."""
-    states = [(one.partition, *STATE) for one in told]
+    states = [(one.partition, one.read_from, *STATE, one.cursor) for one in told]
     positions = [dict(zip(PARTITION_STATE, state, strict=True)) for state in states]
     requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
     ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)

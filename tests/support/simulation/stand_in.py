@@ -1,21 +1,21 @@
 """A whole Kafka in memory, for tests that need exact control of time and of faults.
 
 It obeys transactions: what a producer sends becomes visible, together with its offsets, at the
-commit and only then. Consumer, producer and admin client speak confluent_kafka's interface.
+commit and only then. Consumer, producer and admin client (`stand_in_admin`) speak
+confluent_kafka's interface.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
 from proxy.dispatch.known_targets import record_batch_bytes
+from proxy.dispatch.partitioning import partition_of
 from proxy.kafka.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
@@ -81,9 +81,13 @@ class StandInKafka:
     `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
     happens while the next transaction commits, just before it does. Partitions that are
     `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
+    first_partition: of the ingress; several stand-ins side by side may have other numbers each.
+    is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
     """
 
     partitions: int = 2
+    first_partition: int = field(default=0, kw_only=True)
+    is_partitioning: bool = field(default=False, kw_only=True)
     now_ms: Callable[[], int] = lambda: 0
     logs: dict[tuple[str, int], list[Record]] = field(default_factory=lambda: defaultdict(list))
     committed: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -160,7 +164,13 @@ class StandInProducer:
             if report:
                 report(error.args[0], None)
             return
-        self._sent.append((topic, max(partition, 0), key, value, encoded))
+        self._sent.append((topic, self._place(topic, partition, key), key, value, encoded))
+
+    def _place(self, topic: str, partition: int, key: bytes | None) -> int:
+        count = self._kafka.topics.get(topic)
+        if partition < 0 and key is not None and count and self._kafka.is_partitioning:
+            return partition_of(key, count)
+        return max(partition, 0)
 
     def flush(self, timeout: float) -> int:
         return 0
@@ -214,7 +224,9 @@ class StandInConsumer:
 
     def poll(self, timeout: float) -> Record | None:
         if not self._positions:
-            everything = [TopicPartition(INGRESS, p) for p in range(self._kafka.partitions)]
+            first = self._kafka.first_partition
+            numbers = range(first, first + self._kafka.partitions)
+            everything = [TopicPartition(INGRESS, p) for p in numbers]
             self._callbacks["on_assign"](self, everything)
         elif self._kafka.rebalances:
             self._rebalance(*self._kafka.rebalances.pop(0))
@@ -335,60 +347,3 @@ class StandInReader:
     def _error(self, code: int) -> Record:
         partition, offset = self._place.partition, self._place.offset
         return Record(INGRESS, partition, offset, None, None, [], -1, KafkaError(code, "made"))
-
-
-class StandInAdmin:
-    """Describes the topics of a StandInKafka."""
-
-    def __init__(self, kafka: StandInKafka) -> None:
-        self._kafka = kafka
-
-    def describe_topics(self, asked: Any, **_: object) -> dict[str, Future[Any]]:
-        return {name: self._describe(name) for name in asked.topic_names}
-
-    def describe_configs(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
-        """Where it is not allowed, a topic's size limit has to be found by trying."""
-        return {resource: self._rules(resource.name) for resource in asked}
-
-    def list_topics(self, topic: str | None, timeout: float) -> SimpleNamespace:
-        """As a broker's metadata have it: leader -1 where there is none."""
-        listed = {}
-        for name in self._kafka.topics if topic is None else {topic} & self._kafka.topics.keys():
-            described = [self._partition(name, n) for n in range(self._kafka.topics[name])]
-            partitions = {
-                p.id: SimpleNamespace(
-                    id=p.id, leader=1 if p.leader else -1, isrs=p.isr, replicas=p.replicas
-                )
-                for p in described
-            }
-            listed[name] = SimpleNamespace(partitions=partitions)
-        return SimpleNamespace(topics=listed)
-
-    def _partition(self, topic: str, number: int) -> SimpleNamespace:
-        place, node = (topic, number), SimpleNamespace(id=1)
-        leader = None if place in self._kafka.leaderless else node
-        replicas = [node] * (2 if place in self._kafka.short_of_replicas else 1)
-        in_sync = [leader] if leader else []
-        return SimpleNamespace(id=number, leader=leader, isr=in_sync, replicas=replicas)
-
-    def _rules(self, name: str) -> Future[Any]:
-        answer: Future[Any] = Future()
-        if not self._kafka.tells_rules:
-            answer.set_exception(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-            return answer
-        largest = str(self._kafka.max_record_bytes.get(name, 1 << 30))
-        found = {"max.message.bytes": largest, "cleanup.policy": "delete"}
-        found["min.insync.replicas"] = "2"
-        answer.set_result({key: SimpleNamespace(value=value) for key, value in found.items()})
-        return answer
-
-    def _describe(self, name: str) -> Future[Any]:
-        answer: Future[Any] = Future()
-        count = self._kafka.topics.get(name)
-        if count is None:
-            answer.set_exception(kafka_error(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        else:
-            partitions = [self._partition(name, number) for number in range(count)]
-            found = SimpleNamespace(partitions=partitions, authorized_operations=[])
-            answer.set_result(found)
-        return answer

@@ -40,12 +40,12 @@ from tests.support.simulation.memory_store import MemoryStore
 from tests.support.simulation.stand_in import (
     INGRESS,
     Record,
-    StandInAdmin,
     StandInConsumer,
     StandInKafka,
     StandInProducer,
     StandInReader,
 )
+from tests.support.simulation.stand_in_admin import StandInAdmin
 
 DEAD_LETTERS = "timer.dead-letters"
 OUTCOMES = "timer.outcomes"

@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.publishing.targets import MISSING_FOR_MS, Targets
-from tests.support.simulation.stand_in import StandInAdmin, StandInKafka
+from tests.support.simulation.stand_in import StandInKafka
+from tests.support.simulation.stand_in_admin import StandInAdmin
 
 NOW_MS = 1_000_000
 

@@ -28,11 +28,11 @@ from proxy.scheduling.batch import Batch
 from tests.support.simulation.executors import AtOnce, WhenAsked
 from tests.support.simulation.stand_in import (
     INGRESS,
-    StandInAdmin,
     StandInKafka,
     StandInProducer,
     kafka_error,
 )
+from tests.support.simulation.stand_in_admin import StandInAdmin
 
 ENTRY = (1_000, 7, "orders", packer()((-1, b"key", b"value", [])))
 BATCH = Batch(IngressPartition(INGRESS, 0), [ENTRY])

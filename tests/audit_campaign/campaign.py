@@ -1,0 +1,229 @@
+"""Random runs, each twice side by side: as it was, and with one planted fault; and whether the
+audit names the fault and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.runtime.materialised import materialising
+from tests.audit_campaign.contents import Contents
+from tests.audit_campaign.judging import Prepared, Said, Verdicts, judged
+from tests.audit_campaign.operators.operator import Operator, Planted, Planting
+from tests.audit_campaign.played_run import played
+from tests.audit_campaign.rows_of_topics import laid_out
+from tests.audit_campaign.scene import OWN, OWN_STRIDE, PARTITIONS
+from tests.audit_campaign.sight import SIGHTS
+
+BATCH = "batch"
+SHED = "too-many: "
+NONE = Said("none", is_violation=False, detail="")
+
+
+class Wrong(NamedTuple):
+    """What the audit said otherwise than it should. operator: None in a run without a fault."""
+
+    run: int
+    mode: str
+    operator: str | None
+    origin: str
+    said: Said
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A run with its fault."""
+
+    number: int
+    contents: Contents
+    operator: Operator
+    planted: Planted
+
+
+@dataclass(slots=True)
+class Figures:
+    """planted, caught: by operator and mode; clean: runs without a fault, by mode; so_far: how
+    often each operator was drawn."""
+
+    planted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    caught: Counter[tuple[str, str]] = field(default_factory=Counter)
+    clean: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    wrong: list[Wrong] = field(default_factory=list)
+    so_far: Counter[str] = field(default_factory=Counter)
+
+
+class Chunk:
+    """Runs that are judged together: `clean` ones, and their twins with a fault."""
+
+    def __init__(self, clean: Sequence[Contents], faulty: Sequence[Faulty]) -> None:
+        self.clean, self.faulty = list(clean), list(faulty)
+
+    @property
+    def runs(self) -> list[Contents]:
+        return [*self.clean, *(one.contents for one in self.faulty)]
+
+
+def drawn_chunk(
+    seed: int,
+    numbers: Iterable[int],
+    operators: Mapping[str, Operator],
+    so_far: Counter[str],
+) -> Chunk:
+    """Of each history a clean run and one with a fault; the operators that were planted least come
+    first. Without operators there are clean runs alone."""
+    clean, faulty = [], []
+    for number in numbers:
+        clean.append(played(seed, number, 2 * number))
+        if operators and (found := _planted(seed, number, operators, so_far)):
+            faulty.append(found)
+    return Chunk(clean, faulty)
+
+
+def _planted(
+    seed: int, number: int, operators: Mapping[str, Operator], so_far: Counter[str]
+) -> Faulty | None:
+    contents = played(seed, number, 2 * number + 1)
+    chance = Random(f"{seed}/{number}/fault")
+    names = list(operators)
+    chance.shuffle(names)
+    for name in sorted(names, key=lambda one: so_far[one]):
+        operator, planting = operators[name], Planting(contents, chance)
+        if places := operator.places(planting):
+            so_far[name] += 1
+            return Faulty(
+                number, contents, operator, operator.plant(planting, chance.choice(places))
+            )
+    return None
+
+
+def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figures) -> None:
+    """Let the audit say what it thinks of a chunk, in each mode."""
+    with TemporaryDirectory(prefix="audit-campaign-") as place:
+        folder = Path(place)
+        laid = laid_out(spark, chunk.runs, folder / "topics")
+        first: Verdicts | None = None
+        for mode in modes:
+            if mode in SIGHTS:
+                _judge_seen(spark, chunk, mode, folder / mode, figures)
+                continue
+            found = judged(laid, mode, folder / mode)
+            check(chunk, mode, found, first, figures)
+            first = first or found
+
+
+def _judge_seen(
+    spark: SparkSession, chunk: Chunk, sight: str, folder: Path, figures: Figures
+) -> None:
+    """Where not all is seen: of runs without a fault alone, none of which may be a violation."""
+    with materialising(folder) as keep:
+        found = Prepared(spark, chunk.clean, sight, folder / "topics", keep).judged(keep)
+    check(Chunk(chunk.clean, ()), sight, found, None, figures)
+
+
+def check(
+    chunk: Chunk, mode: str, found: Verdicts, first: Verdicts | None, figures: Figures
+) -> None:
+    """Count what is right, keep what is wrong. first: what the first of the modes said, with which
+    the others must agree on runs without a fault."""
+    by_run = _by_run(found)
+    others = _by_run(first) if first else {}
+    for contents in chunk.clean:
+        said = by_run.get(contents.run, {})
+        figures.clean[mode] += 1
+        figures.records[mode] += len(said)
+        number = contents.run // 2
+        for origin, one in said.items():
+            expected = others.get(contents.run, {}).get(origin, one)
+            if one.is_violation or not _agree(one, expected, mode):
+                wrong = Wrong(number, mode, None, origin, one, expected.verdict)
+                figures.wrong.append(wrong)
+    for faulty in chunk.faulty:
+        run = faulty.contents.run
+        _check_faulty(faulty, mode, by_run.get(run - 1, {}), by_run.get(run, {}), figures)
+
+
+def _agree(one: Said, expected: Said, mode: str) -> bool:
+    """Without end, what need not have ended is pending: so is what was shed before its due."""
+    is_shed = mode == "follow" and one.verdict == "pending" and expected.detail.startswith(SHED)
+    return one.verdict == expected.verdict or is_shed
+
+
+def _check_faulty(
+    faulty: Faulty, mode: str, before: Verdicts, after: Verdicts, figures: Figures
+) -> None:
+    key = (faulty.operator.name, mode)
+    figures.planted[key] += 1
+    wrong = list(_wrong(faulty, mode, before, after))
+    figures.wrong += wrong
+    if not wrong and mode not in faulty.operator.unseen_in:
+        figures.caught[key] += 1
+        figures.verdicts.update(
+            {after[origin].verdict for origin in _relative(faulty.planted.expected)}
+        )
+
+
+def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
+    """Where a mode does not see the fault, it must call nothing else a violation either."""
+    expected = _relative(faulty.planted.expected)
+    sides = _relative(faulty.planted.sides)
+    is_unseen = mode in faulty.operator.unseen_in
+    named = any(after.get(origin, NONE).is_violation for origin in {**expected, **sides})
+    for origin in {**before, **after, **expected}:
+        was, now = before.get(origin, NONE), after.get(origin, NONE)
+        may_be = expected.get(origin, frozenset()) | sides.get(origin, frozenset())
+        if now.verdict in may_be or (may_be and _is_second_end(now, mode)):
+            continue
+        is_changed = now.verdict != was.verdict
+        if is_unseen and not now.is_violation:
+            continue
+        if is_changed or (origin in expected and not (named and mode != BATCH)):
+            wanted = " or ".join(sorted(may_be)) or was.verdict
+            yield _said(faulty, mode, origin, now, wanted)
+
+
+def _is_second_end(said: Said, mode: str) -> bool:
+    """Whether a later audit names what an earlier one had closed already, so that it cannot tell
+    any more what else is wrong with it."""
+    return mode != BATCH and "an earlier audit saw how it ended" in said.detail
+
+
+def _said(faulty: Faulty, mode: str, origin: str, said: Said, expected: str) -> Wrong:
+    return Wrong(faulty.number, mode, faulty.operator.name, origin, said, expected)
+
+
+def _by_run(found: Verdicts) -> dict[int, Verdicts]:
+    """The verdicts of each run, by origins with its own partition numbers from 0 on."""
+    by_run: dict[int, Verdicts] = {}
+    for origin, said in found.items():
+        by_run.setdefault(run_of(origin), {})[relative(origin)] = said
+    return by_run
+
+
+def run_of(origin: str) -> int:
+    """The run whose record it is."""
+    topic, partition, offset = origin.rsplit("/", 2)
+    if not topic.startswith("@"):
+        return int(partition) // PARTITIONS
+    if topic[1:] in {OWN.outcomes, OWN.dead_letters}:
+        return int(offset) // OWN_STRIDE
+    return int(topic.rpartition("-")[2].rpartition(".g")[2])
+
+
+def relative(origin: str) -> str:
+    """The same name in each of the two twins."""
+    topic, partition, offset = origin.rsplit("/", 2)
+    return origin if topic.startswith("@") else f"{topic}/{int(partition) % PARTITIONS}/{offset}"
+
+
+def _relative(by_origin: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    return {relative(origin): verdicts for origin, verdicts in by_origin.items()}

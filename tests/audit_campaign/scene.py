@@ -1,0 +1,76 @@
+"""What all runs of a campaign have in common: when they are looked at, topics, settings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxy.dispatch.release_control import OverdueRule
+from proxy.records.hop_mac import HopAuthenticator, HopKey
+from proxy.requests.policy import Policy
+from spark_jobs.evidence.lateness_limits import LatenessLimits
+from spark_jobs.kafka.snapshot import OwnTopics
+from tests.support.simulation.manual_clock import START_MS
+
+PARTITIONS: Final = 2
+"""Of the ingress, for each run: its numbers are those from `run * PARTITIONS` on."""
+OWN: Final = OwnTopics()
+GROUP: Final = "delay-proxy"
+TOPIC_ID: Final = "id-1"
+HOP_KEY: Final = HopKey(b"the campaign signs hops with it.")
+SIGNER: Final = HopAuthenticator(HOP_KEY, TOPIC_ID)
+
+PHASE_MS: Final = 100_000
+QUIET_MS: Final = 240_000
+"""Within so long all ends that can, once nothing holds it up."""
+IDLE_MS: Final = 660_000
+"""Nobody does anything for so long before the last moment: what is due then is overdue."""
+MOMENTS_MS: Final = (
+    START_MS + PHASE_MS,
+    START_MS + 2 * PHASE_MS,
+    START_MS + 2 * PHASE_MS + QUIET_MS + IDLE_MS,
+)
+"""When the topics are looked at, in every run."""
+LAST: Final = len(MOMENTS_MS) - 1
+LIMIT_MS: Final = 600_000
+LIMITS: Final = LatenessLimits(LIMIT_MS, (("strict-*", LIMIT_MS),))
+FAR_MS: Final = 7_200_000
+"""What waits so long is still waiting at the last moment."""
+
+SMALL_BYTES: Final = 200
+"""The topics `small-` take no larger values."""
+OVERDUE_MS: Final = 12_000
+OVERDUE: Final = (
+    OverdueRule("drop-*", OVERDUE_MS, "drop"),
+    OverdueRule("bury-*", OVERDUE_MS, "dead-letter"),
+)
+POLICY: Final = Policy(
+    levels_ms=(1_000, 5_000, 10_000),
+    max_delay_ms=86_400_000,
+    deny=("denied-*",),
+    roll_after_ms=60_000,
+    retry_first_level=1,
+    retry_max_attempts=3,
+    immunity_ms=6_000,
+    check_interval_ms=10_000,
+    max_checks=2,
+    hop_key=HOP_KEY.digest,
+)
+OWN_STRIDE: Final = 1_000_000
+"""Runs share the proxy's own topics: offsets of each begin at its number times this."""
+
+
+def topics_of(run: int) -> dict[str, int]:
+    """The targets of a run that exist, and how many partitions each has. They are its own, so that
+    no other run says how large a record they take."""
+    partitions = {"orders": 4, "bills": 3, "strict": 1, "small": 2, "drop": 2, "bury": 2}
+    groups = {f"retry.g{run}": 2, f"dlq.g{run}": 2}
+    return {
+        **{named(kind, run): n for kind, n in partitions.items()},
+        **groups,
+        named("checks", run): 1,
+    }
+
+
+def named(kind: str, run: int) -> str:
+    """A target of a run."""
+    return f"{kind}-{run}"

@@ -1,0 +1,117 @@
+"""What an audit may not see of the topics of a run: deleted by retention, or behind a transaction
+that is open. No verdict on a run without a fault may be a violation for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from spark_jobs.evidence.unseen import ALWAYS_MS, Unseen
+from spark_jobs.kafka.broker import Place
+from tests.audit_campaign.contents import Contents
+from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS
+from tests.support.simulation.manual_clock import START_MS
+
+GONE_MS: Final = START_MS + PHASE_MS // 2
+"""What was written up to then is gone from targets, dead letters and outcomes."""
+AGED_MS: Final = START_MS + PHASE_MS // 4
+"""And from the ingress of every third run."""
+
+
+class Sight(NamedTuple):
+    """change: what is left of a run. unseen: what the audit is told. settled_only: as in
+    `Circumstances`."""
+
+    change: Callable[[Contents], Contents]
+    unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
+    settled_only: bool = False
+
+
+def _same(run: Contents) -> Contents:
+    return run
+
+
+def _nothing(_runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+    return {}
+
+
+def _is_concerned(topic: str, topics: Sequence[str]) -> bool:
+    return any(topic.startswith(one) for one in topics)
+
+
+def _places(runs: Sequence[Contents], topics: Sequence[str]) -> set[Place]:
+    return {
+        (topic, number)
+        for run in runs
+        for topic, count in run.partition_counts.items()
+        if _is_concerned(topic, topics)
+        for number in range(count)
+    }
+
+
+def _deleted(*topics: str) -> Sight:
+    """Retention has deleted what is old in these topics, and in the ingress of some runs."""
+
+    def aged(run: Contents) -> Contents:
+        others = [
+            one
+            for one in run.others
+            if not _is_concerned(one.topic, topics) or one.timestamp_ms > GONE_MS
+        ]
+        left = replace(run, others=others)
+        if run.run // 2 % 3:
+            return left
+        starts = {p: _start(run, p) for p in run.moments[LAST].committed}
+        ingress = [o for o in run.ingress if o.offset >= starts[o.partition]]
+        return replace(left, ingress=ingress, log_starts=starts)
+
+    def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+        places = _places(runs, topics)
+        return {place: Unseen(GONE_MS, f"{place[0]} has deleted it") for place in places}
+
+    return Sight(aged, unseen)
+
+
+def _open(*topics: str) -> Sight:
+    """In these topics a transaction is open from the second moment on."""
+
+    def cut(run: Contents) -> Contents:
+        others = [
+            one for one in run.others if not _is_concerned(one.topic, topics) or one.since < LAST
+        ]
+        return replace(run, others=others)
+
+    def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+        why = "a transaction is open in"
+        return {
+            place: Unseen(ALWAYS_MS, f"{why} {place[0]}", is_open=True)
+            for place in _places(runs, topics)
+        }
+
+    return Sight(cut, unseen)
+
+
+def _start(run: Contents, partition: int) -> int:
+    """The first offset that is left of the ingress; nothing is deleted that was not read."""
+    gone = [
+        one.offset
+        for one in run.ingress
+        if one.partition == partition and one.timestamp_ms <= AGED_MS
+    ]
+    floor = run.moments[LAST].committed[partition].floor
+    return min(floor, max(gone, default=-1) + 1)
+
+
+ENDS: Final = (OWN.outcomes, OWN.dead_letters, "orders-")
+SIGHTS: Final[dict[str, Sight]] = {
+    "whole": Sight(_same, _nothing),
+    "settled": Sight(_same, _nothing, settled_only=True),
+    "deleted": _deleted(*ENDS),
+    "letters-deleted": _deleted(OWN.dead_letters),
+    "outcomes-deleted": _deleted(OWN.outcomes),
+    "open": _open(*ENDS),
+    "letters-open": _open(OWN.dead_letters),
+    "outcomes-open": _open(OWN.outcomes),
+}
+assert MOMENTS_MS[0] > GONE_MS

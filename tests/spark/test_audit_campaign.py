@@ -1,0 +1,68 @@
+"""A slice of the campaign that judges the audit: `python -m tests.audit_campaign` does it all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from unittest.mock import patch
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.verdicts import evaluation
+from spark_jobs.verdicts.rules.rule import ruling
+from spark_jobs.verdicts.verdict_names import MISSING, VIOLATIONS
+from tests.audit_campaign.campaign import Chunk, Figures, drawn_chunk, judge
+from tests.audit_campaign.operators.catalogue import OPERATORS
+from tests.audit_campaign.report import lines
+
+SEED = 1
+RUNS = (*range(130), 180)
+"""In the last one there is a place for the rarest fault."""
+OTHER_MODES = 50
+
+
+@pytest.fixture(scope="module")
+def chunk() -> Chunk:
+    """Histories of the real proxy, with each fault at least once."""
+    planted: Counter[str] = Counter()
+    chunk = drawn_chunk(SEED, RUNS, OPERATORS, planted)
+    assert planted.keys() == OPERATORS.keys()
+    return chunk
+
+
+def _judged(spark: SparkSession, chunk: Chunk, *modes: str) -> Figures:
+    figures = Figures()
+    judge(spark, chunk, modes, figures)
+    return figures
+
+
+def test_one_audit_names_every_planted_fault_and_nothing_else(
+    spark: SparkSession, chunk: Chunk
+) -> None:
+    figures = _judged(spark, chunk, "batch")
+    assert not figures.wrong, "\n".join(lines(figures))
+    assert figures.verdicts.keys() >= VIOLATIONS.keys()
+    assert {name for name, _ in figures.caught} == OPERATORS.keys()
+
+
+def test_audits_that_go_on_name_what_one_of_everything_names(
+    spark: SparkSession, chunk: Chunk
+) -> None:
+    part = Chunk(chunk.clean[:OTHER_MODES], chunk.faulty[:OTHER_MODES])
+    figures = _judged(spark, part, "continued")
+    assert not figures.wrong, "\n".join(lines(figures))
+
+
+def test_nothing_is_a_violation_for_having_been_deleted(spark: SparkSession, chunk: Chunk) -> None:
+    figures = _judged(spark, chunk, "deleted")
+    assert not figures.wrong, "\n".join(lines(figures))
+
+
+def test_campaign_sees_that_a_rule_is_missing(spark: SparkSession, chunk: Chunk) -> None:
+    """The campaign itself can fail."""
+    few = {"delivery-lost", "outcome-lost"}
+    part = Chunk((), [one for one in chunk.faulty if one.operator.name in few])
+    rest = [rule for rule in evaluation.RULES if rule.verdict != MISSING]
+    with patch.object(evaluation, "RULING", ruling(rest)):
+        figures = _judged(spark, part, "batch")
+    assert few <= {one.operator for one in figures.wrong}
