@@ -38,6 +38,7 @@ from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
 from tests.support.simulation.world import SettingsTopic, World
 
 QUIET_STEPS = 60
+"""As a rate lets only what it saves for a quarter of a second through after each, so many."""
 
 
 class KnownSettingsTopic(SettingsTopic):
@@ -106,7 +107,7 @@ def _world(chance: Random, run: int) -> tuple[World, KnownSettingsTopic]:
     per_target = {"bills-*": 1} if chance.random() < 0.2 else {}
     world.release = ReleaseControl(per_target, OVERDUE)
     if chance.random() < 0.1:
-        world.cap = RateLimit(chance.choice([4, 20]))
+        world.cap = RateLimit(chance.choice([20, 50]))
     if chance.random() < 0.15:
         world.admission = AdmissionSettings(records=chance.randrange(2, 8))
     world.batch_records = chance.choice([1, 3, 1_000])
