@@ -1,7 +1,7 @@
 """Asks the broker what time it is: a write to a topic that the broker stamps is answered with it.
 
 The record has no value, so compaction leaves nothing of it. Readers of the settings topic pass
-over it (`proxy.kafka.settings.settings_topic.CLOCK`).
+over it (`proxy.kafka.settings.settings_records.CLOCK`).
 """
 
 from collections.abc import Callable

@@ -74,10 +74,18 @@ class Session:
 
     def _leave(self) -> None:
         """Closing the consumer hands the shards over, which needs the producer."""
-        self._ingress.close()
-        self._lookup.close()
-        self._settings_topic.close()
-        self._clock_watch.close()
+        for close in self._closings:
+            close()
+
+    @property
+    def _closings(self) -> tuple[Callable[[], None], ...]:
+        """In their order."""
+        return (
+            self._ingress.close,
+            self._lookup.close,
+            self._settings_topic.close,
+            self._clock_watch.close,
+        )
 
     def _drop(self) -> None:
         """After an error no transaction is attempted any more; what fails here keeps nothing open.
@@ -85,7 +93,8 @@ class Session:
         The producer goes first: one that lives on would still send what it has in hand.
         """
         with ExitStack() as last_first:
-            last_first.callback(self._leave)
+            for close in reversed(self._closings):
+                last_first.callback(close)
             last_first.callback(self._pipeline.abandon)
             last_first.callback(self._publisher.close)
 

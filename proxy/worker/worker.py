@@ -91,7 +91,7 @@ def run_worker(
             raise
         except Exception as defect:
             side.show_lost_session()
-            log.exception("session ended by a defect, please report it: another one begins")
+            log.exception("session ended by a defect, please report it", why=repr(defect))
             time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
         gc.collect()
 
