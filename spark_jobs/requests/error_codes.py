@@ -43,6 +43,9 @@ DECIDED_WHEN_READ: Final = (
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
 """Codes of what is tried again and again before it is a dead letter."""
 
+BELIEVED: Final = (*TRANSIENT, "too-large", "publish-failed", "body-gone", "too-many", "defect")
+"""Codes of what depends on the broker, or on what else waited: no topic shows that it was so."""
+
 
 def refused(code: str, condition: Column) -> Column:
     """The code where the condition holds."""

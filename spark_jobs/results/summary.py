@@ -52,8 +52,9 @@ class Summary:
 
     late, overdue: later than was asked for, or than is usual (`evidence.lateness_limits`); they are
     violations only where it was asked. until_ms: up to when all is judged. not_judged: how many
-    records could not be, by reason. attested, claimed: deliveries by whose time
-    it is, the broker's or the proxy's. control: by ingress partition, what was read and judged.
+    records could not be, by reason. attested, claimed: deliveries by whose time it is, the broker's
+    or the proxy's. believed: dead letters whose reason no topic shows. control: by ingress
+    partition, what was read and judged.
     """
 
     verdicts: dict[str, int]
@@ -67,6 +68,7 @@ class Summary:
     audited: Audited
     attested: int = 0
     claimed: int = 0
+    believed: int = 0
     control: tuple[PartitionTotal, ...] = ()
 
     @property
@@ -88,6 +90,7 @@ class Summary:
             "lateness_ms": self.lateness_ms,
             "late": self.late,
             "overdue": self.overdue,
+            "believed": self.believed,
             "times": {"attested": self.attested, "claimed": self.claimed},
             "ingress": audited.ingress_topic,
             "control": [one._asdict() for one in self.control],

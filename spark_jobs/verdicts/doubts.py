@@ -71,17 +71,17 @@ def contradicted(doubts: DataFrame, sighted: DataFrame) -> list[DataFrame]:
 
 
 def amended(verdicts: DataFrame, wrong: Sequence[DataFrame]) -> DataFrame:
-    """The verdicts, but for those that are contradicted: partition, offset and `why_wrong`."""
+    """The verdicts, but for sound ones that are contradicted: partition, offset, `why_wrong`."""
     found = reduce(DataFrame.unionByName, wrong)
     once = found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
     if once.isEmpty():
         return verdicts
     joined = verdicts.join(f.broadcast(once), ["partition", "offset"], "left")
-    is_wrong = "why_wrong IS NOT NULL"
+    is_wrong = "(why_wrong IS NOT NULL AND NOT is_violation)"
     changed = {
         "verdict": f"IF({is_wrong}, '{CONTRADICTED}', verdict)",
         "is_violation": f"is_violation OR {is_wrong}",
-        "detail": "coalesce(why_wrong, detail)",
+        "detail": f"IF({is_wrong}, why_wrong, detail)",
     }
     return joined.selectExpr(*[f"{changed.get(c, f'`{c}`')} AS `{c}`" for c in verdicts.columns])
 

@@ -3,6 +3,7 @@
 from typing import Final
 
 DELIVERED: Final = "delivered"
+DEAD_LETTERED: Final = "dead_lettered"
 PENDING: Final = "pending"
 UNVERIFIABLE: Final = "unverifiable"
 MISSING: Final = "missing"
@@ -22,7 +23,7 @@ SOUND: Final = {
     DELIVERED: "arrived in its target once, not early, byte for byte",
     "cancelled": "taken back by a cancel before it was due",
     "replaced": "taken back by a newer record with its id",
-    "dead_lettered": "lies in the dead letters, with the reason",
+    DEAD_LETTERED: "lies in the dead letters, with the reason",
     "rolled": "rewritten before retention could delete it; its successor goes on",
     "requeued": "tried again later, since its target did not take it; its successor goes on",
     "rolled_back": "a half message whose producer rolled back",

@@ -32,6 +32,8 @@ def test_tables_and_figures_tell_what_was_found(spark: SparkSession, tmp_path: P
         delivered(200, 10, lateness_ms=-5, **EARLY),
         undelivered(201, "missing", is_violation=True),
         undelivered(202, "pending"),
+        undelivered(203, "dead_lettered", detail="too-large: 9 bytes"),
+        undelivered(204, "dead_lettered", detail="id-bad: it is empty"),
     ]
     frame = verdicts(spark, rows)
     summary = write_tables(frame, AUDITED, tmp_path)
@@ -43,7 +45,9 @@ def test_tables_and_figures_tell_what_was_found(spark: SparkSession, tmp_path: P
         "early": 1,
         "missing": 1,
         "pending": 1,
+        "dead_lettered": 2,
     }
+    assert told["believed"] == 1
     assert (told["verdicts"]["altered"], told["violations"]) == (0, 2)
     assert told["violations_by"] == {"early": 1, "missing": 1}
     assert told["lateness_ms"] == {"p50": 50, "p99": 99, "max": 100}
