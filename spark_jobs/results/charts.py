@@ -1,117 +1,233 @@
-"""The curves of the report as SVG text, ready to stand in a page."""
+"""The charts of the report as SVG text, ready to stand in a page.
 
+All share one time axis. Their colours are variables of the page's style sheet, so that they suit a
+dark page, too.
+"""
+
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from io import StringIO
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from spark_jobs.results.formatting import milliseconds, thousands
+from spark_jobs.results.timeline import Axis, Timeline
 
-DELIVERED, DUE, FAINT, LINE = "#2563a8", "#e08a1e", "#5d6878", "#dde2e9"
+BLUE, ORANGE, RED, FAINT, LINE = "#2563a8", "#e08a1e", "#c0322b", "#5d6878", "#dde2e9"
+VARIABLES: Final = {
+    BLUE: "var(--blue)",
+    ORANGE: "var(--orange)",
+    RED: "var(--bad)",
+    FAINT: "var(--faint)",
+    LINE: "var(--line)",
+}
+"""What the page calls these colours."""
 DAY_MS: Final = 86_400_000
 """matplotlib counts dates in days since 1970."""
 LATE_TICKS_MS: Final = (
     *(1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, DAY_MS),
     *(10 * DAY_MS, 100 * DAY_MS, 1_000 * DAY_MS),
 )
-SIZE_INCHES: Final = (9.6, 3.1)
+POINTS_PER_INCH: Final = 72
+LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
+"""What lies around the charts, in points: the same for all, so that their times are in line."""
+ROW: Final = 30
+"""Of the violations of one verdict, in points."""
+NO_LEGEND: Final = 6
+"""What a panel without one has above it, in points."""
 STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
-    "svg.hashsalt": "kafka-delay-proxy",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "axes.edgecolor": LINE,
     "axes.labelcolor": FAINT,
+    "text.color": FAINT,
     "xtick.color": FAINT,
     "ytick.color": FAINT,
 }
+ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
+DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
+"""More than are seen, of what is no label."""
 
 
-def lateness_chart(bars: Sequence[tuple[float, float, int]]) -> str:
-    """Bars (from_ms, to_ms, records) on logarithmic axes; empty without bars."""
-    if not bars:
+class Width(NamedTuple):
+    """Of a chart: its name in the style sheet, its width in points, how many times it shows."""
+
+    name: str
+    points: int
+    most_times: int
+
+
+WIDE: Final = Width("wide", 690, 9)
+NARROW: Final = Width("narrow", 300, 4)
+
+
+class Plan(NamedTuple):
+    """Panels of these heights, one above the other, with so much above each; all in points."""
+
+    title: str
+    draw: Callable[[Sequence[Axes], Timeline], None]
+    heights: Sequence[int]
+    above: int = TOP
+
+
+def lateness_chart(seen: Timeline, width: Width) -> str:
+    """How late deliveries were, by the time at which they were due; empty without any."""
+    if not any(seen.late):
         return ""
-    with mpl.rc_context(STYLE):
-        figure, axes = _canvas()
-        lefts, widths = [left for left, _, _ in bars], [right - left for left, right, _ in bars]
-        axes.bar(
-            lefts,
-            [n for *_, n in bars],
-            widths,
-            align="edge",
-            color=DELIVERED,
-            edgecolor="white",
-            linewidth=0.6,
-        )
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_ylim(bottom=0.7)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda late_ms, _: milliseconds(late_ms)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda n, _: thousands(round(n))))
-        axes.xaxis.set_major_locator(FixedLocator(_within(LATE_TICKS_MS, lefts[0], lefts[-1])))
-        axes.minorticks_off()
-        axes.set_xlabel("late by")
-        axes.set_ylabel("records")
-        return _svg(figure, "Histogram of lateness")
+    return _chart(Plan("Lateness by due time", _draw_lateness, (130,)), seen, width)
 
 
-def over_time_chart(points: Sequence[tuple[int, int, int]]) -> str:
-    """Steps (at_ms, due, delivered) of equal length; empty without any."""
-    if not points:
+def over_time_chart(seen: Timeline, width: Width) -> str:
+    """How many records were due and delivered, and below it how many waited."""
+    title = "Due, delivered and waiting over time"
+    return _chart(Plan(title, _draw_over_time, (110, 90)), seen, width)
+
+
+def violations_chart(seen: Timeline, width: Width) -> str:
+    """A row for each verdict that has violations; empty without any."""
+    rows = len(seen.violations)
+    if not rows:
         return ""
-    with mpl.rc_context(STYLE):
-        figure, axes = _canvas()
-        times = [at_ms / DAY_MS for at_ms, *_ in points]
-        delivered = [n for *_, n in points]
-        axes.fill_between(times, delivered, step="post", color=DELIVERED, alpha=0.25, linewidth=0)
-        axes.step(times, delivered, where="post", color=DELIVERED, linewidth=1.4, label="delivered")
-        axes.step(
-            times,
-            [n for _, n, _ in points],
-            where="post",
-            color=DUE,
-            linewidth=1.4,
-            linestyle=(0, (4, 2)),
-            label="due",
-        )
-        axes.set_ylim(bottom=0)
-        axes.set_xmargin(0.01)
-        locator = AutoDateLocator(tz=UTC, maxticks=9)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        dates = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_formatter(dates)
+    plan = Plan("Violations over time", _draw_violations, (rows * ROW,), NO_LEGEND)
+    return _chart(plan, seen, width)
+
+
+def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
+    (axes,) = panels
+    late = [None if one is None else [max(ms, 1) for ms in one] for one in seen.late]
+    times, *lines = _outlines(seen.axis, late, 3)
+    p50, p99, most = lines
+    axes.fill_between(times, p50, p99, color=BLUE, alpha=0.2, linewidth=0)
+    axes.plot(times, most, color=ORANGE, linewidth=2.4, label="latest")
+    axes.plot(times, p99, color=BLUE, linewidth=0.8, label="99 of 100 within")
+    axes.plot(times, p50, color=BLUE, linewidth=2, label="median")
+    axes.set_yscale("log")
+    highest_ms = max(one[2] for one in late if one)
+    top_ms = max(highest_ms * 2, 20)
+    axes.set_ylim(0.8, top_ms)
+    axes.yaxis.set_major_locator(FixedLocator([ms for ms in LATE_TICKS_MS if ms <= top_ms]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(_late_by))
+    _legend(axes, 3)
+
+
+def _late_by(late_ms: float, _: int) -> str:
+    """What is less, or not late at all, stands on the lowest line."""
+    return f"≤ {milliseconds(late_ms)}" if late_ms <= 1 else milliseconds(late_ms)
+
+
+def _draw_over_time(panels: Sequence[Axes], seen: Timeline) -> None:
+    upper, lower = panels
+    times, delivered, due, waiting = _outlines(
+        seen.axis, [*zip(seen.delivered, seen.due, seen.waiting, strict=True)], 3
+    )
+    upper.fill_between(times, delivered, color=BLUE, alpha=0.25, linewidth=0)
+    upper.plot(times, delivered, color=BLUE, linewidth=1.4, label="delivered")
+    upper.plot(times, due, color=ORANGE, linewidth=1.4, linestyle=(0, (4, 2)), label="due")
+    lower.fill_between(times, waiting, color=FAINT, alpha=0.25, linewidth=0)
+    lower.plot(times, waiting, color=FAINT, linewidth=1.4, label="waiting")
+    for axes, columns in ((upper, 2), (lower, 1)):
+        axes.set_ylim(bottom=0, top=None if axes.dataLim.ymax > 0 else 1)
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda n, _: thousands(round(n))))
-        axes.legend(frameon=False, loc="upper right", ncols=2, bbox_to_anchor=(1, 1.14))
-        axes.set_ylabel("records")
-        return _svg(figure, "Records due and delivered over time")
+        _legend(axes, columns)
 
 
-def _within(ticks: Sequence[float], low: float, high: float) -> list[float]:
-    """Those between the limits and one more on either side, so that two are seen at least."""
-    inside = [tick for tick in ticks if low / 10 <= tick <= high * 10]
-    return inside or list(ticks[-2:])
+def _draw_violations(panels: Sequence[Axes], seen: Timeline) -> None:
+    (axes,) = panels
+    for row, (verdict, by_step) in enumerate(seen.violations.items()):
+        middles = [(seen.axis.first_ms + (s + 0.5) * seen.axis.step_ms) / DAY_MS for s in by_step]
+        sizes = [18 + 30 * math.log10(n) for n in by_step.values()]
+        axes.axhline(row, color=LINE, linewidth=0.7, zorder=0)
+        axes.scatter(middles, [row] * len(middles), s=sizes, color=RED, alpha=0.8, linewidths=0)
+        said = f"{verdict}: {thousands(sum(by_step.values()))}"
+        label = axes.annotate(
+            said, (0, row), (0, 7), xycoords=("axes fraction", "data"), textcoords="offset points"
+        )
+        label.set_color(RED)
+    axes.set_ylim(len(seen.violations) - 0.6, -0.75)
+    axes.yaxis.set_major_locator(NullLocator())
+    axes.grid(visible=False)
 
 
-def _canvas() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=SIZE_INCHES, layout="constrained")
-    axes = figure.add_subplot()
+def _chart(plan: Plan, seen: Timeline, width: Width) -> str:
+    with mpl.rc_context({**STYLE, "svg.hashsalt": f"{plan.title} {width.name}"}):
+        tall = sum(plan.above + height for height in plan.heights) + BOTTOM
+        figure = Figure(figsize=(width.points / POINTS_PER_INCH, tall / POINTS_PER_INCH))
+        panels, bottom = [], tall
+        for height in plan.heights:
+            bottom -= plan.above + height
+            box = LEFT, bottom, width.points - LEFT - RIGHT, height
+            panels.append(_panel(figure, box, tall, width))
+        plan.draw(panels, seen)
+        for panel in panels:
+            _times_along(panel, seen.axis, width, is_last=panel is panels[-1])
+        return _svg(figure, plan.title, width)
+
+
+def _panel(figure: Figure, box: tuple[int, int, int, int], tall: int, width: Width) -> Axes:
+    left, bottom, wide, height = box
+    axes = figure.add_axes((left / width.points, bottom / tall, wide / width.points, height / tall))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color=LINE, linewidth=0.7)
     axes.set_axisbelow(True)
-    return figure, axes
+    axes.tick_params(length=3)
+    return axes
 
 
-def _svg(figure: Figure, title: str) -> str:
-    """Without what only a file of its own needs; the page gives it its width."""
+def _times_along(axes: Axes, along: Axis, width: Width, *, is_last: bool) -> None:
+    axes.set_xlim(along.first_ms / DAY_MS, along.end_ms / DAY_MS)
+    locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=width.most_times)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    dates = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(dates)
+    axes.tick_params(axis="x", labelbottom=is_last)
+    axes.xaxis.get_offset_text().set_visible(is_last)
+
+
+def _outlines(
+    along: Axis, rows: Sequence[Sequence[float] | None], columns: int
+) -> list[list[float]]:
+    """The times (days) and each column's values: level over a step, apart where a row is None."""
+    found: list[list[float]] = [[] for _ in range(columns + 1)]
+    for step, row in enumerate(rows):
+        from_ms = along.first_ms + step * along.step_ms
+        for edge_ms in (from_ms, from_ms + along.step_ms):
+            values = [math.nan] * columns if row is None else row
+            for column, value in zip(found, (edge_ms / DAY_MS, *values), strict=True):
+                column.append(value)
+    return found
+
+
+def _legend(axes: Axes, columns: int) -> None:
+    axes.legend(
+        frameon=False,
+        loc="lower right",
+        ncols=columns,
+        bbox_to_anchor=(1, 0.97),
+        borderaxespad=0,
+        handlelength=1.4,
+        columnspacing=1.2,
+    )
+
+
+def _svg(figure: Figure, title: str, width: Width) -> str:
+    """Without what only a file of its own needs; the page gives it its width and colours."""
     text = StringIO()
-    figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Title": title})
-    drawn = text.getvalue()
-    return re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawn[drawn.index("<svg") :])
+    figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+    drawn = ONLY_IN_FILES.sub("", text.getvalue())
+    drawn = DECIMALS.sub(r"\1", drawn[drawn.index("<svg") :])
+    for colour, variable in VARIABLES.items():
+        drawn = drawn.replace(colour, variable)
+    named = f'<svg class="{width.name}" role="img" aria-label="{title}"'
+    sizeless = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", drawn)
+    return sizeless.replace("<svg", named, 1)

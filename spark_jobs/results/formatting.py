@@ -36,6 +36,11 @@ def moment(at_ms: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
 
 
+def sentence(text: str) -> str:
+    """A verdict's detail as a person reads it: with a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def print_rows(frame: DataFrame, *, as_json: bool, most: int = MOST_ROWS) -> None:
     """Print the first `most` rows, in their order, and say so when there are more.
 

@@ -5,14 +5,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.results import formatting
-from spark_jobs.results.charts import lateness_chart, over_time_chart
+from spark_jobs.results.charts import (
+    NARROW,
+    WIDE,
+    lateness_chart,
+    over_time_chart,
+    violations_chart,
+)
 from spark_jobs.results.lateness_figures import by_target
-from spark_jobs.results.result_tables import read_verdicts
-from spark_jobs.results.summary import WORDS, Summary
+from spark_jobs.results.result_tables import DELETED, read_verdicts
+from spark_jobs.results.summary import WORDS, Audited, AuditedRange, Summary
+from spark_jobs.results.timeline import Timeline, timeline
 from spark_jobs.runtime.frames import spark_path
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
@@ -28,26 +35,26 @@ SHOWN_VIOLATIONS: Final = 100
 SHOWN_RANGES: Final = 200
 SHOWN_TARGETS: Final = 25
 SHOWN_TOPICS: Final = 20
-BARS_PER_DECADE: Final = 5
-MOST_STEPS: Final = 240
-CALENDAR_MS: Final = (0, 250_000_000_000_000)
-"""What has a date: until the year 9892."""
-STEPS_MS: Final = (
-    *(100, 250, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 1_800_000),
-    *(3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000),
-)
+NAMED_RANGES: Final = 4
+"""At the top of the page; all are in the table at its end."""
+CHARTS: Final = {
+    "lateness": lateness_chart,
+    "over_time": over_time_chart,
+    "violations": violations_chart,
+}
 
 
 def write_report(spark: SparkSession, folder: Path, summary: Summary) -> None:
     """Write `report.html` into a folder that `results.write_tables` has filled.
 
-    Only what is shown comes to the driver: counts, at most so many steps, bars and violations.
+    Only what is shown comes to the driver: counts, at most so many steps and violations.
     """
-    verdicts = read_verdicts(spark, folder).cache()
+    verdicts = _seen(read_verdicts(spark, folder)).cache()
     try:
         page = _template().render(
             **_figures(summary),
-            charts=_charts(verdicts),
+            charts=_charts(timeline(verdicts, summary.audited.at_ms)),
+            halves=_halves(verdicts, summary.audited),
             targets=_rows(by_target(verdicts).orderBy(f.desc("records")), SHOWN_TARGETS),
             broken=_violations(spark, folder),
         )
@@ -56,69 +63,32 @@ def write_report(spark: SparkSession, folder: Path, summary: Summary) -> None:
     (folder / REPORT).write_text(page, "utf-8")
 
 
-def lateness_bars(verdicts: DataFrame) -> list[tuple[float, float, int]]:
-    """How many deliveries were late by [from_ms, to_ms), in steps of equal ratio from 1 ms on.
-
-    What was not late at all counts in the first.
-    """
-    late_ms = f.greatest(f.col("lateness_ms"), f.lit(1)).cast("double")
-    step = f.floor(f.log10(late_ms) * BARS_PER_DECADE)
-    late = verdicts.where(f.col("lateness_ms").isNotNull())
-    rows = late.groupBy(step.alias("step")).count().orderBy("step").collect()
-    return [(_bar_limit(row.step), _bar_limit(row.step + 1), row["count"]) for row in rows]
-
-
-def over_time(verdicts: DataFrame) -> tuple[int, list[tuple[int, int, int]]]:
-    """Of what was delivered: (step_ms, [(at_ms, due, delivered)]), gaps filled with zeros.
-
-    A due before the record was written counts when it was written.
-    """
-    due_ms = f.col("delivered_ms") - f.col("lateness_ms")
-    delivered = verdicts.where(due_ms.between(*CALENDAR_MS))
-    delivered = delivered.where(f.col("delivered_ms").between(*CALENDAR_MS))
-    first_ms, last_ms = delivered.agg(
-        f.min(f.least(due_ms, "delivered_ms")), f.max(f.greatest(due_ms, "delivered_ms"))
-    ).collect()[0]
-    if first_ms is None:
-        return 0, []
-    step_ms = _step_ms(last_ms - first_ms)
-    events = f.explode(f.array(_event(due_ms, due=1), _event(f.col("delivered_ms"), delivered=1)))
-    at_ms = f.col("event.at_ms") - f.pmod("event.at_ms", f.lit(step_ms))
-    counted = (
-        delivered.select(events.alias("event"))
-        .groupBy(at_ms.alias("at_ms"))
-        .agg(f.sum("event.due").alias("due"), f.sum("event.delivered").alias("delivered"))
+def _seen(verdicts: DataFrame) -> DataFrame:
+    """What of the table is read more than once."""
+    return verdicts.select(
+        *("verdict", "is_violation", "kind", "target", "due_ms", "timestamp_ms", "delivered_ms"),
+        *("lateness_ms", "ended_ms"),
     )
-    found = {row.at_ms: (row.due, row.delivered) for row in counted.collect()}
-    return step_ms, [(at, *found.get(at, (0, 0))) for at in _steps(found, step_ms)]
 
 
-def _event(at_ms: Column, due: int = 0, delivered: int = 0) -> Column:
-    counts = f.lit(due).alias("due"), f.lit(delivered).alias("delivered")
-    return f.struct(at_ms.alias("at_ms"), *counts)
+def _halves(seen: DataFrame, audited: Audited) -> int:
+    """How many half messages there are whose check-backs were not compared with them: only where
+    all of the ingress is known are they (`check_rules`)."""
+    if not any(row.log_start for row in audited.ranges):
+        return 0
+    return seen.where("kind = 'prepare'").count()
 
 
-def _bar_limit(step: int) -> float:
-    return float(10 ** (step / BARS_PER_DECADE))
-
-
-def _step_ms(span_ms: int) -> int:
-    fitting = (step_ms for step_ms in STEPS_MS if span_ms <= step_ms * (MOST_STEPS - 2))
-    return next(fitting, span_ms // (MOST_STEPS - 2) + 1)
-
-
-def _steps(found: Mapping[int, Any], step_ms: int) -> range:
-    """One step before the first and one after the last, so that a single one is seen, too."""
-    return range(min(found) - step_ms, max(found) + 2 * step_ms, step_ms)
-
-
-def _charts(verdicts: DataFrame) -> dict[str, Any]:
-    step_ms, points = over_time(verdicts)
-    return {
-        "lateness": lateness_chart(lateness_bars(verdicts)),
-        "over_time": over_time_chart(points),
-        "step": formatting.milliseconds(step_ms),
-    }
+def _charts(seen: Timeline | None) -> dict[str, Any]:
+    """Each in two widths; the page shows the one that fits."""
+    drawn: dict[str, Any] = dict.fromkeys(CHARTS, "")
+    if seen is None:
+        return {**drawn, "step": ""}
+    drawn = {name: draw(seen, WIDE) + draw(seen, NARROW) for name, draw in CHARTS.items()}
+    most = max(seen.waiting)
+    at_ms = seen.axis.first_ms + (seen.waiting.index(most) + 1) * seen.axis.step_ms
+    step = formatting.milliseconds(seen.axis.step_ms)
+    return {**drawn, "step": step, "most_waiting": most, "most_waiting_ms": at_ms}
 
 
 def _violations(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
@@ -141,6 +111,8 @@ def _figures(summary: Summary) -> dict[str, Any]:
         "late_records": summary.late,
         "attested": summary.attested,
         "claimed": summary.claimed,
+        "believed": summary.believed,
+        "outside": sum(map(_outside, audited.ranges)),
         "overdue": summary.overdue,
         "violations": summary.violations,
         "violations_by": sorted(summary.violations_by.items(), key=lambda one: -one[1]),
@@ -155,12 +127,19 @@ def _figures(summary: Summary) -> dict[str, Any]:
         "bootstrap": audited.bootstrap,
         "at_ms": audited.at_ms,
         "ranges": audited.ranges,
+        "deleted": DELETED,
         "gaps": audited.unverifiable,
         "uncovered": audited.uncovered,
+        "limit_named": NAMED_RANGES,
         "limit_topics": SHOWN_TOPICS,
         "limit_ranges": SHOWN_RANGES,
         "limit_targets": SHOWN_TARGETS,
     }
+
+
+def _outside(one: AuditedRange) -> int:
+    """How many offsets, of those that the log holds, get no verdict by this audit."""
+    return max(0, one.start - one.log_start) + max(0, one.log_end - max(one.end, one.log_start))
 
 
 def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
@@ -185,6 +164,6 @@ def _template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("thousands", "milliseconds", "moment"):
+    for name in ("thousands", "milliseconds", "moment", "sentence"):
         environment.filters[name] = getattr(formatting, name)
     return environment.get_template("report.html.j2")

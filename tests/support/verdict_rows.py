@@ -9,7 +9,7 @@ from spark_jobs.runtime.frames import local_rows
 from spark_jobs.verdicts.evaluation import VERDICTS
 
 USUAL_MS = 60_000
-NOWHERE = ("delivered_ms", "lateness_ms", "at_topic", "at_partition", "at_offset")
+NOWHERE = ("delivered_ms", "lateness_ms", "ended_ms", "at_topic", "at_partition", "at_offset")
 
 
 def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> dict[str, Any]:
@@ -25,6 +25,7 @@ def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> di
         "timestamp_ms": due_ms - 1000,
         "delivered_ms": due_ms + lateness_ms,
         "lateness_ms": lateness_ms,
+        "ended_ms": due_ms + lateness_ms,
         "is_late": lateness_ms > USUAL_MS,
         "at_topic": "orders",
         "at_partition": 0,

@@ -7,13 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.evidence.partition_state import Unverifiable
-from spark_jobs.results.formatting import milliseconds, moment, thousands
-from spark_jobs.results.report import REPORT, lateness_bars, over_time, write_report
+from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
+from spark_jobs.results.report import REPORT, write_report
 from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited, AuditedRange
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000
+UP_TO = f"All is judged up to {moment(NOW_MS)}"
 AUDITED = Audited(
     "here:9092",
     "timer.ingress",
@@ -37,13 +38,19 @@ def _text(page: str) -> str:
 def test_report_of_a_clean_audit_says_that_it_held_and_needs_no_network(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    rows = [delivered(offset, NOW_MS + offset, lateness_ms=offset) for offset in range(5)]
+    rows = [
+        delivered(offset, NOW_MS + offset, lateness_ms=offset, is_attested=True)
+        for offset in range(5)
+    ]
     page = _page(spark, tmp_path, [*rows, undelivered(9, "pending")])
 
     assert "Exactly once held" in _text(page)
     assert "Every one of the 6 ingress records audited" in _text(page)
     assert "1 of them is still waiting" in _text(page)
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 4
+    assert 'class="all-in"' in page
+    assert "Nothing of what the topics show was left out." in _text(page)
+    assert f"partition 0, offsets 0 to 5; partition 1, nothing {UP_TO}" in _text(page)
     assert not re.search(r"""(src|href)=["'](?!#)|url\((?!#)|@import""", page)
 
 
@@ -66,7 +73,11 @@ def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
     assert page.count("<article>") == 100
     assert page.count("kafka-console-consumer.sh") == 200
     assert "<script" not in page
-    assert "1 record could not be judged" in _text(page)
+    assert page.count('aria-label="Violations over time"') == 2
+    reason = (
+        "deleted from the ingress before this audit read them (partition 0, offsets 101 to 101)"
+    )
+    assert f"1 record could not be judged : {reason}" in _text(page)
     assert "retention has deleted it" in page
 
 
@@ -82,8 +93,28 @@ def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
     text = _text(_page(spark, tmp_path, rows, audited))
     assert "Exactly once held as far as could be judged" in text
     assert "1 record could not be judged : due for more than 60 s, and not ended" in text
-    assert f"All is judged up to {moment(NOW_MS - hour_ms)}. 1 delivered late. 1 overdue." in text
-    assert "1 other topic of this broker, for which no record asks" in text
+    assert f"All is judged up to {moment(NOW_MS - hour_ms)} (the proxy stood there)" in text
+    assert "1 delivered late, 1 overdue" in text
+
+
+def test_report_says_at_the_top_what_the_audit_does_not_cover(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    believed = undelivered(3, "dead_lettered", detail="too-large: 9 bytes")
+    rows = [
+        delivered(11, NOW_MS, is_attested=True),
+        delivered(12, NOW_MS, kind="prepare", is_attested=False),
+        *(believed | {"offset": offset} for offset in (13, 14)),
+    ]
+    ranges = (AuditedRange(0, 10, 20, 20, NOW_MS, 7, 25),)
+    audited = Audited("here:9092", "timer.ingress", NOW_MS, ranges, (), ("mail", "logs"))
+    page = _page(spark, tmp_path, rows, audited)
+    left_out = _text(page[page.index('class="left-out"') : page.index("Verdicts</h2>")])
+    assert "8 offsets of timer.ingress get no verdict here" in left_out
+    assert "2 topics were not read , for which no record asks: mail, logs." in left_out
+    assert "1 of 2 deliveries have a time that the proxy claims" in left_out
+    assert "2 dead letters have a reason that no topic shows" in left_out
+    assert "What check-backs show was not compared with the 1 half message" in left_out
 
 
 def test_report_of_nothing_claims_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -92,38 +123,16 @@ def test_report_of_nothing_claims_nothing(spark: SparkSession, tmp_path: Path) -
     assert "There was no record to audit." in text
 
 
-def test_bars_of_the_histogram_hold_every_delivery_once(spark: SparkSession) -> None:
-    late = [-3, 0, 1, 9, 10, 99, 100, 1000, 86_400_000]
-    rows = [delivered(n, NOW_MS, lateness_ms=ms) for n, ms in enumerate(late)]
-    bars = lateness_bars(verdicts(spark, rows))
-
-    assert sum(n for *_, n in bars) == len(late)
-    assert bars[0][0] == 1
-    assert bars[0][2] == 3
-    for ms in late[3:]:
-        assert any(start <= ms * (1 + 1e-6) and ms < end for start, end, _ in bars), ms
-
-
-def test_steps_over_time_are_few_and_count_dues_and_deliveries(spark: SparkSession) -> None:
-    week_ms = 7 * 86_400_000
-    rows = [
-        delivered(1, NOW_MS, lateness_ms=week_ms),
-        delivered(2, NOW_MS + week_ms, lateness_ms=0),
-        delivered(3, NOW_MS, lateness_ms=2**60),
-    ]
-    step_ms, points = over_time(verdicts(spark, rows))
-
-    assert step_ms == 3_600_000
-    assert len(points) <= 241
-    assert [point[1:] for point in points if point[1:] != (0, 0)] == [(1, 0), (1, 2)]
-
-
 @pytest.mark.parametrize(
     ("duration_ms", "words"),
     [(None, "\N{EN DASH}"), (0, "0 ms"), (999, "999 ms"), (1500, "1.5 s"), (-90_000, "-1.5 min")],
 )
 def test_durations_have_the_unit_that_fits_them(duration_ms: int | None, words: str) -> None:
     assert milliseconds(duration_ms) == words
+
+
+def test_a_detail_is_shown_as_a_sentence() -> None:
+    assert sentence("it arrived 5 ms before its due") == "It arrived 5 ms before its due."
 
 
 def test_numbers_and_moments_are_readable_at_any_size() -> None:
