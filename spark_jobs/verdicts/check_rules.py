@@ -44,7 +44,9 @@ CASE WHEN {_OTHER} != '' AND half.knows_all
   WHEN at_ms < {_DUE_MS}
     THEN {sentence(f"check {{number}} came {{{_DUE_MS} - at_ms}} ms before its time")} END
 """
-_TOO_MANY: Final = sentence("check {number} came {times} times, for {halves} half messages")
+_TOO_MANY: Final = sentence(
+    "check {number} came {times} times; the half messages that it may be about: {halves}"
+)
 
 
 def wrong_checks(asked_for: DataFrame, read: ReadCheckBacks) -> list[DataFrame]:

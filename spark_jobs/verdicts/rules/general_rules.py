@@ -17,6 +17,7 @@ _OUTCOME_UNSEEN: Final = (
     "came_from IS NULL AND outcomes_unseen IS NOT NULL"
     f" AND {_HOP_FROM_OUTCOME}.until_ms >= request.timestamp_ms"
 )
+_FROM: Final = "IF(came_from IS NULL, 'has no outcome', concat('ended as ', came_from))"
 
 RECORD_DELETED: Final = "the ingress has deleted the record"
 
@@ -57,7 +58,7 @@ KNOWN_RULES: Final = (
     Rule(
         verdict.CONTRADICTED,
         f"{_SUCCEEDS} AND coalesce(came_from, 'nothing') NOT IN {names(HOP_OUTCOMES)}",
-        "it goes on from offset {request.hop_from}, which ended as {came_from}",
+        f"it goes on from offset {{request.hop_from}}, which {{{_FROM}}}",
     ),
     Rule(
         verdict.UNVERIFIABLE,

@@ -41,9 +41,12 @@ END, false)
 """
 """Whether the log of the ingress allows this outcome for this record. What came while it was
 rewritten may have been deleted with what it was rewritten from."""
-_NEXT: Final = sentence(
+_SUPERSEDING: Final = sentence(
     f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
 )
+_NEXT: Final = f"""
+IF({_SUPERSEDED_BY} IS NULL, 'no later record or cancel has its id', {_SUPERSEDING})
+"""
 _WHY_NOT: Final = f"""
 CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
   WHEN request.kind = 'refused' THEN {sentence("it is to be refused ({request.code})")}

@@ -17,7 +17,7 @@ def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topic
     gone = t.record("unverifiable", "outcomes are gone", **later, fires_ms=44_000)
     t.record("unverifiable", "was deleted", **later, hop_from=gone, timestamp_ms=44_500)
     lost = t.record("missing", **later, fires_ms=50_000)
-    t.record("contradicted", "ended as nothing", **later, hop_from=lost, timestamp_ms=50_500)
+    t.record("contradicted", "which has no outcome", **later, hop_from=lost, timestamp_ms=50_500)
 
 
 def outcomes_that_were_deleted_explain_ends_alone_of_which_nothing_else_would_be_left(

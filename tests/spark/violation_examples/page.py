@@ -1,0 +1,85 @@
+"""The blocks of docs/audit-violations.md that are made from the examples."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from spark_jobs.results.formatting import sentence
+from spark_jobs.results.result_tables import SHOW_ALL
+from tests.audit_campaign.scene import OWN
+from tests.spark.violation_examples.judging_examples import Example, Finding
+from tests.support.simulation.stand_in import Record
+
+PAGE: Final = Path(__file__).parents[3] / "docs/audit-violations.md"
+BLOCK: Final = re.compile(r"<!-- example: (\w+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
+HEAD: Final = "| record | time | headers | key | value | |\n|---|---|---|---|---|---|\n"
+LONGEST_MAC: Final = 8
+
+
+def block(example: Example) -> str:
+    """What stands between the two comments of an example."""
+    topics = example.topics
+    lost = {id(one) for one in topics.lost}
+    rows = [
+        _row(one, topics.notes.get(id(one), ""), is_lost=id(one) in lost)
+        for one in topics.records()
+    ]
+    found = "".join(_finding(one) for one in example.findings)
+    text = f"\n{HEAD}{''.join(rows)}\nThe report says:\n\n{found}"
+    return _as_partition_0(text, topics.number)
+
+
+def shown() -> dict[str, str]:
+    """The blocks that the page has, by example."""
+    return dict(BLOCK.findall(PAGE.read_text("utf-8")))
+
+
+def with_blocks(text: str, blocks: dict[str, str]) -> str:
+    """The page with these blocks in their places."""
+    return BLOCK.sub(
+        lambda old: f"<!-- example: {old[1]} -->\n{blocks[old[1]]}<!-- end -->\n", text
+    )
+
+
+def _row(record: Record, note: str, *, is_lost: bool) -> str:
+    place = f"`{record.topic_}/{record.partition_}/{record.offset_}`"
+    if is_lost:
+        return f"| {place} | | | | | **{note}** |\n"
+    at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+    time = f"{at:%H:%M:%S}.{record.timestamp_ms % 1000:03}"
+    headers = "<br>".join(f"`{name}:{_short(name, told)}`" for name, told in record.headers_)
+    content = f"{_code(record.key_)} | {_code(record.value_)}"
+    return f"| {place} | {time} | {headers} | {content} | {f'**{note}**' if note else ''} |\n"
+
+
+def _short(name: str, told: bytes | None) -> str:
+    """A signature tells a reader nothing."""
+    text = _text(told)
+    return f"{text[:LONGEST_MAC]}…" if name == "timer-hop-mac" else text
+
+
+def _text(told: bytes | None) -> str:
+    return "null" if told is None else told.decode("utf-8", "replace")
+
+
+def _code(told: bytes | None) -> str:
+    return f"`{_text(told)}`" if _text(told) else ""
+
+
+def _finding(found: Finding) -> str:
+    topic, partition, offset = found.place
+    commands = "".join(f"{one.replace(SHOW_ALL, '…')}\n" for one in found.commands)
+    return (
+        f"> **{found.verdict}** {topic}, partition {partition}, offset {offset}:"
+        f" {sentence(found.detail)}\n\n```sh\n{commands}```\n\n"
+    )
+
+
+def _as_partition_0(text: str, number: int) -> str:
+    """Each example is told as if it were alone, in the first partition of the ingress."""
+    text = text.replace(f"{OWN.ingress}/{number}/", f"{OWN.ingress}/0/")
+    text = text.replace(f"{OWN.ingress}, partition {number},", f"{OWN.ingress}, partition 0,")
+    return text.replace(f"{OWN.ingress} --partition {number} ", f"{OWN.ingress} --partition 0 ")

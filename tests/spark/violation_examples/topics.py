@@ -1,0 +1,218 @@
+"""The topics of an example: what the real proxy made of a few records on the stand-in for Kafka,
+and what the story then did to them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from proxy.requests.policy import Policy
+from spark_jobs.kafka.positions import Committed
+from tests.audit_campaign.contents import Contents, Held, Moment
+from tests.audit_campaign.played_run import KnownSettingsTopic
+from tests.audit_campaign.scene import HOP_KEY, MOMENTS_MS, OWN, TOPIC_ID
+from tests.support.simulation.manual_clock import START_MS
+from tests.support.simulation.stand_in import INGRESS, Record
+from tests.support.simulation.world import World
+
+AUDITED_MS: Final = START_MS + 600_000
+"""When the audit looks at the topics."""
+SECOND_MS: Final = 1_000
+PARTITIONS: Final = 4
+"""Of each target."""
+
+
+class ExampleTopics:
+    """One partition of the ingress, and the targets that its records name.
+
+    notes: by record, what a reader of the page is to see in it. lost: records that the proxy wrote
+    and that are not there any more."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.notes: dict[int, str] = {}
+        self.lost: list[Record] = []
+        self.is_stopped = False
+        self.world = World(partitions=1, targets=())
+        self.world.kafka.first_partition = number
+        self.world.kafka.is_partitioning = True
+        self._settings = KnownSettingsTopic(self.world.kafka)
+        self.world.policies, self.world.topic_id = self._settings, TOPIC_ID
+        self.set_policy()
+
+    def set_policy(self, **settings: Any) -> None:
+        """The proxy's settings; as they are by default, but for these."""
+        self.world.policy = Policy(hop_key=HOP_KEY.digest, **settings)
+
+    def create(self, topic: str, partitions: int = PARTITIONS) -> None:
+        self.world.kafka.topics[topic] = partitions
+
+    def write(self, key: str, value: str, /, **headers: str) -> Record:
+        """A producer writes to the ingress; `timer_topic` stands for `timer-topic`."""
+        named = {name.replace("_", "-"): told.encode() for name, told in headers.items()}
+        target = headers.get("timer_topic")
+        if target and target not in self.world.kafka.topics:
+            self.create(target)
+        return self.world.kafka.append(
+            INGRESS, self.number, key.encode(), value.encode(), [*named.items()]
+        )
+
+    def wait(self, seconds: int) -> None:
+        """The proxy works meanwhile, unless it was stopped."""
+        for _ in range(seconds):
+            if not self.is_stopped:
+                self.world.settle()
+            self.world.time.pass_ms(SECOND_MS)
+        if not self.is_stopped:
+            self.world.settle()
+
+    def stop(self) -> None:
+        self.world.settle()
+        self.world.crash()
+        self.is_stopped = True
+
+    def start(self) -> None:
+        self.is_stopped = False
+
+    def end(self) -> None:
+        """Time passes until the audit."""
+        self.world.time.pass_ms(AUDITED_MS - self.world.time.broker_now_ms)
+        if not self.is_stopped:
+            self.world.settle()
+        self.world.crash()
+
+    def all(self, topic: str) -> list[Record]:
+        return self.world.kafka.read(topic)
+
+    def only(self, topic: str) -> Record:
+        """The only record of a topic."""
+        (found,) = self.all(topic)
+        return found
+
+    def outcome(self, of: Record) -> Record:
+        """The outcome of an ingress record."""
+        origin = f"{INGRESS}/{self.number}/{of.offset_}".encode()
+        return next(one for one in self.all(OWN.outcomes) if one.key_ == origin)
+
+    def unsay(self, of: Record) -> None:
+        """The outcome of an ingress record never was there: those behind it move up."""
+        self.unwrite(self.outcome(of))
+
+    def lose(self, record: Record, note: str) -> None:
+        """It is not there any more."""
+        self._forget(record)
+        self.lost.append(record)
+        self.note(record, note)
+
+    def unwrite(self, record: Record) -> None:
+        """It never was there: those behind it move up."""
+        self._forget(record)
+        for offset, one in enumerate(self.world.kafka.logs[record.topic_, record.partition_]):
+            one.offset_ = offset
+
+    def _forget(self, record: Record) -> None:
+        log = self.world.kafka.logs[record.topic_, record.partition_]
+        log[:] = [one for one in log if one is not record]
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        at_ms: int,
+    ) -> Record:
+        """Somebody writes to a topic, or a fault of the proxy does."""
+        log = self.world.kafka.logs[topic, partition]
+        offset = log[-1].offset_ + 1 if log else 0
+        record = Record(topic, partition, offset, key, value, headers, at_ms)
+        log.append(record)
+        return record
+
+    def copy(self, record: Record, after_ms: int = 0) -> Record:
+        """The same record once more."""
+        return self.append(
+            record.topic_,
+            record.partition_,
+            record.key_,
+            record.value_,
+            [*record.headers_],
+            record.timestamp_ms + after_ms,
+        )
+
+    def delivery(self, of: Record, topic: str, partition: int, due_ms: int, at_ms: int) -> Record:
+        """A delivery of an ingress record as the proxy writes them, where it wrote none."""
+        users = [(name, told) for name, told in of.headers_ if not name.startswith("timer-")]
+        stamps = [("timer-origin", self.origin(of)), ("timer-due", str(due_ms).encode())]
+        return self.append(topic, partition, of.key_, of.value_, [*users, *stamps], at_ms)
+
+    def say(self, of: Record, outcome: str, detail: str, due_ms: int | None, at_ms: int) -> Record:
+        """An outcome as the proxy writes them, where it wrote none."""
+        origin = self.origin(of)
+        fields = {"origin": origin.decode(), "outcome": outcome, "due": due_ms}
+        told = json.dumps({**fields, "id": None, "detail": detail}, separators=(",", ":"))
+        return self.append(OWN.outcomes, 0, origin, told.encode(), [], at_ms)
+
+    def letter(self, of: Record, code: str, detail: str, due_ms: int, at_ms: int) -> Record:
+        """A dead letter with its outcome."""
+        self.say(of, "dead-lettered", f"{code}: {detail}", due_ms, at_ms)
+        reason = {"timer-error": code, "timer-error-detail": detail}
+        stamps = [(name, told.encode()) for name, told in reason.items()]
+        headers = [*of.headers_, *stamps, ("timer-origin", self.origin(of))]
+        return self.append(OWN.dead_letters, 0, of.key_, of.value_, headers, at_ms)
+
+    def origin(self, of: Record) -> bytes:
+        return f"{INGRESS}/{self.number}/{of.offset_}".encode()
+
+    def note(self, record: Record, text: str) -> None:
+        self.notes[id(record)] = text
+
+    def records(self) -> list[Record]:
+        """All that a reader is shown, in the order of time, what was lost among it."""
+        logs = self.world.kafka.logs
+        there = [one for (topic, _), log in logs.items() if topic != OWN.settings for one in log]
+        return sorted([*there, *self.lost], key=lambda one: (one.timestamp_ms, _rank(one)))
+
+    def contents(self) -> Contents:
+        """As an audit reads them."""
+        logs = self.world.kafka.logs
+        held = [
+            _held(one) for (topic, _), log in logs.items() if topic != OWN.settings for one in log
+        ]
+        ingress = [one for one in held if one.topic == INGRESS]
+        others = [one for one in held if one.topic != INGRESS]
+        counts = {**self.world.kafka.topics, **dict.fromkeys(OWN.all, 1)}
+        moments = [self._moment()] * len(MOMENTS_MS)
+        return Contents(self.number, ingress, others, moments, self._settings.texts(), counts)
+
+    def _moment(self) -> Moment:
+        number = self.number
+        stood = Committed.from_metadata(number, *self.world.kafka.committed[number])
+        served = {number: tuple(self._settings.served[number].policies)}
+        log = self.world.kafka.logs[INGRESS, number]
+        ends = {number: max(log[-1].offset_ + 1, stood.next_offset or 0)}
+        return Moment(AUDITED_MS, {number: stood}, ends, served)
+
+
+def _rank(record: Record) -> tuple[int, str, int, int]:
+    """Of what has one time: the ingress first."""
+    return (
+        0 if record.topic_ == INGRESS else 1,
+        record.topic_,
+        record.partition_,
+        record.offset_,
+    )
+
+
+def _held(record: Record) -> Held:
+    return Held(
+        record.topic_,
+        record.partition_,
+        record.offset_,
+        record.timestamp_ms,
+        record.key_,
+        record.value_,
+        record.headers_,
+        0,
+    )
