@@ -12,11 +12,17 @@ from tests.support.markdown_pages import prose
 REPOSITORY = Path(__file__).parents[3]
 PACKAGES = ("proxy", "storage", "spark_jobs")
 RUNBOOK = prose(REPOSITORY / "docs/operations/runbook.md")
-AUDIT = prose(REPOSITORY / "docs/audit.md").partition("\n## Messages\n")[2]
+AUDIT = prose(REPOSITORY / "docs/audit.md")
+MESSAGES = AUDIT.partition("\n## Messages\n")[2]
+VIOLATIONS = AUDIT.partition("\n## Violations\n")[2].partition("\n## ")[0]
+EXAMPLES = prose(REPOSITORY / "docs/audit-violations.md")
 DASHBOARD = (REPOSITORY / "helm/kafka-delay-proxy/files/dashboard.json").read_text("utf-8")
 KAFKA_S_OWN = {"hanging", "Couldn't find leader endpoint … likely deleted already"}
 CITED = re.compile(r"(?<!\*)\*([^*]+)\*(?!\*)")
 PUT_IN = re.compile(r"…|\b(?:N|\d+)\b|<n>")
+PUT_IN_A_VERDICT = re.compile(r"…|\b(?:[nm]|\d+)\b")
+SQL = re.compile(r"\{.*?\}")
+"""In a rule's sentence (`spark_jobs.verdicts.rules.rule`)."""
 
 
 @cache
@@ -38,8 +44,14 @@ def _cited(text: str) -> list[str]:
     return sorted({" ".join(found.split()) for found in CITED.findall(text)} - KAFKA_S_OWN)
 
 
-@pytest.mark.parametrize("sentence", _cited(RUNBOOK + AUDIT))
+@pytest.mark.parametrize("sentence", _cited(RUNBOOK + MESSAGES))
 def test_a_sentence_that_a_page_explains_is_one_that_the_program_says(sentence: str) -> None:
     pattern = re.compile(".*".join(map(re.escape, PUT_IN.split(sentence))))
     is_panel = f'"title": "{sentence}"' in DASHBOARD
     assert is_panel or any(pattern.search(text) for text in _texts())
+
+
+@pytest.mark.parametrize("sentence", _cited(VIOLATIONS + EXAMPLES))
+def test_a_sentence_that_a_page_explains_is_one_that_a_verdict_has(sentence: str) -> None:
+    pattern = re.compile(".*".join(map(re.escape, PUT_IN_A_VERDICT.split(sentence))))
+    assert any(pattern.search(SQL.sub("…", text)) for text in _texts())
