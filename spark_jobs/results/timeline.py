@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
 from spark_jobs.results.lateness_figures import figures
@@ -25,14 +25,14 @@ _DUE_FROM: Final = "delivered_ms - lateness_ms"
 counts when it was written."""
 _TIMES: Final = {
     "due": f"IF({_IS_DONE}, {_DUE_FROM}, NULL)",
-    "delivered": f"IF({_IS_DONE} AND lateness_ms IS NOT NULL, delivered_ms, NULL)",
     "written": f"IF(ended_ms IS NOT NULL OR NOT {_IS_DONE}, timestamp_ms, NULL)",
     "ended": f"IF({_IS_DONE} AND timestamp_ms IS NOT NULL, ended_ms, NULL)",
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times, in epoch ms, at which something happened to a record. It waits from `written`
 to `ended`; what has no end that can be seen, and need not wait, has neither. wrong: of a
-violation, when it was due; where nothing was asked, when its end was written."""
+violation, when it was due; where nothing was asked, when its end was written. What has a `due` here
+was delivered."""
 
 
 class Axis(NamedTuple):
@@ -82,14 +82,20 @@ def timeline(verdicts: DataFrame, at_ms: int) -> Timeline | None:
     axis = _axis(times)
     if axis is None:
         return None
-    counts = _counts(times, axis)
-    moved = zip(counts["written"], counts["ended"], strict=True)
+    late = _by_step(times, axis, "due", *figures())
+    written = _by_step(times, axis, "written", f.count("*").alias("n"))
+    counts = f.count("*").alias("n"), f.count("due").alias("delivered")
+    ended = _by_step(times, axis, "ended", *counts)
+    moved = (
+        (one.n if one else 0) - (other.n if other else 0)
+        for one, other in zip(written, ended, strict=True)
+    )
     return Timeline(
         axis,
-        counts["due"],
-        counts["delivered"],
-        [*accumulate(written - ended for written, ended in moved)],
-        _late(times, axis),
+        [row.records if row else 0 for row in late],
+        [row.delivered if row else 0 for row in ended],
+        [*accumulate(moved)],
+        [LateStep(row.p50_ms, row.p99_ms, row.max_ms) if row else None for row in late],
         _violations(times, axis),
     )
 
@@ -124,26 +130,10 @@ def _step_ms(span_ms: int) -> int:
     return next(fitting, span_ms // (MOST_STEPS - 4) + 1)
 
 
-def _counts(times: DataFrame, axis: Axis) -> dict[str, list[int]]:
-    """By what happened: how often, in each step."""
-    kinds = "due", "delivered", "written", "ended"
-    events = [
-        f.struct(f.lit(kind).alias("kind"), axis.step_of(kind).alias("step")) for kind in kinds
-    ]
-    one = times.select(f.explode(f.array(*events)).alias("event")).select("event.*")
-    rows = one.where("step IS NOT NULL").groupBy("kind", "step").count().collect()
-    counts = {kind: [0] * axis.steps for kind in kinds}
-    for row in rows:
-        counts[row.kind][row.step] = row["count"]
-    return counts
-
-
-def _late(times: DataFrame, axis: Axis) -> list[LateStep | None]:
-    due = times.where("due IS NOT NULL").groupBy(axis.step_of("due").alias("step"))
-    found = {
-        row.step: LateStep(row.p50_ms, row.p99_ms, row.max_ms)
-        for row in due.agg(*figures()).collect()
-    }
+def _by_step(times: DataFrame, axis: Axis, at_ms: str, *figures: Column) -> list[Row | None]:
+    """The figures of each step; None where nothing was."""
+    there = times.where(f.col(at_ms).isNotNull()).groupBy(axis.step_of(at_ms).alias("step"))
+    found = {row.step: row for row in there.agg(*figures).collect()}
     return [found.get(step) for step in range(axis.steps)]
 
 
