@@ -23,8 +23,10 @@ from spark_jobs.results.timeline import Timeline, timeline
 from spark_jobs.runtime.frames import spark_path
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
+    LATE,
     MEANINGS,
     ORPHANED,
+    OVERDUE,
     PENDING,
     UNVERIFIABLE,
     VIOLATIONS,
@@ -115,6 +117,7 @@ def _figures(summary: Summary) -> dict[str, Any]:
         "outside": sum(map(_outside, audited.ranges)),
         "overdue": summary.overdue,
         "violations": summary.violations,
+        "only_late": summary.violations_by.keys() <= {LATE, OVERDUE},
         "violations_by": sorted(summary.violations_by.items(), key=lambda one: -one[1]),
         "total": sum(counts.values()) - orphans,
         "delivered": sum(counts.get(name, 0) for name in ARRIVED),

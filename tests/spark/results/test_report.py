@@ -81,6 +81,18 @@ def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
     assert "retention has deleted it" in page
 
 
+def test_report_of_what_was_late_alone_says_that_exactly_once_held(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    late = delivered(1, NOW_MS, 5_000, verdict="late", is_violation=True)
+    overdue = undelivered(2, "overdue", is_violation=True, due_ms=NOW_MS)
+    held = "Exactly once held, but 2 records are later than was allowed"
+    assert held in _text(_page(spark, tmp_path / "late", [late, overdue]))
+    early = delivered(3, NOW_MS, -5, verdict="early", is_violation=True)
+    worse = _text(_page(spark, tmp_path / "early", [late, early]))
+    assert "Exactly once did not hold: 2 violations" in worse
+
+
 def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
     spark: SparkSession, tmp_path: Path
 ) -> None:
