@@ -1,0 +1,67 @@
+"""`python -m tests.benchmarks.audit_scale [records ...]`, e.g. 1000000 3000000 10000000."""
+
+import json
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from proxy.embedded import EmbeddedBroker
+from tests.benchmarks.audit_scale.mix import RECORDS
+from tests.benchmarks.audit_scale.scale import Scale, audited, measure
+from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.folders import own_folder
+from tests.benchmarks.processes import leave_on_sigterm
+
+FULL: Final = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
+SMALL: Final = 10_000
+SMALL_ROUNDS: Final = 3
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    records: Annotated[list[int] | None, typer.Argument(help="Hundreds of them.")] = None,
+    small: Annotated[bool, typer.Option(help="The audit of 10,000 alone, three times.")] = False,
+    value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
+    driver_memory: Annotated[str, typer.Option(help="Of the audit and the bare read.")] = "4g",
+    folder: Annotated[Path | None, typer.Option(help="Where data is; kept afterwards.")] = None,
+) -> None:
+    """Audits that many records on a broker of its own, beside a bare read of the same topics."""
+    counts = tuple(records or ((SMALL,) if small else FULL))
+    if any(count % RECORDS or count <= 0 for count in counts):
+        raise typer.BadParameter(f"records come by {RECORDS}")
+    leave_on_sigterm()
+    try:
+        with own_folder(folder, "audit") as root, _broker(root) as bootstrap:
+            scale = Scale(bootstrap, root, driver_memory, value_bytes)
+            for count in counts:
+                _small(scale, count) if small else _whole(scale, count)
+    except BenchmarkError as error:
+        Console(stderr=True).print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from error
+
+
+def _small(scale: Scale, records: int) -> None:
+    seconds = [one.seconds for one in audited(scale, records, SMALL_ROUNDS)]
+    told = {"records": records, "median_s": round(statistics.median(seconds), 1)}
+    print(json.dumps({**told, "rounds_s": [round(one, 1) for one in seconds]}), flush=True)
+
+
+def _whole(scale: Scale, records: int) -> None:
+    print(json.dumps(measure(scale, records).to_json()), flush=True)
+
+
+@contextmanager
+def _broker(folder: Path) -> Iterator[str]:
+    with EmbeddedBroker(data_dir=folder / "broker", port=0) as broker:
+        yield broker.bootstrap_servers
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,56 @@
+"""The topics of one run."""
+
+from dataclasses import dataclass
+from typing import Final
+
+TARGETS: Final = ("orders", "reminders")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All topics of one run begin with its name."""
+
+    name: str
+
+    @property
+    def group(self) -> str:
+        """The proxy's group."""
+        return f"{self.name}.proxy"
+
+    @property
+    def ingress(self) -> str:
+        return f"{self.name}.ingress"
+
+    @property
+    def ingress_bytes(self) -> bytes:
+        """As origins have it."""
+        return self.ingress.encode()
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.name}.dead-letters"
+
+    @property
+    def outcomes(self) -> str:
+        return f"{self.name}.outcomes"
+
+    @property
+    def settings(self) -> str:
+        return f"{self.name}.settings"
+
+    @property
+    def targets(self) -> list[str]:
+        return [f"{self.name}.{target}" for target in TARGETS]
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The proxy's own."""
+        return self.ingress, self.dead_letters, self.outcomes, self.settings
+
+    def target(self, slot: int) -> str:
+        """Where a record goes."""
+        return f"{self.name}.{TARGETS[slot % len(TARGETS)]}"
+
+    def target_bytes(self, slot: int) -> bytes:
+        """The same as a header has it."""
+        return self.target(slot).encode()
