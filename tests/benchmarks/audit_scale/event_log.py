@@ -1,0 +1,115 @@
+"""Where the time of an audit goes, by the event log that Spark writes where its settings say so.
+
+One line for each query: when it began, how long it took, its jobs and tasks, the time that
+tasks ran, and what it wrote.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+ONE_FILE: Final = "local-*"
+SQL: Final = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+EXECUTION: Final = "spark.sql.execution.id"
+WRITES: Final = re.compile(
+    r"InsertIntoHadoopFsRelationCommand\s*\nInput.*\nArguments: file:(\S+?),"
+)
+LAST_PARTS: Final = 2
+
+
+@dataclass(slots=True)
+class Query:
+    """What Spark did for one action of the driver; times in epoch ms."""
+
+    began_ms: int
+    writes: str
+    ended_ms: int = 0
+    jobs: int = 0
+    tasks: int = 0
+    run_ms: int = 0
+    gc_ms: int = 0
+
+
+@dataclass(slots=True)
+class EventLog:
+    """The queries of one application, and when it started."""
+
+    began_ms: int = 0
+    ended_ms: int = 0
+    queries: dict[int, Query] = field(default_factory=dict)
+    of_stage: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> "EventLog":
+        """The newest in a folder of event logs."""
+        log = cls()
+        newest = max(folder.glob(ONE_FILE), key=lambda path: path.stat().st_mtime)
+        with newest.open(encoding="utf-8") as lines:
+            for line in lines:
+                log.add(json.loads(line))
+        return log
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """One event, in the order in which they happened."""
+        match event["Event"]:
+            case "SparkListenerApplicationStart":
+                self.began_ms = event["Timestamp"]
+            case "SparkListenerApplicationEnd":
+                self.ended_ms = event["Timestamp"]
+            case name if name == f"{SQL}Start":
+                self._start(event)
+            case name if name == f"{SQL}End":
+                self.queries[event["executionId"]].ended_ms = event["time"]
+            case "SparkListenerJobStart":
+                self._job(event)
+            case "SparkListenerTaskEnd":
+                self._task(event)
+
+    def table(self) -> Table:
+        """All queries, in seconds; `driver`: since the query before had ended."""
+        table = Table("wrote", title="Queries of the audit")
+        for column in ("at s", "driver s", "took s", "tasks ran s", "gc s", "jobs", "tasks"):
+            table.add_column(column, justify="right")
+        for cells in self._rows():
+            table.add_row(*cells)
+        return table
+
+    def _rows(self) -> Iterator[list[str]]:
+        before_ms = self.began_ms
+        for one in sorted(self.queries.values(), key=lambda query: query.began_ms):
+            times_ms = (
+                one.began_ms - self.began_ms,
+                one.began_ms - before_ms,
+                one.ended_ms - one.began_ms,
+                one.run_ms,
+                one.gc_ms,
+            )
+            seconds = [f"{time_ms / 1_000:.1f}" for time_ms in times_ms]
+            yield [one.writes, *seconds, str(one.jobs), str(one.tasks)]
+            before_ms = max(before_ms, one.ended_ms)
+        yield ["end", f"{(self.ended_ms - self.began_ms) / 1_000:.1f}"]
+
+    def _start(self, event: Mapping[str, Any]) -> None:
+        written = WRITES.search(event["physicalPlanDescription"])
+        place = "/".join(written[1].split("/")[-LAST_PARTS:]) if written else "(collected)"
+        self.queries[event["executionId"]] = Query(event["time"], place)
+
+    def _job(self, event: Mapping[str, Any]) -> None:
+        number = event.get("Properties", {}).get(EXECUTION)
+        if number is not None and int(number) in self.queries:
+            query = self.queries[int(number)]
+            query.jobs += 1
+            self.of_stage |= dict.fromkeys(event["Stage IDs"], int(number))
+
+    def _task(self, event: Mapping[str, Any]) -> None:
+        number, metrics = self.of_stage.get(event["Stage ID"]), event.get("Task Metrics")
+        if number is not None and metrics:
+            query = self.queries[number]
+            query.tasks += 1
+            query.run_ms += metrics["Executor Run Time"]
+            query.gc_ms += metrics["JVM GC Time"]
