@@ -26,7 +26,7 @@ class Curve:
 
     @classmethod
     def through(cls, points: Sequence[Point]) -> "Curve":
-        """Through at least two points, by rising numbers of records."""
+        """Through at least three points, by rising numbers of records."""
         millions = [records / MILLION for records, _ in points]
         slope, fixed_s = np.polyfit(millions, [seconds for _, seconds in points], 1)
         steps = tuple(

@@ -24,9 +24,9 @@ def table(found: Sequence[Measured]) -> Table:
 
 
 def curve_of(found: Sequence[Measured]) -> Curve | None:
-    """Of the whole audits; None of a single one."""
+    """Of the whole audits; None of fewer than three: two are always on a line."""
     points = sorted((one.records, one.audit_s) for one in found)
-    return Curve.through(points) if len(points) > 1 else None
+    return Curve.through(points) if len(points) > 2 else None
 
 
 def _cells(one: Measured) -> tuple[str, ...]:
