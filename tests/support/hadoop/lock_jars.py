@@ -1,0 +1,34 @@
+"""Renew the lock files here: `python -m tests.support.hadoop.lock_jars` (for maintainers).
+
+Change a version here together with pyspark's in pyproject.toml, run it, run the tests, commit.
+"""
+
+from typing import Final
+
+from proxy.embedded.java.lock_jars import write_lock
+from spark_jobs.runtime.lock_jars import is_lacking
+from tests.support.hadoop.hadoop_jars import DELTA_LOCK, HADOOP_LOCK
+
+COMMAND: Final = "python -m tests.support.hadoop.lock_jars"
+HADOOP_ROOTS: Final = (
+    # All servers of HDFS and YARN; Spark brings the client jars that it rests on.
+    "org.apache.hadoop:hadoop-client-minicluster:3.4.1",
+    # What the servers of YARN need besides, and no pom of theirs names.
+    "org.bouncycastle:bcpkix-jdk18on:1.78.1",
+    "javax.xml.bind:jaxb-api:2.3.1",
+)
+DELTA_ROOTS: Final = ("io.delta:delta-spark_2.13:4.0.1",)
+NOT_NEEDED: Final = ("junit", "hamcrest-core", "commons-logging", "jsr305", "snappy-java")
+BROUGHT_BY_SPARK: Final = ("slf4j-api", "scala-library", "antlr4-runtime")
+"""By Spark, in a version of its own."""
+
+
+def is_wanted(coordinates: str) -> bool:
+    """Whether the servers need this jar, and Spark does not bring it."""
+    artifact = coordinates.split(":")[1]
+    return artifact not in {*NOT_NEEDED, *BROUGHT_BY_SPARK} and is_lacking(coordinates)
+
+
+if __name__ == "__main__":
+    write_lock(HADOOP_LOCK, "Hadoop's servers, for tests", COMMAND, HADOOP_ROOTS, is_wanted)
+    write_lock(DELTA_LOCK, "Delta Lake, for tests", COMMAND, DELTA_ROOTS, is_wanted)

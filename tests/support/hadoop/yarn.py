@@ -1,0 +1,78 @@
+"""YARN as processes of this machine: a resource manager and a node manager beside HDFS."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from proxy.embedded.ports import pick_free
+from tests.support.hadoop.hadoop_server import HOST, HadoopServer, answer, write_site
+from tests.support.hadoop.hdfs import Hdfs
+
+RESOURCE_MANAGER: Final = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
+NODE_MANAGER: Final = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
+SCHEDULER: Final = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
+NODE_MEMORY_MB: Final = 8192
+"""What containers may ask for; the machine need not have it, they use less."""
+ADDRESSES: Final = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
+"""Of the resource manager, beside that of its web pages."""
+METRICS: Final = "/ws/v1/cluster/metrics"
+MOST_SHOWN_CHARACTERS: Final = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Yarn:
+    """YARN that runs: the folder for HADOOP_CONF_DIR, and what containers have written."""
+
+    conf: Path
+    containers: Path
+
+    def outputs(self, name: str) -> list[str]:
+        """What containers wrote to the file of that name: `stdout` or `stderr`."""
+        files = sorted(self.containers.glob(f"*/*/{name}"), key=lambda file: file.stat().st_mtime)
+        return [file.read_text("utf-8", "replace")[-MOST_SHOWN_CHARACTERS:] for file in files]
+
+
+@contextmanager
+def running_yarn(hdfs: Hdfs, folder: Path) -> Iterator[Yarn]:
+    """YARN with one node, over the empty `folder`, until the end of the context.
+
+    Its settings stand beside those of `hdfs`, where HADOOP_CONF_DIR finds both.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    web_port = pick_free(HOST)
+    yarn = Yarn(hdfs.conf, folder / "containers")
+    write_site(yarn.conf / "yarn-site.xml", _settings(web_port, yarn.containers))
+    resources = HadoopServer(RESOURCE_MANAGER, yarn.conf, folder / "resource-manager.log")
+    node = HadoopServer(NODE_MANAGER, yarn.conf, folder / "node-manager.log")
+    try:
+        resources.await_ready(lambda: _active_nodes(web_port) is not None)
+        node.await_ready(lambda: _active_nodes(web_port) == 1)
+        yield yarn
+    finally:
+        node.stop()
+        resources.stop()
+
+
+def _settings(web_port: int, containers: Path) -> dict[str, str]:
+    return {
+        **{f"yarn.resourcemanager.{name}": f"{HOST}:{pick_free(HOST)}" for name in ADDRESSES},
+        "yarn.resourcemanager.webapp.address": f"{HOST}:{web_port}",
+        "yarn.resourcemanager.scheduler.class": SCHEDULER,
+        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "100",
+        "yarn.scheduler.minimum-allocation-mb": "128",
+        "yarn.nodemanager.address": f"{HOST}:0",
+        "yarn.nodemanager.localizer.address": f"{HOST}:0",
+        "yarn.nodemanager.collector-service.address": f"{HOST}:0",
+        "yarn.nodemanager.webapp.address": f"{HOST}:0",
+        "yarn.nodemanager.log-dirs": str(containers),
+        "yarn.nodemanager.resource.memory-mb": str(NODE_MEMORY_MB),
+        "yarn.nodemanager.vmem-check-enabled": "false",
+        "yarn.nodemanager.disk-health-checker.enable": "false",
+    }
+
+
+def _active_nodes(web_port: int) -> int | None:
+    found = answer(web_port, METRICS)
+    return int(found["activeNodes"]) if found else None
