@@ -74,7 +74,8 @@ def java_command(main_class: str, conf: Path) -> list[str]:
 
 def hadoop_environment(conf: Path) -> dict[str, str]:
     """The environment of what is to use the Hadoop whose settings lie in `conf`."""
-    return {**os.environ, "JAVA_HOME": str(java_home()), "HADOOP_CONF_DIR": str(conf)}
+    own = {"JAVA_HOME": str(java_home()), "HADOOP_CONF_DIR": str(conf), "SPARK_LOCAL_IP": HOST}
+    return {**os.environ, **own}
 
 
 def write_site(file: Path, settings: Mapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from proxy.embedded.ports import pick_free
 from tests.support.hadoop.hadoop_server import (
@@ -20,22 +21,33 @@ from tests.support.hadoop.hadoop_server import (
 NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 FORMAT_TIMEOUT_S: Final = 90
+WEB_HDFS: Final = "/webhdfs/v1"
 STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
 
 @dataclass(frozen=True, slots=True)
 class Hdfs:
-    """HDFS that runs: its address, and the folder of settings for HADOOP_CONF_DIR."""
+    """HDFS that runs: its address, and the folder of settings for HADOOP_CONF_DIR.
+
+    `web_port` is the name node's.
+    """
 
     uri: str
     conf: Path
+    web_port: int
+
+    def names(self, path: str) -> list[str]:
+        """What the folder of that path, without the address, holds."""
+        found = answer(self.web_port, f"{WEB_HDFS}{quote(path)}?op=LISTSTATUS")
+        assert found, f"HDFS has no folder {path}"
+        return [one["pathSuffix"] for one in found["FileStatuses"]["FileStatus"]]
 
 
 @contextmanager
 def running_hdfs(folder: Path) -> Iterator[Hdfs]:
     """HDFS with one data node, over the empty `folder`, until the end of the context."""
     port, web_port = pick_free(HOST), pick_free(HOST)
-    hdfs = Hdfs(f"hdfs://{HOST}:{port}", folder / "conf")
+    hdfs = Hdfs(f"hdfs://{HOST}:{port}", folder / "conf", web_port)
     hdfs.conf.mkdir(parents=True)
     write_site(hdfs.conf / "core-site.xml", _core_settings(hdfs.uri, folder))
     write_site(hdfs.conf / "hdfs-site.xml", _hdfs_settings(web_port))
@@ -55,6 +67,10 @@ def _core_settings(uri: str, folder: Path) -> dict[str, str]:
     return {
         "fs.defaultFS": uri,
         "hadoop.tmp.dir": str(folder / "data"),
+        # What has lost its server ends soon: servers and containers of a test that was killed.
+        "ipc.client.connect.max.retries": "2",
+        "ipc.client.connect.retry.interval": "500",
+        "hadoop.service.shutdown.timeout": "5s",
     }
 
 

@@ -18,7 +18,6 @@ NODE_MEMORY_MB: Final = 8192
 ADDRESSES: Final = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
 """Of the resource manager, beside that of its web pages."""
 METRICS: Final = "/ws/v1/cluster/metrics"
-MOST_SHOWN_CHARACTERS: Final = 6000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Yarn:
     def outputs(self, name: str) -> list[str]:
         """What containers wrote to the file of that name: `stdout` or `stderr`."""
         files = sorted(self.containers.glob(f"*/*/{name}"), key=lambda file: file.stat().st_mtime)
-        return [file.read_text("utf-8", "replace")[-MOST_SHOWN_CHARACTERS:] for file in files]
+        return [file.read_text("utf-8", "replace") for file in files]
 
 
 @contextmanager
@@ -60,6 +59,9 @@ def _settings(web_port: int, containers: Path) -> dict[str, str]:
         **{f"yarn.resourcemanager.{name}": f"{HOST}:{pick_free(HOST)}" for name in ADDRESSES},
         "yarn.resourcemanager.webapp.address": f"{HOST}:{web_port}",
         "yarn.resourcemanager.scheduler.class": SCHEDULER,
+        # Where it is gone for good: what asks it ends soon, containers of a killed test among it.
+        "yarn.resourcemanager.connect.max-wait.ms": "3000",
+        "yarn.resourcemanager.connect.retry-interval.ms": "500",
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "100",
         "yarn.scheduler.minimum-allocation-mb": "128",
         "yarn.nodemanager.address": f"{HOST}:0",

@@ -206,6 +206,8 @@ def test_nothing_committed_refers_to_a_document_outside_the_repository() -> None
         *sorted(path.name for path in REPOSITORY.glob("requirements*.lock")),
         "proxy/embedded/java/kafka-jars.lock",
         "spark_jobs/runtime/connector-jars.lock",
+        "tests/support/hadoop/hadoop-jars.lock",
+        "tests/support/hadoop/delta-jars.lock",
     ],
 )
 def test_lock_files_name_no_index(name: str) -> None:
