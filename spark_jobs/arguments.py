@@ -11,9 +11,10 @@ from typing import Annotated, Final
 
 import typer
 
-from spark_jobs.evidence.lateness_limits import LatenessLimits, lateness_limits
+from spark_jobs.circumstances.lateness_limits import LatenessLimits, lateness_limits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.runtime.errors import AuditError
+from spark_jobs.runtime.location import Location, location
 
 AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
 OFFSETS: Final = re.compile(
@@ -128,13 +129,32 @@ MaxLateness = Annotated[
         help="Later is a violation: 2s for all targets, orders-*=500ms for some; repeatable.",
     ),
 ]
+GoOn = Annotated[
+    bool,
+    typer.Option("--continue", help="Read on from the last audit in --output, if there is one."),
+]
 ContinueFrom = Annotated[
-    Path | None,
+    Location | None,
     typer.Option(
-        metavar="DIR", help="The results of an earlier audit: read on from where it ended."
+        parser=location,
+        metavar="DIR|URI",
+        help="Read on from the last audit there; --output gets what it left open.",
     ),
 ]
-Output = Annotated[Path, typer.Option(metavar="DIR", help="The folder of the results.")]
+Output = Annotated[
+    Location,
+    typer.Option(
+        parser=location, metavar="DIR|URI", help="Where the results are added to those of others."
+    ),
+]
+Again = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Make the audit again that wrote this evidence.json; exit code 1 if it comes out "
+        "otherwise.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own wins.")]
 DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]

@@ -6,8 +6,10 @@ could not be made.
 """
 
 import json as json_text
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from importlib.metadata import version
+from typing import Final
 
 import typer
 from pyspark.sql import SparkSession
@@ -15,63 +17,148 @@ from pyspark.sql import SparkSession
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.inputs import Inputs, Reader
+from spark_jobs.evidence.inputs import Inputs, Previous, Reader
 from spark_jobs.evidence.partition_state import check_same, partition_frame, read_so_far
 from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.evidence.written_evidence import VERSION as EVIDENCE_VERSION
+from spark_jobs.evidence.written_evidence import (
+    Evidence,
+    TableHash,
+    check_same_tables,
+    read_evidence,
+)
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics, committed_state
-from spark_jobs.results.open_folder import read_previous_audit, write_open
-from spark_jobs.results.report import write_report
+from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state
+from spark_jobs.results.history import (
+    REPORT,
+    TABLE,
+    History,
+    MadeAudit,
+    check_place,
+    gone_on_from,
+    new_name,
+    row_of,
+    writing,
+)
+from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import (
     read_verdicts,
+    read_violations,
+    table_hash,
     what_was_audited,
-    write_summary,
     write_tables,
 )
-from spark_jobs.results.results_folder import check_folder, new_results
-from spark_jobs.results.summary import Summary
+from spark_jobs.results.summary import Summary, with_waiting
 from spark_jobs.runtime.errors import RangeRefused
-from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.runtime.session import spark_session
+from spark_jobs.runtime.location import Location
+from spark_jobs.runtime.materialised import materialising
+from spark_jobs.runtime.session import job_session
+from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.evaluation import evaluate
+
+DISTRIBUTION: Final = "kafka-delay-proxy"
+FEW: Final = 300_000
+"""Ingress records for which an audit is short."""
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
-    """Audit, and write tables, report and summary, whole or not at all.
+    """Audit, and add what was found to the history in `job.output`, whole or not at all.
 
     Raises `spark_jobs.runtime.errors.AuditError`.
     """
-    with new_results(job.output) as folder, materialising(folder) as materialise:
-        inputs = _inputs(spark, job, selection, materialise)
+    with writing(job.output), materialising(spark, job.output) as materialise:
+        name, history = new_name(), History(spark, job.output)
+        history.tables.sign(name)
+        before = _before(spark, job, history)
+        broker = Broker(job.kafka)
+        committed = _committed(job, broker, before)
+        reader = Reader(spark, job.kafka, broker, materialise)
+        inputs = reader.inputs(
+            committed,
+            job.targets,
+            selection,
+            job.limits,
+            Previous(before.read, history.records) if before else None,
+            job.again.taken if job.again else None,
+        )
         histories = record_histories(inputs.requests, inputs.ends)
         partitions = partition_frame(spark, inputs.partitions)
         found = evaluate(
             histories, partitions, inputs.circumstances, materialise, inputs.read_check_backs
         )
         audited = what_was_audited(inputs, job.kafka.bootstrap)
-        summary = write_tables(found.verdicts, audited, folder)
-        given = read_verdicts(spark, folder).where("timestamp_ms IS NOT NULL")
+        summary = write_tables(found.verdicts, audited, name, history.tables)
+        verdicts = read_verdicts(history.tables, name)
+        given = verdicts.where("timestamp_ms IS NOT NULL")
         control = inputs.control.check(inputs.carried, given, found.skipped)
         summary = replace(summary, control=tuple(control))
-        if not selection.is_limited:
-            read = read_so_far(inputs.snapshot, job.group, inputs.partitions)
-            write_open(found.carried, read, folder)
-        write_report(spark, folder, summary)
-        write_summary(summary, folder)
+        if inputs.touched:
+            summary = with_waiting(summary, history.records.waiting_beside(inputs.touched))
+        violations = read_violations(history.tables, name)
+        page = report_page(verdicts, violations, summary)
+        hashes = {"verdicts": table_hash(verdicts), "violations": table_hash(violations)}
+        evidence = _evidence(spark, job, name, inputs, committed, before, hashes)
+        made = row_of(name, summary, page, before, evidence.to_json())
+        if not (selection.is_limited or job.again):
+            history.records.put(inputs.touched, open_rows(found.carried))
+            read = read_so_far(inputs.snapshot, job.group, inputs.partitions, inputs.asked_for)
+            made |= gone_on_from(read, history.records)
+        history.add(made)
+        if job.again:
+            check_same_tables(job.again, evidence)
     return summary
 
 
-def _inputs(
-    spark: SparkSession, job: AuditJob, selection: Selection, materialise: Materialise
-) -> Inputs:
-    broker = Broker(job.kafka)
-    committed = committed_state(broker, job.own, job.group)
-    previous = read_previous_audit(spark, job.continue_from) if job.continue_from else None
-    if previous:
-        check_same(previous.read, job.own.ingress, committed.topic_id, job.group)
-    reader = Reader(spark, job.kafka, broker, materialise)
-    return reader.inputs(committed, job.targets, selection, job.limits, previous)
+def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit | None:
+    """The audit that this one goes on from; its open records are in the history then."""
+    if job.continue_from is None:
+        return None
+    is_here = job.continue_from == job.output
+    source = history if is_here else History(spark, job.continue_from)
+    name = job.again and job.again.goes_on_from
+    before = source.named(name) if name else source.newest()
+    if is_here:
+        history.records.go_back(before.open_version)
+    else:
+        history.records.copy(source.records, before.open_version)
+    return before
+
+
+def _committed(job: AuditJob, broker: Broker, before: MadeAudit | None) -> CommittedState:
+    """What the proxy has committed, or had when the audit was made that is made again."""
+    if job.again:
+        committed = job.again.committed_today(broker)
+    else:
+        committed = committed_state(broker, job.own, job.group)
+    if before:
+        check_same(before.read, job.own.ingress, committed.topic_id, job.group)
+    return committed
+
+
+def _evidence(
+    spark: SparkSession,
+    job: AuditJob,
+    name: str,
+    inputs: Inputs,
+    committed: CommittedState,
+    before: MadeAudit | None,
+    hashes: Mapping[str, TableHash],
+) -> Evidence:
+    return Evidence(
+        EVIDENCE_VERSION,
+        name,
+        version(DISTRIBUTION),
+        spark.version,
+        job.kafka.bootstrap,
+        job.group,
+        committed,
+        inputs.snapshot,
+        inputs.circumstances.at_ms,
+        job.limits,
+        before.name if before else None,
+        hashes,
+    )
 
 
 def main(
@@ -89,7 +176,9 @@ def main(
     until: arguments.Until = None,
     offsets: arguments.Offsets = None,
     max_lateness: arguments.MaxLateness = None,
+    go_on: arguments.GoOn = False,
     continue_from: arguments.ContinueFrom = None,
+    again: arguments.Again = None,
     json: arguments.AsJson = False,
     master: arguments.Master = "local[*]",
     driver_memory: arguments.DriverMemory = "4g",
@@ -99,41 +188,73 @@ def main(
     selection = Selection(at, since, until, arguments.offset_ranges(offsets or ()))
     limits = arguments.limits(max_lateness or ())
     with readable_errors():
-        job = AuditJob(
-            kafka_settings(bootstrap, kafka or ()),
-            group,
-            own,
-            target or (),
-            output,
-            continue_from,
-            limits,
-        )
-        _check(job, selection)
-        check_folder(output)
-        Broker(job.kafka).topics()
-        spark = spark_session("audit", master, driver_memory)
-        summary = audit(spark, job, selection)
+        if go_on and continue_from:
+            raise RangeRefused(
+                "--continue goes on from the last audit in --output.", "Leave out one."
+            )
+        settings = kafka_settings(bootstrap, kafka or ())
+        job = AuditJob(settings, group, own, target or (), output, continue_from, limits)
+        _check(job, selection, go_on=go_on)
+        if again:
+            evidence = read_evidence(again.read_text("utf-8"))
+            job, selection = as_then(job, evidence), Selection(evidence.at_ms)
+        check_place(output)
+        is_short = _most_records(Broker(settings), own.ingress) <= FEW
+        with job_session("audit", master, driver_memory, is_short=is_short) as spark:
+            if go_on and History(spark, output).has_any:
+                job = replace(job, continue_from=output)
+            summary = audit(spark, job, selection)
     _print(summary, output, as_json=json)
     raise typer.Exit(summary.exit_code)
 
 
-def _check(job: AuditJob, selection: Selection) -> None:
-    if job.continue_from and selection.is_limited:
+def _most_records(broker: Broker, ingress: str) -> int:
+    """How many records the ingress may hold; none where it is not there, which is said later."""
+    places = [(ingress, number) for number in range(broker.topics().get(ingress, 0))]
+    starts, ends = broker.log_starts(places), broker.high_watermarks(places)
+    return sum(ends[place] - starts[place] for place in places)
+
+
+def as_then(job: AuditJob, evidence: Evidence) -> AuditJob:
+    """The job of that audit, at the broker and with the output of this one. Raises `RangeRefused`
+    where the audit that it went on from is not named."""
+    if evidence.goes_on_from and not job.continue_from:
         raise RangeRefused(
-            "--continue-from begins where the earlier audit ended.",
+            f"That audit went on from {evidence.goes_on_from}.",
+            "Name in --continue-from the place that has it.",
+        )
+    return replace(
+        job,
+        group=evidence.group,
+        own=evidence.committed.own,
+        targets=[*evidence.taken.topic_ids],
+        continue_from=job.continue_from if evidence.goes_on_from else None,
+        limits=evidence.limits,
+        again=evidence,
+    )
+
+
+def _check(job: AuditJob, selection: Selection, *, go_on: bool) -> None:
+    if (go_on or job.continue_from) and selection.is_limited:
+        raise RangeRefused(
+            "--continue and --continue-from begin where the earlier audit ended.",
             "Leave out --since, --until and --offsets.",
         )
     if selection.offsets and (selection.since_ms, selection.until_ms) != (None, None):
         raise RangeRefused("--offsets names the records.", "Leave out --since and --until.")
 
 
-def _print(summary: Summary, output: Path, *, as_json: bool) -> None:
+def _print(summary: Summary, output: Location, *, as_json: bool) -> None:
     if as_json:
         print(json_text.dumps(summary.to_json()))
         return
     for line in summary.lines():
         print(line)
-    print(f"Report: {(output / 'report.html').absolute()}")
+    print(
+        f"Report: {output / REPORT}"
+        if output.folder
+        else f"Report: in {output / TABLE}, column report"
+    )
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from spark_jobs.arguments import readable_errors
 from spark_jobs.continuous.batches import Publication
 from spark_jobs.continuous.continuous_audit import ContinuousAudit
 from spark_jobs.continuous.gauges import Gauges
-from spark_jobs.continuous.state import check_state_folder
+from spark_jobs.continuous.state import check_state_place
 from spark_jobs.evidence.audit_job import AuditJob
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.summary import VIOLATED
 from spark_jobs.runtime.errors import BrokerUnreachable, SparkUnusable
-from spark_jobs.runtime.session import spark_session
+from spark_jobs.runtime.session import job_session
 
 LOOK_EVERY_S: Final = 1
 AGAIN_AFTER_S: Final = 10.0
@@ -57,18 +57,17 @@ def main(
     with readable_errors():
         settings = kafka_settings(bootstrap, kafka or ())
         job = AuditJob(settings, group, own, target or ("*",), output, None, limits)
-        check_state_folder(output)
+        check_state_place(output)
         Broker(settings).topics()
         gauges = Gauges()
         if metrics_port:
             gauges.serve(metrics_host, metrics_port)
-        spark = spark_session("continuous audit", master, driver_memory)
-        audit = ContinuousAudit(spark, job, publication, every, gauges)
-        audit.start()
-        _say_what_comes(
-            job, every, f"http://{metrics_host}:{metrics_port}/metrics" if metrics_port else ""
-        )
-        run_until_stopped(audit)
+        metrics_at = f"http://{metrics_host}:{metrics_port}/metrics" if metrics_port else ""
+        with job_session("continuous audit", master, driver_memory) as spark:
+            audit = ContinuousAudit(spark, job, publication, every, gauges)
+            audit.start()
+            _say_what_comes(job, every, metrics_at)
+            run_until_stopped(audit)
     tally = audit.tally
     raise typer.Exit(VIOLATED if tally and tally.totals.violations else 0)
 

@@ -13,10 +13,9 @@ from pyspark.sql import functions as f
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
 from spark_jobs.results.formatting import print_rows
 from spark_jobs.results.lateness_figures import HOUR_MS
-from spark_jobs.results.result_tables import read_verdicts
-from spark_jobs.results.results_folder import whole_results
+from spark_jobs.results.newest_verdicts import newest_verdicts
 from spark_jobs.runtime.frames import Schema, conformed
-from spark_jobs.runtime.session import spark_session
+from spark_jobs.runtime.session import job_session
 
 FORECAST: Final[Schema] = {
     "target": "string",
@@ -55,11 +54,9 @@ def main(
     driver_memory: DriverMemory = "1g",
 ) -> None:
     """How much of what an audit found waiting becomes due in each hour from now on."""
-
-    with readable_errors():
-        folder = whole_results(output)
-        verdicts = read_verdicts(spark_session("forecast", master, driver_memory), folder)
-        found = forecast(verdicts, time.time_ns() // 1_000_000, hours)
+    with readable_errors(), job_session("forecast", master, driver_memory) as spark:
+        now_ms = time.time_ns() // 1_000_000
+        found = forecast(newest_verdicts(spark, output), now_ms, hours)
         print_rows(found.orderBy("target", f.col("hour_ms").asc_nulls_last()), as_json=json)
 
 

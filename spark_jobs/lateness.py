@@ -11,9 +11,8 @@ import typer
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
 from spark_jobs.results.formatting import print_rows
 from spark_jobs.results.lateness_figures import FIGURES, by_hour, by_minute, by_target
-from spark_jobs.results.result_tables import read_verdicts
-from spark_jobs.results.results_folder import whole_results
-from spark_jobs.runtime.session import spark_session
+from spark_jobs.results.newest_verdicts import newest_verdicts
+from spark_jobs.runtime.session import job_session
 
 
 class By(StrEnum):
@@ -33,12 +32,11 @@ def main(
 ) -> None:
     """How late the deliveries were that an audit found: p50, p99 and the latest."""
     with readable_errors():
-        folder = whole_results(output)
-        spark = spark_session("lateness", master, driver_memory)
         grouped = {By.TARGET: by_target, By.HOUR: by_hour, By.MINUTE: by_minute}[by]
-        found = grouped(read_verdicts(spark, folder))
-        keys = [name for name in found.columns if name not in FIGURES]
-        print_rows(found.orderBy(*keys), as_json=json)
+        with job_session("lateness", master, driver_memory) as spark:
+            found = grouped(newest_verdicts(spark, output))
+            keys = [name for name in found.columns if name not in FIGURES]
+            print_rows(found.orderBy(*keys), as_json=json)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ Options = dict[str, object]
 
 def audit(
     output: Annotated[
-        Path, typer.Option("--output", metavar="DIR", help="The folder of the results.")
-    ] = Path("audit"),
+        str, typer.Option("--output", metavar="DIR|URI", help="Where the results are added.")
+    ] = "audit",
     bootstrap: Bootstrap = None,
     config: Config = None,
     target: Annotated[
@@ -41,8 +41,14 @@ def audit(
         list[str] | None,
         typer.Option(metavar="[TARGET=]TIME", help="Later is a violation: 2s; repeatable."),
     ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Read on from the last audit in --output, if any.")
+    ] = False,
     continue_from: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Read on where this audit ended.")
+        str | None, typer.Option(metavar="DIR|URI", help="Read on from the last audit there.")
+    ] = None,
+    again: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Make the audit of that evidence again.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Audit as records end, until stopped.")
@@ -63,14 +69,13 @@ def audit(
     """Prove from the topics alone what became of every record (docs/audit.md).
 
     Exit code 2: violations; 3: none, but not all could be judged."""
-    once: Options = {"at": at, "since": since, "until": until, "continue-from": continue_from}
-    once["offsets"] = offsets
+    once: Options = {"at": at, "since": since, "until": until, "offsets": offsets}
+    once |= {"continue": go_on, "continue-from": continue_from, "again": again, "json": as_json}
     following: Options = {
         "every": every,
         "metrics-host": metrics_host,
         "metrics-port": metrics_port,
     }
-    once["json"] = as_json
     _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
     require("spark", "The audit")
     where = {

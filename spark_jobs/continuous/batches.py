@@ -9,28 +9,29 @@
 Whatever stops it between two of these, the batch is done again and gives the same.
 """
 
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.continuous.audit_topic import publish
 from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
-from spark_jobs.continuous.state import State, States, Tally
+from spark_jobs.continuous.state import TABLE as STATE_TABLE
+from spark_jobs.continuous.state import WINDOWS_TABLE, State, States, Tally
 from spark_jobs.continuous.totals import Totals, with_batch
-from spark_jobs.continuous.windows import WINDOWS, changed, merged, windows_of
+from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.evidence.audit_job import AuditJob
 from spark_jobs.evidence.check_backs import check_backs
-from spark_jobs.evidence.circumstances import Circumstances
 from spark_jobs.evidence.control_total import ControlTotal
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.inputs import new_requests
+from spark_jobs.evidence.open_records import TABLE as OPEN_TABLE
+from spark_jobs.evidence.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.evidence.partition_state import (
     PartitionState,
     partition_frame,
@@ -47,15 +48,17 @@ from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.policies import least_attempts
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
-from spark_jobs.runtime.frames import read_table, spark_path
 from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.verdicts.carry_over import carried_ends, carried_requests
+from spark_jobs.tables.tables import Tables
+from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.evaluation import Evaluation, evaluate
 
 MOST_AHEAD: Final = 1_000_000
 """Offsets of a partition that are read beyond what the proxy has read, for successors in them."""
 KEPT_BATCHES: Final = 10_000
 """Whose summaries stay on disk: a week of one a minute."""
+TIDY_EVERY: Final = 100
+"""Batches: then small files are put together, and what no batch needs is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ class Batches:
     ) -> None:
         self._spark, self._job, self._publication, self._say = spark, job, publication, say
         self.go_on = go_on
-        self._broker, self._states = Broker(job.kafka), States(spark, job.output)
+        self._broker, self._tables = Broker(job.kafka), Tables(spark, job.output)
+        self._states, self._records = States(spark, self._tables), OpenRecords(self._tables)
 
     def begin(self) -> Tally:
         """Take the first horizon, or see where the audit stands that has begun before.
@@ -110,27 +114,31 @@ class Batches:
         """
         self.go_on()
         before = self._states.read(number - 1)
+        self._records.go_back(before.open_version)
         records_arrived = arrived.filter(f.col("topic").isNotNull()).persist(StorageLevel.DISK_ONLY)
         try:
-            with materialising(self._job.output) as materialise:
-                after = self._state_after(before, records_arrived, number, materialise)
-                self._states.write(number, after)
+            with materialising(self._spark, self._job.output) as materialise:
+                tally = self._judged(before, records_arrived, number, materialise)
+                self._states.write(number, tally, self._records.version)
         finally:
             records_arrived.unpersist()
-        self._say(number, after.tally)
+        self._tidy(number)
+        self._say(number, tally)
 
-    def _state_after(
+    def _judged(
         self, before: State, arrived: DataFrame, number: int, materialise: Materialise
-    ) -> State:
+    ) -> Tally:
+        """What the batch leaves; its tables are written."""
         tally, partitions = before.tally, self._partitions(before.tally)
         control = ControlTotal()
-        found = self._evaluated(before, arrived, partitions, control, materialise)
+        found, touched = self._evaluated(before, arrived, partitions, control, materialise)
         self.go_on()
         given = found.verdicts.where("timestamp_ms IS NOT NULL")
-        control.check(before.requests, given, found.skipped)
+        control.check(requests_of(touched.rows), given, found.skipped)
         totals = with_batch(tally.totals, found.verdicts)
+        totals = replace(totals, pending=totals.pending + self._records.waiting_beside(touched))
         self.go_on()
-        windows = self._windows(before, found.verdicts, totals, number, materialise)
+        self._write_windows(before, found.verdicts, totals, number, materialise)
         if totals.violations != tally.totals.violations:
             self._write_violations(found.verdicts, number)
         spans = {one.partition: one.span_after for one in partitions}
@@ -143,28 +151,26 @@ class Batches:
             lost=lost,
             until_ms=_until_ms(found.verdicts, partitions, tally.horizon.at_ms),
         )
-        self._prune(number)
-        carried = found.carried
-        return State(after, carried_requests(carried), carried_ends(carried), windows)
+        self._records.put(touched, open_rows(found.carried))
+        return after
 
-    def _windows(
+    def _write_windows(
         self,
         before: State,
         given: DataFrame,
         totals: Totals,
         number: int,
         materialise: Materialise,
-    ) -> DataFrame:
+    ) -> None:
         """The windows that stay open; those that the batch has changed are published."""
         at_ms = before.tally.horizon.at_ms
-        found = windows_of(given, self._publication.window_ms, at_ms)
-        summaries = self._written("summaries", number, found.coalesce(1))
-        added = read_table(self._spark, summaries, WINDOWS)
+        added = materialise(windows_of(given, self._publication.window_ms, at_ms))
+        self._write("summaries", number, added)
         older_than_ms = at_ms - self._publication.keep_ms
         windows = materialise(merged(before.windows, added, older_than_ms))
+        self._states.write_windows(windows)
         if topic := self._publication.audit_topic:
             publish(changed(windows, added), totals, self._job.kafka, topic)
-        return windows
 
     def _evaluated(
         self,
@@ -173,7 +179,7 @@ class Batches:
         partitions: list[PartitionState],
         control: ControlTotal,
         materialise: Materialise,
-    ) -> Evaluation:
+    ) -> tuple[Evaluation, Touched]:
         own, horizon = self._job.own, before.tally.horizon
         ranges = [
             Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in partitions
@@ -186,7 +192,6 @@ class Batches:
             deliveries(of_targets, own.ingress),
             dead_letters(arrived.filter(f.col("topic") == own.dead_letters), own.ingress),
             outcomes(arrived.filter(f.col("topic") == own.outcomes), own.ingress),
-            before.ends,
         )
         circumstances = Circumstances(
             horizon.at_ms,
@@ -200,14 +205,19 @@ class Batches:
             least_attempts(horizon.policies),
             settled_only=True,
         )
-        histories = record_histories(requests.unionByName(before.requests), ends)
-        self.go_on()
         frame = partition_frame(self._spark, partitions)
+        requests, ends = materialise(requests), materialise(ends)
+        touched = self._records.touched(
+            horizon.at_ms, (requests, ends), frame.select("partition", "closed_to"), materialise
+        )
+        requests = requests.unionByName(requests_of(touched.rows))
+        histories = record_histories(requests, all_of(ends, ends_of(touched.rows)))
+        self.go_on()
 
         def read(topics: list[str]) -> DataFrame:
             return check_backs(of_targets.filter(f.col("topic").isin(topics)))
 
-        return evaluate(histories, frame, circumstances, materialise, read)
+        return evaluate(histories, frame, circumstances, materialise, read), touched
 
     def _partitions(self, tally: Tally) -> list[PartitionState]:
         places = [(self._job.own.ingress, one.partition) for one in tally.horizon.positions]
@@ -238,20 +248,22 @@ class Batches:
     def _write_violations(self, given: DataFrame, number: int) -> None:
         shown = look(self._job.kafka.bootstrap, self._job.own.ingress)
         broken = given.where("is_violation").withColumn("look", shown)
-        self._written("violations", number, broken)
+        self._write("violations", number, broken)
 
     def _audited(self) -> str:
         return f"{self._job.group} at {self._job.own.ingress}"
 
-    def _written(self, table: str, number: int, found: DataFrame) -> Path:
-        """Where the table of what a batch has `found` is now, in place of an earlier one of it."""
-        place = self._job.output / table / f"batch={number}"
-        found.write.mode("overwrite").parquet(spark_path(place))
-        return place
+    def _write(self, table: str, number: int, found: DataFrame) -> None:
+        """Write what a batch has `found`, in place of what it found before if it is done again."""
+        rows = found.withColumn("batch", f.lit(number).cast("bigint")).coalesce(1)
+        self._tables.replace(table, rows, where=f"batch = {number}")
 
-    def _prune(self, number: int) -> None:
-        old = self._job.output / "summaries" / f"batch={number - KEPT_BATCHES}"
-        shutil.rmtree(old, ignore_errors=True)
+    def _tidy(self, number: int) -> None:
+        if number % TIDY_EVERY == 0 and number:
+            self._tables.delete("summaries", f"batch <= {number - KEPT_BATCHES}")
+            for name in ("summaries", "violations", STATE_TABLE, WINDOWS_TABLE, OPEN_TABLE):
+                if self._tables.has(name):
+                    self._tables.tidy(name)
 
 
 def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:

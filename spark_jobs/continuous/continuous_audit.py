@@ -56,7 +56,7 @@ class ContinuousAudit:
         stream = arrivals(self._spark, job.kafka, subscribed).writeStream
         self._query = (
             stream.foreachBatch(lambda arrived, number: self._do(batches, arrived, number))
-            .option("checkpointLocation", f"file://{job.output.absolute() / CHECKPOINT}")
+            .option("checkpointLocation", (job.output / CHECKPOINT).uri)
             .trigger(processingTime=f"{self._every_s} seconds")
             .start()
         )

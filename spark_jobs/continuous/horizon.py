@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from spark_jobs.circumstances.overdue_rules import OverdueRules, overdue_rules
+from spark_jobs.circumstances.unseen import Unseen, unseen_of
 from spark_jobs.evidence.inputs import in_force
-from spark_jobs.evidence.overdue_rules import OverdueRules, overdue_rules
-from spark_jobs.evidence.unseen import Unseen, unseen_of
 from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.positions import Snapshot
 from spark_jobs.kafka.snapshot import OwnTopics, committed_state, take_snapshot
@@ -49,7 +49,7 @@ class Horizon:
     began_ms: int
 
     def to_json(self) -> dict[str, Any]:
-        """As `state.json` has it."""
+        """As the table `state` has it."""
         unseen = [[*place, *one] for place, one in self.unseen.items()]
         overdue = self.overdue and self.overdue.to_json()
         return {**asdict(self), "unseen": unseen, "overdue": overdue}

@@ -1,30 +1,38 @@
-"""What a continuous audit keeps between batches, on disk: what is open, its totals, its horizon.
+"""What a continuous audit keeps between batches: what is open, its totals, its horizon.
 
-`state/N` is what batch N left. It appears whole or not at all, and batch N + 1 begins from it, also
-when it is done again after a crash: so nothing is counted twice. Only the last two are kept.
+The table `state` has a row of what batch N left, and the versions of the tables that belong to it.
+It is written last, whole or not at all, and batch N + 1 begins from it, also when it is done again
+after a crash: so nothing is counted twice. Only the last two are kept.
 """
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_jobs.continuous.horizon import Horizon
 from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import WINDOWS
-from spark_jobs.evidence.ends import ENDS
-from spark_jobs.evidence.previous_audit import REQUESTS, Span
+from spark_jobs.evidence.previous_audit import Span
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.frames import Schema, local_rows, read_table, spark_path
+from spark_jobs.runtime.frames import Schema, local_rows
+from spark_jobs.runtime.location import Location
+from spark_jobs.tables.tables import Tables
 
-VERSION: Final = 2
+VERSION: Final = 3
 BEFORE_ALL: Final = -1
-STATE: Final = "state.json"
-FRAMES: Final[Mapping[str, Schema]] = {"requests": REQUESTS, "ends": ENDS, "windows": WINDOWS}
+TABLE: Final = "state"
+WINDOWS_TABLE: Final = "windows"
+STATE: Final[Schema] = {
+    "batch": "bigint",
+    "open_version": "bigint",
+    "windows_version": "bigint",
+    "tally": "string",
+}
+"""Versions: null of what was not there yet. tally: JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class Tally:
     until_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As `state.json` has it."""
+        """As the table has it."""
         return {
             "version": VERSION,
             "audited": self.audited,
@@ -69,79 +77,89 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The tally, and frames: REQUESTS and ENDS of what is open, WINDOWS that are not final."""
+    """The tally, the version of the open records (None: there are none yet), and WINDOWS that are
+    not final."""
 
     tally: Tally
-    requests: DataFrame
-    ends: DataFrame
+    open_version: int | None
     windows: DataFrame
 
 
 class States:
-    """The states of one continuous audit, in its folder."""
+    """The states of one continuous audit, in its location."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark, self._folder = spark, folder / "state"
+    def __init__(self, spark: SparkSession, tables: Tables) -> None:
+        self._spark, self._tables = spark, tables
 
     def newest(self) -> int | None:
         """The batch that left the newest state; None before the audit has begun."""
-        return max(self._numbers(), default=None)
+        return max((row.batch for row in self._rows()), default=None)
 
     def read(self, batch: int) -> State:
         """What a batch left. Raises `ResultsRefused`."""
-        return State(self.tally(batch), *(self._frame(batch, name) for name in FRAMES))
+        row = self._row(batch)
+        windows = self._tables.read(WINDOWS_TABLE, WINDOWS, row.windows_version)
+        if row.windows_version is None:
+            windows = windows.limit(0)
+        return State(self.tally(batch), row.open_version, windows)
 
     def tally(self, batch: int) -> Tally:
         """The same without frames."""
         try:
-            return Tally.from_json(json.loads((self._place(batch) / STATE).read_text("utf-8")))
-        except (OSError, KeyError, TypeError, ValueError) as error:
+            return Tally.from_json(json.loads(self._row(batch).tally))
+        except (KeyError, TypeError, ValueError) as error:
             raise ResultsRefused(
-                f"The audit's state {self._place(batch)} cannot be read: {error}.",
+                f"The state that batch {batch} of the audit left cannot be read: {error}.",
                 "Begin anew in another --output.",
             ) from None
 
     def begin(self, tally: Tally) -> None:
-        """Write the state before all batches: nothing is open yet, so there are no frames."""
-        self._put(BEFORE_ALL, tally, {})
+        """Write the state before all batches: nothing is open yet."""
+        self._put(_row(BEFORE_ALL, tally, None, None))
 
-    def write(self, batch: int, state: State) -> None:
-        """Put what a batch leaves in place of whatever it left before."""
-        self._put(batch, state.tally, {name: getattr(state, name) for name in FRAMES})
+    def write(self, batch: int, tally: Tally, open_version: int | None) -> None:
+        """Put what a batch leaves in place of whatever it left before: of the open records this
+        version, of the windows those that `write_windows` wrote."""
+        self._put(_row(batch, tally, open_version, self._tables.version(WINDOWS_TABLE)))
 
-    def _put(self, batch: int, tally: Tally, frames: Mapping[str, DataFrame]) -> None:
-        arriving = self._folder / f".{batch}"
-        shutil.rmtree(arriving, ignore_errors=True)
-        arriving.mkdir(parents=True)
-        for name, frame in frames.items():
-            frame.coalesce(self._files()).write.parquet(spark_path(arriving / name))
-        (arriving / STATE).write_text(json.dumps(tally.to_json()) + "\n", "utf-8")
-        shutil.rmtree(self._place(batch), ignore_errors=True)
-        arriving.rename(self._place(batch))
-        for older in self._numbers():
-            if older < batch - 1:
-                shutil.rmtree(self._place(older), ignore_errors=True)
+    def write_windows(self, windows: DataFrame) -> None:
+        """Put WINDOWS in the place of those before."""
+        self._tables.replace(WINDOWS_TABLE, windows.coalesce(1))
 
-    def _files(self) -> int:
-        return max(1, self._spark.sparkContext.defaultParallelism)
+    def _put(self, row: dict[str, Any]) -> None:
+        """With the one before, from which the batch begins if it is done again."""
+        kept = [one.asDict() for one in self._rows() if one.batch == row["batch"] - 1]
+        self._tables.replace(TABLE, local_rows(self._spark, [*kept, row], STATE))
 
-    def _numbers(self) -> list[int]:
-        found = self._folder.glob("*") if self._folder.is_dir() else ()
-        return [int(one.name) for one in found if not one.name.startswith(".")]
+    def _row(self, batch: int) -> Row:
+        for row in self._rows():
+            if row.batch == batch:
+                return row
+        raise ResultsRefused(
+            f"The audit has no state of batch {batch}.", "Begin anew in another --output."
+        )
 
-    def _place(self, batch: int) -> Path:
-        return self._folder / str(batch)
-
-    def _frame(self, batch: int, name: str) -> DataFrame:
-        if batch == BEFORE_ALL:
-            return local_rows(self._spark, [], FRAMES[name])
-        return read_table(self._spark, self._place(batch) / name, FRAMES[name])
+    def _rows(self) -> list[Row]:
+        return self._tables.read(TABLE, STATE).collect()
 
 
-def check_state_folder(folder: Path) -> None:
-    """Raises `ResultsRefused` where `folder` is neither new nor a continuous audit's."""
-    if folder.exists() and not (folder / "state").is_dir() and any(folder.iterdir()):
+def _row(
+    batch: int, tally: Tally, open_version: int | None, windows_version: int | None
+) -> dict[str, Any]:
+    told = json.dumps(tally.to_json())
+    return dict(zip(STATE, (batch, open_version, windows_version, told), strict=True))
+
+
+def check_state_place(place: Location) -> None:
+    """Raises `ResultsRefused` where a folder of this machine is neither new nor a continuous
+    audit's."""
+    folder = place.folder
+    if folder and folder.exists() and not _is_ours(folder):
         raise ResultsRefused(
             f"{folder} exists and does not hold the state of a continuous audit.",
             "Name a new folder in --output, or one that a continuous audit wrote.",
         )
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / TABLE).is_dir() or not any(folder.iterdir()))

@@ -2,27 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from spark_jobs.evidence.lateness_limits import NO_LIMITS, LatenessLimits
+from spark_jobs.circumstances.lateness_limits import NO_LIMITS, LatenessLimits
+from spark_jobs.evidence.written_evidence import Evidence
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.positions import OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.runtime.location import Location
 
 
 @dataclass(frozen=True, slots=True)
 class AuditJob:
     """What to audit, and where its results go. No targets: all that the ingress asks for.
-    continue_from: the results of a previous audit; what that has read is not read again. limits:
-    how late is a violation."""
+    continue_from: where the audit is that it goes on from; what that has read is not read again.
+    limits: how late is a violation. again: the evidence of an audit that is to be made again."""
 
     kafka: KafkaSettings
     group: str
     own: OwnTopics
     targets: Sequence[str]
-    output: Path
-    continue_from: Path | None = None
+    output: Location
+    continue_from: Location | None = None
     limits: LatenessLimits = NO_LIMITS
+    again: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,32 @@
 """What an audit judges by, read in the order that `kafka.snapshot` asks for."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
+from spark_jobs.circumstances.overdue_rules import overdue_rules
+from spark_jobs.circumstances.unseen import unseen_of
 from spark_jobs.evidence.audit_job import Selection
 from spark_jobs.evidence.check_backs import check_backs
-from spark_jobs.evidence.circumstances import Circumstances
 from spark_jobs.evidence.control_total import ControlTotal
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
-from spark_jobs.evidence.lateness_limits import LatenessLimits
-from spark_jobs.evidence.overdue_rules import overdue_rules
+from spark_jobs.evidence.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.evidence.partition_state import (
     PartitionState,
     Unverifiable,
+    partition_frame,
     partition_states,
     unread,
     unread_ends,
     unverifiable,
 )
-from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, PreviousAudit
-from spark_jobs.evidence.unseen import unseen_of
+from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, ReadSoFar
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.positions import Range, Snapshot
@@ -42,12 +44,21 @@ MOST_TARGETS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
+class Previous:
+    """What an audit goes on from: how far that read, and the records that it left open."""
+
+    read: ReadSoFar
+    records: OpenRecords
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """Frames (requests: REQUESTS, ends: ENDS) and what is known besides.
 
-    carried: of the requests those of an earlier audit. read_check_backs: reads those in these
-    topics. control: counts what is read of the ingress.
-    uncovered: topics in which nobody looked for ends.
+    touched: what is looked at again of an earlier audit's open records; its requests and ends are
+    among the others. read_check_backs: reads those in these topics. control: counts what is read
+    of the ingress. uncovered: topics in which nobody looked for ends. asked_for: targets that are
+    not there.
     """
 
     requests: DataFrame
@@ -56,10 +67,16 @@ class Inputs:
     unverifiable: list[Unverifiable]
     snapshot: Snapshot
     circumstances: Circumstances
-    carried: DataFrame | None
+    touched: Touched | None
     read_check_backs: Callable[[list[str]], DataFrame]
     control: ControlTotal
     uncovered: tuple[str, ...]
+    asked_for: tuple[str, ...]
+
+    @property
+    def carried(self) -> DataFrame | None:
+        """REQUESTS that an earlier audit had read."""
+        return requests_of(self.touched.rows) if self.touched else None
 
 
 class Reader:
@@ -81,9 +98,11 @@ class Reader:
         targets: Sequence[str],
         selection: Selection,
         limits: LatenessLimits,
-        previous: PreviousAudit | None = None,
+        previous: Previous | None = None,
+        again: Snapshot | None = None,
     ) -> Inputs:
-        """All that is needed for an audit, as far as `previous` did not have it already.
+        """All that is needed for an audit, as far as `previous` did not have it already; by the
+        snapshot of an audit that is made again, or a new one.
 
         Without `targets` they are the topics that the ingress asks for, as far as they exist: then
         it is read first, and written to an intermediate table.
@@ -91,38 +110,55 @@ class Reader:
         own, before = committed.own, previous.read if previous else NOTHING_READ
         first = unread(committed.ranges, before.closed(own.ingress))
         requests = self._requests(committed, first)
-        if previous:
-            requests = requests.unionByName(previous.requests)
-        if targets:
-            names = self._broker.matching(targets)
-        else:
+        if previous or not targets:
             requests = self._materialise(requests)
-            named = _targets_of(requests) | before.topics
-            names = sorted(named & self._broker.topics().keys())
-        taken = take_snapshot(
-            self._broker,
-            committed,
-            names,
-            since_ms=selection.since_ms,
-            until_ms=selection.until_ms,
-            offsets=selection.offsets,
-        )
+        wanted = set(self._broker.matching(targets)) if targets else _targets_of(requests)
+        if not targets:
+            wanted |= before.topics
+        there = wanted & self._broker.topics().keys()
+        taken = again or self._snapshot(committed, there, selection)
         taken = replace(taken, ends=tuple(unread_ends(taken, before)))
         rest = _beyond(first, taken.ingress_ranges)
         if any(one.start < one.end for one in rest):
             requests = requests.unionByName(self._requests(committed, rest))
         ends = self._ends(taken, own)
+        states = partition_states(taken, before)
+        circumstances = _circumstances(committed, taken, selection.at_ms, limits)
+        touched = None
+        if previous:
+            requests, ends = self._materialise(requests), self._materialise(ends)
+            touched = previous.records.touched(
+                circumstances.at_ms,
+                (requests, ends),
+                partition_frame(self._spark, states).select("partition", "closed_to"),
+                self._materialise,
+            )
+            requests = requests.unionByName(requests_of(touched.rows))
+            ends = all_of(ends, ends_of(touched.rows))
         return Inputs(
             requests,
-            all_of(ends, previous.ends) if previous else ends,
-            partition_states(taken, before),
+            ends,
+            states,
             unverifiable(taken, before),
             taken,
-            _circumstances(committed, taken, selection.at_ms, limits),
-            previous.requests if previous else None,
+            circumstances,
+            touched,
             partial(self.check_backs, taken),
             self._control,
             tuple(sorted(self._broker.topics().keys() - taken.partitions.keys() - {own.settings})),
+            tuple(sorted(wanted - there)),
+        )
+
+    def _snapshot(
+        self, committed: CommittedState, targets: Iterable[str], selection: Selection
+    ) -> Snapshot:
+        return take_snapshot(
+            self._broker,
+            committed,
+            sorted(targets),
+            since_ms=selection.since_ms,
+            until_ms=selection.until_ms,
+            offsets=selection.offsets,
         )
 
     def _requests(self, committed: CommittedState, ranges: Sequence[Range]) -> DataFrame:

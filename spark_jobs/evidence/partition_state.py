@@ -105,8 +105,10 @@ def _read_to(one: EndRange, taken: Snapshot, before: ReadSoFar) -> int | None:
     return before.ends.get((topic, one.range.partition), 0)
 
 
-def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -> ReadSoFar:
-    """Where an audit that goes on from this one begins."""
+def read_so_far(
+    taken: Snapshot, group: str, states: Sequence[PartitionState], asked_for: Sequence[str]
+) -> ReadSoFar:
+    """Where an audit that goes on from this one begins. `asked_for`: targets that are not there."""
     return ReadSoFar(
         taken.ingress_topic,
         taken.topic_id,
@@ -114,6 +116,7 @@ def read_so_far(taken: Snapshot, group: str, states: Sequence[PartitionState]) -
         {one.partition: one.span_after for one in states},
         {(one.topic, one.partition): one.end for one in taken.end_ranges},
         taken.topic_ids,
+        asked_for,
     )
 
 
@@ -123,7 +126,7 @@ def check_same(before: ReadSoFar, topic: str, topic_id: str, group: str) -> None
         raise NotOurs(
             f"The earlier audit was of the group {before.group} at {before.ingress_topic} (topic "
             f"id {before.topic_id}), this one is of {group} at {topic} ({topic_id}).",
-            "Audit without --continue-from.",
+            "Audit without --continue and --continue-from.",
         )
 
 
@@ -177,7 +180,7 @@ def _unread_end(one: EndRange, read_to: int | None) -> EndRange:
         raise NotOurs(
             f"{one.range.topic}, partition {one.range.partition}, ends at {one.range.end}; an "
             f"earlier audit had read it up to {read_to}: it was created anew, or lost records.",
-            "Audit without --continue-from.",
+            "Audit without --continue and --continue-from.",
         )
     has_lost = one.has_lost and one.range.start > read_to
     first_ms = one.first_ms if has_lost else None

@@ -1,16 +1,14 @@
 """What an audit knows from the one that it continues: how far that read, and what it left open."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
-
-from pyspark.sql import DataFrame
 
 from spark_jobs.kafka.broker import Place
 from spark_jobs.requests.parsing import PARSED
 from spark_jobs.runtime.frames import Schema
 
-VERSION: Final = 1
+VERSION: Final = 2
 KNOWN: Final[Schema] = {
     "known_verdict": "string",
     "known_ends": "bigint",
@@ -34,7 +32,8 @@ class Span(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
     """How far the audits of one installation have read. ends: the first offset not read yet of
-    each partition of targets, dead letters and outcomes; topic_ids: of these topics."""
+    each partition of targets, dead letters and outcomes; topic_ids: of these topics; asked_for:
+    targets that were not there."""
 
     ingress_topic: str
     topic_id: str
@@ -42,6 +41,7 @@ class ReadSoFar:
     ingress: Mapping[int, Span]
     ends: Mapping[Place, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    asked_for: Sequence[str] = ()
 
     def closed(self, ingress_topic: str) -> dict[Place, int]:
         """From where on each ingress partition is to be read."""
@@ -50,10 +50,10 @@ class ReadSoFar:
     @property
     def topics(self) -> set[str]:
         """All targets, and the topics of dead letters and outcomes."""
-        return {topic for topic, _ in self.ends}
+        return {*self.asked_for, *(topic for topic, _ in self.ends)}
 
     def to_json(self) -> dict[str, Any]:
-        """As `positions.json` has it."""
+        """As the table `audits` has it."""
         return {
             "version": VERSION,
             "ingress_topic": self.ingress_topic,
@@ -62,6 +62,7 @@ class ReadSoFar:
             "ingress": [[number, *span] for number, span in self.ingress.items()],
             "ends": [[*place, end] for place, end in self.ends.items()],
             "topic_ids": dict(self.topic_ids),
+            "asked_for": [*self.asked_for],
         }
 
     @classmethod
@@ -75,17 +76,9 @@ class ReadSoFar:
             str(stored["group"]),
             {int(number): Span(int(start), int(end)) for number, start, end in stored["ingress"]},
             {(str(topic), int(number)): int(end) for topic, number, end in stored["ends"]},
-            dict(stored.get("topic_ids", {})),
+            dict(stored["topic_ids"]),
+            tuple(stored["asked_for"]),
         )
 
 
 NOTHING_READ: Final = ReadSoFar("", "", "", {}, {})
-
-
-@dataclass(frozen=True, slots=True)
-class PreviousAudit:
-    """What an audit goes on from. requests: REQUESTS, ends: ENDS of what it left pending."""
-
-    read: ReadSoFar
-    requests: DataFrame
-    ends: DataFrame

@@ -10,6 +10,15 @@ from rich.table import Table
 
 UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 MOST_ROWS: Final = 1000
+WIDEST: Final = 10_000
+"""Of a table on a terminal, in characters: what is wider than the window goes on in the next line,
+where Rich would cut it off."""
+STARTS: Final = frozenset({"minute_ms", "hour_ms"})
+MOMENTS: Final = frozenset(
+    {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_ms", "ended_ms", "first_ms"}
+    | {"last_ms", "timestamp_ms", "until_ms"}
+)
+"""Columns that hold points in time; STARTS are shown to the minute. Other `_ms` are durations."""
 
 
 def thousands(number: int) -> str:
@@ -44,25 +53,27 @@ def sentence(text: str) -> str:
 def print_rows(frame: DataFrame, *, as_json: bool, most: int = MOST_ROWS) -> None:
     """Print the first `most` rows, in their order, and say so when there are more.
 
-    In a table for people, `minute_ms` and `hour_ms` are moments and other `_ms` durations.
+    In a table for people, STARTS and MOMENTS are moments and other `_ms` durations.
     """
     rows = frame.limit(most + 1).collect()
     shown = [row.asDict() for row in rows[:most]]
     if as_json:
         for row in shown:
-            print(json.dumps(row))
+            print(json.dumps(row, default=str))
         return
     table = Table(*[name.removesuffix("_ms") for name in frame.columns], box=None, pad_edge=False)
     for row in shown:
         table.add_row(*[_cell(name, value) for name, value in row.items()])
-    Console(soft_wrap=True).print(table)
+    Console(width=WIDEST, soft_wrap=True).print(table)
     if len(rows) > most:
         print(f"... only the first {most} are shown")
 
 
 def _cell(name: str, value: object) -> str:
-    if name in {"minute_ms", "hour_ms"}:
+    if name in STARTS:
         return moment(value)[:16] if isinstance(value, int) else "later"
+    if name in MOMENTS and isinstance(value, int):
+        return moment(value)
     if name.endswith("_ms") and isinstance(value, int):
         return milliseconds(value)
     return "" if value is None else str(value)

@@ -1,11 +1,10 @@
 """The report: one HTML file that a person reads, without Spark and without a network."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.results import formatting
@@ -17,10 +16,9 @@ from spark_jobs.results.charts import (
     violations_chart,
 )
 from spark_jobs.results.lateness_figures import by_target
-from spark_jobs.results.result_tables import DELETED, read_verdicts
+from spark_jobs.results.result_tables import DELETED
 from spark_jobs.results.summary import WORDS, Audited, AuditedRange, Summary
 from spark_jobs.results.timeline import Timeline, timeline
-from spark_jobs.runtime.frames import spark_path
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
     LATE,
@@ -32,7 +30,6 @@ from spark_jobs.verdicts.verdict_names import (
     VIOLATIONS,
 )
 
-REPORT: Final = "report.html"
 SHOWN_VIOLATIONS: Final = 100
 SHOWN_RANGES: Final = 200
 SHOWN_TARGETS: Final = 25
@@ -46,23 +43,23 @@ CHARTS: Final = {
 }
 
 
-def write_report(spark: SparkSession, folder: Path, summary: Summary) -> None:
-    """Write `report.html` into a folder that `results.write_tables` has filled.
+def report_page(verdicts: DataFrame, violations: DataFrame, summary: Summary) -> str:
+    """The page of an audit with these VERDICTS, and VIOLATION of them.
 
     Only what is shown comes to the driver: counts, at most so many steps and violations.
     """
-    verdicts = _seen(read_verdicts(spark, folder)).cache()
+    kept = _seen(verdicts).cache()
     try:
-        page = _template().render(
+        page: str = _template().render(
             **_figures(summary),
-            charts=_charts(timeline(verdicts, summary.audited.at_ms)),
-            halves=_halves(verdicts, summary.audited),
-            targets=_rows(by_target(verdicts).orderBy(f.desc("records")), SHOWN_TARGETS),
-            broken=_violations(spark, folder),
+            charts=_charts(timeline(kept, summary.audited.at_ms)),
+            halves=_halves(kept, summary.audited),
+            targets=_rows(by_target(kept).orderBy(f.desc("records")), SHOWN_TARGETS),
+            broken=_rows(violations.orderBy("partition", "offset", "at_offset"), SHOWN_VIOLATIONS),
         )
     finally:
-        verdicts.unpersist()
-    (folder / REPORT).write_text(page, "utf-8")
+        kept.unpersist()
+    return page
 
 
 def _seen(verdicts: DataFrame) -> DataFrame:
@@ -91,11 +88,6 @@ def _charts(seen: Timeline | None) -> dict[str, Any]:
     at_ms = seen.axis.first_ms + (seen.waiting.index(most) + 1) * seen.axis.step_ms
     step = formatting.milliseconds(seen.axis.step_ms)
     return {**drawn, "step": step, "most_waiting": most, "most_waiting_ms": at_ms}
-
-
-def _violations(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    found = spark.read.parquet(spark_path(folder / "violations"))
-    return _rows(found.orderBy("partition", "offset", "at_offset"), SHOWN_VIOLATIONS)
 
 
 def _rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:

@@ -1,30 +1,27 @@
-"""What an audit leaves: tables (Parquet) that programs read on, and one JSON with the figures.
+"""What an audit leaves: Delta tables, each row with the audit that wrote it (AUDIT before all).
 
-verdicts/    VERDICTS, one folder per verdict
-summary/     how many of each verdict, and how late they were
+verdicts/    VERDICTS: what an audit found; the newest of a record is what became of it
 lateness/    per target and minute (`lateness_figures.BY_MINUTE`)
-violations/  the violations, and the commands that show each of them
-summary.json the same figures, what was audited and what could not be
+violations/  VIOLATION: the violations, and the commands that show each of them
 """
 
-import json
 import shlex
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
+from spark_jobs.circumstances.lateness_limits import USUAL_MS
+from spark_jobs.circumstances.unseen import OPEN_TRANSACTION
 from spark_jobs.evidence.inputs import Inputs
-from spark_jobs.evidence.lateness_limits import USUAL_MS
 from spark_jobs.evidence.partition_state import up_to_ms
-from spark_jobs.evidence.unseen import OPEN_TRANSACTION
+from spark_jobs.evidence.written_evidence import TableHash
 from spark_jobs.requests.error_codes import BELIEVED
 from spark_jobs.results.lateness_figures import by_minute, figures
-from spark_jobs.results.results_folder import SUMMARY
 from spark_jobs.results.summary import Audited, AuditedRange, Summary
-from spark_jobs.runtime.frames import conformed, read_table, spark_path
+from spark_jobs.runtime.frames import Schema, conformed
+from spark_jobs.tables.tables import Tables
 from spark_jobs.verdicts.evaluation import VERDICTS
 from spark_jobs.verdicts.rules.general_rules import RECORD_DELETED
 from spark_jobs.verdicts.verdict_names import (
@@ -37,6 +34,13 @@ from spark_jobs.verdicts.verdict_names import (
     UNVERIFIABLE,
 )
 
+VERDICTS_TABLE: Final = "verdicts"
+LATENESS_TABLE: Final = "lateness"
+VIOLATIONS_TABLE: Final = "violations"
+AUDIT: Final[Schema] = {"audit": "string", "audit_at_ms": "bigint"}
+"""The audit's name, and the instant that it judged as of."""
+VIOLATION: Final[Schema] = {**VERDICTS, "look": "string"}
+FOLDERS: Final = ("audit",)
 SHOW_ALL: Final = (
     "--max-messages 1 --isolation-level read_committed --property print.timestamp=true "
     "--property print.headers=true --property print.key=true"
@@ -64,35 +68,43 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
     return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable), inputs.uncovered)
 
 
-def write_tables(verdicts: DataFrame, audited: Audited, folder: Path) -> Summary:
-    """Write all tables into `folder` (of `new_results`); the figures.
+def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tables) -> Summary:
+    """Add the rows of the audit of this name to all tables; its figures.
 
     The verdicts are computed once: everything else is made from the table written first.
     """
-    found = conformed(verdicts, VERDICTS)
-    found.write.partitionBy("verdict").parquet(spark_path(folder / "verdicts"))
-    written = read_verdicts(verdicts.sparkSession, folder)
-    counted = written.groupBy("verdict", "is_violation").agg(
-        f.count("*").alias("count"), f.count_if("is_late").alias("late"), *figures()[1:]
-    )
-    counted.coalesce(1).write.parquet(spark_path(folder / "summary"))
-    by_minute(written).coalesce(1).write.parquet(spark_path(folder / "lateness"))
+    tables.append(VERDICTS_TABLE, _of(audit, audited, conformed(verdicts, VERDICTS)), FOLDERS)
+    written = read_verdicts(tables, audit)
+    tables.append(LATENESS_TABLE, _of(audit, audited, by_minute(written)).coalesce(1), FOLDERS)
     broken = written.where("is_violation").withColumn(
         "look", look(audited.bootstrap, audited.ingress_topic)
     )
-    broken.write.parquet(spark_path(folder / "violations"))
-    summary = verdicts.sparkSession.read.parquet(spark_path(folder / "summary"))
-    return _summary(summary, written, audited)
+    tables.append(VIOLATIONS_TABLE, _of(audit, audited, broken), FOLDERS)
+    return _summary(written, audited)
 
 
-def write_summary(summary: Summary, folder: Path) -> None:
-    """Write `summary.json`: last of all, since it makes the folder an audit's."""
-    (folder / SUMMARY).write_text(json.dumps(summary.to_json(), indent=2) + "\n", "utf-8")
+def read_verdicts(tables: Tables, audit: str) -> DataFrame:
+    """VERDICTS that the audit of this name gave."""
+    found = tables.read(VERDICTS_TABLE, {**AUDIT, **VERDICTS})
+    return found.where(f.col("audit") == audit).select(*VERDICTS)
 
 
-def read_verdicts(spark: SparkSession, folder: Path) -> DataFrame:
-    """VERDICTS as an audit wrote them into `folder`."""
-    return read_table(spark, folder / "verdicts", VERDICTS)
+def read_violations(tables: Tables, audit: str) -> DataFrame:
+    """VIOLATIONS that the audit of this name found."""
+    found = tables.read(VIOLATIONS_TABLE, {**AUDIT, **VIOLATION})
+    return found.where(f.col("audit") == audit).select(*VIOLATION)
+
+
+def table_hash(rows: DataFrame) -> TableHash:
+    """Of these rows: the same for the same rows, whatever their order."""
+    names = [f.col(name) for name in rows.columns]
+    hashed = f.xxhash64(*names, *[name.isNull() for name in names]).cast("decimal(38,0)")
+    (found,) = rows.agg(f.count("*").alias("rows"), f.sum(hashed).alias("hash")).collect()
+    return TableHash(found.rows, str(found.hash or 0))
+
+
+def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
+    return rows.select(f.lit(audit).alias("audit"), f.lit(audited.at_ms).alias("audit_at_ms"), "*")
 
 
 def look(bootstrap: str, ingress_topic: str) -> Column:
@@ -117,8 +129,11 @@ def look(bootstrap: str, ingress_topic: str) -> Column:
     )
 
 
-def _summary(table: DataFrame, written: DataFrame, audited: Audited) -> Summary:
-    rows = table.collect()
+def _summary(written: DataFrame, audited: Audited) -> Summary:
+    counted = written.groupBy("verdict", "is_violation").agg(
+        f.count("*").alias("count"), f.count_if("is_late").alias("late")
+    )
+    rows = counted.collect()
     found = {row["verdict"]: 0 for row in rows}
     for row in rows:
         found[row["verdict"]] += row["count"]

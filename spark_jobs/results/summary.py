@@ -1,12 +1,13 @@
 """The figures of an audit, and the one sentence that they come to."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.evidence.control_total import PartitionTotal
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.formatting import moment
+from spark_jobs.verdicts.verdict_names import PENDING
 
 HELD: Final = 0
 VIOLATED: Final = 2
@@ -50,7 +51,7 @@ class Audited:
 class Summary:
     """The figures of an audit.
 
-    late, overdue: later than was asked for, or than is usual (`evidence.lateness_limits`); they are
+    late, overdue: later than was asked for, or than is usual (`lateness_limits`); they are
     violations only where it was asked. until_ms: up to when all is judged. not_judged: how many
     records could not be, by reason. attested, claimed: deliveries by whose time it is, the broker's
     or the proxy's. believed: dead letters whose reason no topic shows. control: by ingress
@@ -117,3 +118,9 @@ class Summary:
             count = sum(self.not_judged.values())
             return f"Held as far as could be judged: no violation, {count} not judged."
         return "Held: no violation."
+
+
+def with_waiting(summary: Summary, count: int) -> Summary:
+    """The same with so many more that are pending: of earlier audits, and not looked at again."""
+    pending = summary.verdicts.get(PENDING, 0) + count
+    return replace(summary, verdicts={**summary.verdicts, PENDING: pending})

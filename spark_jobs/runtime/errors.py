@@ -47,3 +47,7 @@ class StillOpen(AuditError):
 
 class ResultsRefused(AuditError):
     """The results cannot be written to this folder, or are not there to be read."""
+
+
+class QuestionRefused(AuditError):
+    """There is no such question, or it cannot be asked with these values."""

@@ -26,6 +26,26 @@ CAUSES: Final = (
         ),
     ),
     (
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND"),
+        ResultsRefused(
+            "What was just written is not there: Spark's workers do not share the place, or "
+            "somebody removed files from it.",
+            "Name an --output that all of them see, such as one of hdfs:// or s3a://.",
+        ),
+    ),
+    (
+        (
+            "DELTA_VERSION_NOT_FOUND",
+            "Cannot time travel",
+            "DELTA_MISSING_VERSION",
+            "RESTORE_MISSING",
+        ),
+        ResultsRefused(
+            "What the earlier audit left open is not there any more.",
+            "Audit without --continue and --continue-from.",
+        ),
+    ),
+    (
         ("KAFKA_DATA_LOSS", "Some data may have been lost", "OffsetOutOfRangeException"),
         RangeRefused("Retention deleted records while they were read.", "Run the audit again."),
     ),
@@ -34,9 +54,9 @@ CAUSES: Final = (
         SparkUnusable("Spark ran out of memory.", "Give it more with --driver-memory."),
     ),
     (
-        ("Failed to find data source: kafka", "DATA_SOURCE_NOT_FOUND"),
+        ("DATA_SOURCE_NOT_FOUND", "Cannot find catalog plugin class", "io.delta.sql"),
         SparkUnusable(
-            "Spark does not have its connector to Kafka.",
+            "Spark does not have its connector to Kafka, or Delta Lake.",
             "Add `--jars $(python -m spark_jobs.jars)` to spark-submit.",
         ),
     ),

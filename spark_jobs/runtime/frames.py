@@ -1,8 +1,7 @@
-"""Frames with agreed columns: of rows that the driver knows, and of tables on disk (Parquet)."""
+"""Frames with agreed columns: of rows that the driver knows."""
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,19 +37,6 @@ def local_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: S
 def columns_of(schema: Schema) -> str:
     """The schema as Spark's SQL spells it."""
     return ", ".join(f"`{name}` {kind}" for name, kind in schema.items())
-
-
-def spark_path(place: Path) -> str:
-    """The place as Spark takes it: on this machine's disk, whatever its default file system is.
-
-    Not `as_uri`: Hadoop takes an escaped blank for part of the name."""
-    return f"file://{place.absolute()}"
-
-
-def read_table(spark: SparkSession, place: Path, schema: Schema) -> DataFrame:
-    """The table there; its `schema` is not looked up in the files, of which there may be none."""
-    found = spark.read.schema(columns_of(schema)).parquet(spark_path(place))
-    return conformed(found, schema)
 
 
 def _cast(name: str, kind: str, columns: Mapping[str, str]) -> str:

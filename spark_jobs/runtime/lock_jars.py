@@ -11,7 +11,10 @@ import pyspark
 from proxy.embedded.java.lock_jars import write_lock
 from spark_jobs.runtime.connector_jars import LOCK_NAME
 
-ROOTS: Final = ("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)
+ROOTS: Final = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "io.delta:delta-spark_2.13:4.0.1",
+)
 
 
 def is_lacking(coordinates: str) -> bool:
@@ -24,7 +27,7 @@ def is_lacking(coordinates: str) -> bool:
 if __name__ == "__main__":
     write_lock(
         Path(__file__).with_name(LOCK_NAME),
-        "The jars of Spark's Kafka connector that Spark does not bring",
+        "The jars that the jobs need beside Spark: its Kafka connector and Delta Lake",
         "python -m spark_jobs.runtime.lock_jars",
         ROOTS,
         is_lacking,

@@ -4,12 +4,13 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import chdir
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,8 @@ from spark_jobs.runtime.java_home import java_home
 
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
+ONE_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+"""Half of what a small audit takes is Java compiling code twice that runs for some seconds."""
 LOCAL_PARTITIONS: Final = "32"
 """Of ten million records some 80 MB each; Spark's own 200 take a minute for none at all."""
 WHAT_JOBS_REST_ON: Final = {
@@ -26,13 +29,21 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    "spark.sql.icu.caseMappings.enabled": "false",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """A header repeated counts with its last value: so does a map made of headers. Java never compiles
 methods of more than 8,000 bytes: what would become one runs in smaller pieces. The pruning of
 partitions traces what tables are joined by through all steps before, which took minutes here; and
-no table is partitioned by that."""
+no table is partitioned by that. ICU is not needed for hexadecimal digits, and takes seconds to
+start. Figures by minute are of many groups with few rows each, which need no sorting."""
+DELTA: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""As Delta Lake's own instructions have it; known when the session is made, or never."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -46,26 +57,47 @@ def spark_session(
     master: str = "local[*]",
     driver_memory: str = "4g",
     more: Mapping[str, str] | None = None,
+    *,
+    is_short: bool = False,
 ) -> SparkSession:
     """A session in which the jobs of this package run: UTC, with the connector to Kafka.
 
     A session that is there already, or that `spark-submit` prepares, is used: its master, memory
     and jars are the caller's affair then (`--jars $(python -m spark_jobs.jars)`). `more` are
-    further Spark settings; they win. Raises `SparkUnusable`.
+    further Spark settings; they win. is_short: the job is done before Java's second compiler pays.
+    Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
-        own = {**_of_this_process(master, driver_memory), **QUIET, **(more or {})}
+        java = [ONE_COMPILER] if is_short else []
+        own = {**_of_this_process(master, driver_memory, java), **QUIET, **DELTA, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
         os.environ["JAVA_HOME"] = str(java_home())
         with chdir(_scratch_folder()):
             session = _started(SparkSession.builder.appName(app).master(master), own)
     else:
-        session = _started(SparkSession.builder.appName(app), more or {})
+        session = _started(SparkSession.builder.appName(app), {**DELTA, **(more or {})})
     _check_version(session)
+    _check_delta(session)
     for name, value in WHAT_JOBS_REST_ON.items():
         session.conf.set(name, value)
     return session
+
+
+@contextmanager
+def job_session(
+    app: str, master: str = "local[*]", driver_memory: str = "4g", *, is_short: bool = False
+) -> Iterator[SparkSession]:
+    """The same for a job that ends with it: executors are told to go, unless the session was there
+    before. Spark's process may have gone by then: a signal to the whole group ends it, too."""
+    was_there = SparkSession.getActiveSession() is not None
+    session = spark_session(app, master, driver_memory, is_short=is_short)
+    try:
+        yield session
+    finally:
+        if not was_there:
+            with suppress(Py4JError, OSError):
+                session.stop()
 
 
 def _is_submitted() -> bool:
@@ -80,7 +112,9 @@ def _scratch_folder() -> Path:
     return folder
 
 
-def _of_this_process(master: str, driver_memory: str) -> dict[str, str]:
+def _of_this_process(
+    master: str, driver_memory: str, java_options: Sequence[str]
+) -> dict[str, str]:
     with resources.as_file(resources.files("spark_jobs.runtime") / "log4j2.properties") as logging:
         quiet_logs = f"-Dlog4j2.configurationFile={logging.as_uri()}"
     local = {
@@ -91,7 +125,7 @@ def _of_this_process(master: str, driver_memory: str) -> dict[str, str]:
     return {
         "spark.jars": ",".join(map(str, connector_jars())),
         "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": quiet_logs,
+        "spark.driver.extraJavaOptions": " ".join([quiet_logs, *java_options]),
         **(local if master.startswith("local") else {}),
     }
 
@@ -106,6 +140,15 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spar
             f"Spark does not start: {error}.",
             "Its own words are above; --driver-memory may be more than this machine has.",
         ) from error
+
+
+def _check_delta(session: SparkSession) -> None:
+    given = {name: session.conf.get(name, None) or "" for name in DELTA}
+    if any(wanted not in given[name] for name, wanted in DELTA.items()):
+        wanted = " and ".join(f"{name}={value}" for name, value in DELTA.items())
+        raise SparkUnusable(
+            "This Spark session was made without Delta Lake.", f"Make it with {wanted}."
+        )
 
 
 def _check_version(session: SparkSession) -> None:

@@ -6,17 +6,19 @@ settings in force then; only its ends, if it has any, are kept. Of records that 
 are kept as well that say what becomes of one that is not done.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import ENDS
+from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN, id_hash
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.evidence.record_histories import KINDS_OF_END, NOT_COMPARED, PLACE
-from spark_jobs.runtime.frames import conformed
+from spark_jobs.runtime.frames import Schema, conformed
 from spark_jobs.verdicts.rules.rule import names
-from spark_jobs.verdicts.verdict_names import NOT_DONE, VIOLATIONS
+from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 MOST_ENDS: Final = 2
 """Of each kind: more are no other violation."""
@@ -68,36 +70,59 @@ IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from, false)"
 """SQL: whether a record is kept, by `needed_from`."""
 
 
+_IS_QUIET: Final = f"""
+coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {_ENDS} = 0
+  AND ruling.verdict = '{PENDING}' AND NOT must_have_ended
+  AND (request.hop_from IS NULL OR came_from IS NOT NULL), false)
+"""
+"""Whether it waits, and nothing but its time or something new can change that."""
+
+
 def carried(is_request_kept: str) -> str:
     """SQL of what is kept of a history: its columns, how the record ended that it hopped from, when
-    its first origin was written, its verdict, and whether its request is kept (else its ends
-    alone)."""
+    its first origin was written, its verdict, whether its request is kept (else its ends alone),
+    and when it is looked at again (`open_records.OPEN`)."""
+    review_ms = f"""
+      CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
+        WHEN NOT {_IS_OPEN} THEN {NEVER}
+        WHEN {_IS_QUIET} THEN least(request.due_ms, request.wanted_ms, request.fires_ms)
+        ELSE {ALWAYS} END
+    """
     columns = ", ".join((*_HISTORY, "came_from", "first_ms", "ruling.verdict AS verdict"))
-    return f"struct({columns}, {is_request_kept} AS is_request_kept)"
+    kept = f"{is_request_kept} AS is_request_kept, CAST({review_ms} AS bigint) AS review_ms"
+    return f"struct({columns}, {kept})"
 
 
-def carried_requests(histories: DataFrame) -> DataFrame:
-    """REQUESTS that the next audit begins with, from `carried` histories."""
+def open_rows(histories: DataFrame) -> DataFrame:
+    """OPEN that the next audit begins with, from `carried` histories."""
     known = {
         "known_verdict": "verdict",
         "known_ends": _ENDS,
         "known_from": "came_from",
         "known_first_ms": "first_ms",
     }
-    fields = {name: f"request.{name}" for name in REQUESTS if name not in PLACE}
-    dropped = dict.fromkeys(NOT_COMPARED, "NULL")
-    return conformed(histories.filter("is_request_kept"), REQUESTS, {**fields, **dropped, **known})
-
-
-def carried_ends(histories: DataFrame) -> DataFrame:
-    """ENDS that the next audit begins with, from `carried` histories."""
+    kept = {name: f"request.{name}" for name in REQUESTS if name not in PLACE}
+    kept |= dict.fromkeys(NOT_COMPARED, "NULL") | known
+    last = f.col("outcome").withField("end", f.col("last_outcome"))
     several = {
         end: f"array_repeat({end}, CAST(least({count}, {MOST_ENDS}) AS int))"
         for end, count in KINDS_OF_END.items()
     }
     several["outcome"] = f"IF({_ARE_TWO}, array(outcome, last), {several['outcome']})"
-    last = f.col("outcome").withField("end", f.col("last_outcome"))
-    found = histories.withColumn("last", last).selectExpr(
-        *PLACE, f"explode(concat({', '.join(several.values())})) AS found"
-    )
-    return conformed(found, ENDS, {name: f"found.{name}" for name in ENDS if name not in PLACE})
+    columns = {
+        "has_id": "is_request_kept AND request.ident IS NOT NULL",
+        "id_hash": f"IF(is_request_kept, {id_hash('request.ident')}, NULL)",
+        "request": f"IF(is_request_kept, {_struct(kept, REQUESTS)}, NULL)",
+        "ends": _ends(f"concat({', '.join(several.values())})"),
+    }
+    return conformed(histories.withColumn("last", last), OPEN, columns)
+
+
+def _struct(columns: Mapping[str, str], schema: Schema) -> str:
+    fields = (f"'{name}', CAST({sql} AS {schema[name]})" for name, sql in columns.items())
+    return f"named_struct({', '.join(fields)})"
+
+
+def _ends(found: str) -> str:
+    fields = {name: f"found.{name}" for name in ENDS if name not in PLACE}
+    return f"transform({found}, found -> {_struct(fields, ENDS)})"

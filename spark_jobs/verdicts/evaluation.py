@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
 from spark_jobs.verdicts.carry_over import (
@@ -42,6 +42,7 @@ VERDICTS: Final[Schema] = {
     "is_violation": "boolean",
     "detail": "string",
     "kind": "string",
+    "id": "string",
     "target": "string",
     "due_ms": "bigint",
     "timestamp_ms": "bigint",
@@ -55,9 +56,17 @@ VERDICTS: Final[Schema] = {
     "at_partition": "int",
     "at_offset": "bigint",
     "next_offset": "bigint",
+    "ended_by": "bigint",
 }
 """What became of each ingress record, and what names one that never was (docs/audit.md)."""
 _END: Final = "coalesce(delivery, outcome, letter)"
+_ID: Final = """
+IF(is_valid_utf8(CAST(request.ident AS string)), CAST(request.ident AS string), hex(request.ident))
+"""
+_ENDED_BY: Final = """
+CASE WHEN outcome.end IN ('cancelled', 'replaced') THEN coalesce(overtaken_by, next_opener).offset
+  WHEN request.kind = 'prepare' THEN decision.offset END
+"""
 _COLUMNS: Final = {
     "partition": "partition",
     "offset": "offset",
@@ -65,6 +74,7 @@ _COLUMNS: Final = {
     "is_violation": f"ruling.verdict IN {names(VIOLATIONS)}",
     "detail": "ruling.detail",
     "kind": "request.kind",
+    "id": _ID,
     "target": "coalesce(request.target, delivery.topic)",
     "due_ms": "request.due_ms",
     "timestamp_ms": "request.timestamp_ms",
@@ -78,6 +88,7 @@ _COLUMNS: Final = {
     "at_partition": f"{_END}.at_partition",
     "at_offset": f"{_END}.at_offset",
     "next_offset": "coalesce(successor, outcome.next_offset)",
+    "ended_by": _ENDED_BY,
 }
 _FIELDS: Final = ", ".join(
     f"'{name}', CAST({_COLUMNS[name]} AS {kind})" for name, kind in VERDICTS.items()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
 from tests.audit_campaign.contents import Contents
 from tests.audit_campaign.judging import Prepared, Said, Verdicts, judged
@@ -125,7 +126,7 @@ def _judge_seen(
     spark: SparkSession, chunk: Chunk, sight: str, folder: Path, figures: Figures
 ) -> None:
     """Where not all is seen: of runs without a fault alone, none of which may be a violation."""
-    with materialising(folder) as keep:
+    with materialising(spark, location(folder)) as keep:
         found = Prepared(spark, chunk.clean, sight, folder / "topics", keep).judged(keep)
     check(Chunk(chunk.clean, ()), sight, found, None, figures)
 

@@ -12,19 +12,22 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.continuous import batches
 from spark_jobs.continuous.horizon import Position
 from spark_jobs.evidence.check_backs import check_backs
-from spark_jobs.evidence.circumstances import Circumstances
-from spark_jobs.evidence.ends import ENDS, all_of, dead_letters, deliveries, outcomes
+from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.inputs import new_requests
+from spark_jobs.evidence.open_records import OpenRecords, ends_of, requests_of
 from spark_jobs.evidence.partition_state import PartitionState, partition_frame, partition_states
-from spark_jobs.evidence.previous_audit import NOTHING_READ, REQUESTS, ReadSoFar, Span
+from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
 from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.runtime.frames import conformed, local_rows
+from spark_jobs.runtime.frames import local_rows
+from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import Materialise, materialising
+from spark_jobs.tables.tables import Tables
 from spark_jobs.verdicts import evaluation
-from spark_jobs.verdicts.carry_over import carried_ends, carried_requests
+from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.check_rules import ReadCheckBacks
 from tests.audit_campaign.contents import Contents
 from tests.audit_campaign.rows_of_topics import HOP_KEYS, Laid, laid_out
@@ -47,60 +50,61 @@ Verdicts = dict[str, Said]
 """By origin; what names no ingress record, by its own place with an @ before it."""
 
 
-class _Open(NamedTuple):
-    """What one audit leaves to the next."""
+class _Chain(NamedTuple):
+    """Audits one after the other: the records that they leave open, and how far each read."""
 
-    requests: DataFrame
-    ends: DataFrame
-    spans: Mapping[int, Span]
+    records: OpenRecords
+    spans: dict[int, Span]
 
 
 def judged(laid: Laid, mode: str, folder: Path) -> Verdicts:
     """The last verdict of each record, in one of MODES."""
-    with materialising(folder) as materialise:
-        return _JUDGES[mode](laid, materialise)
+    spark, place = laid.ingress.sparkSession, location(folder)
+    chain = _Chain(OpenRecords(Tables(spark, place)), {})
+    with materialising(spark, place) as materialise:
+        return _JUDGES[mode](laid, chain, materialise)
 
 
-def _batch(laid: Laid, materialise: Materialise) -> Verdicts:
+def _batch(laid: Laid, _: _Chain, materialise: Materialise) -> Verdicts:
+    return _collected(evaluated(laid, laid.circumstances(LAST), materialise).verdicts)
+
+
+def evaluated(laid: Laid, seen: Circumstances, materialise: Materialise) -> evaluation.Evaluation:
+    """One audit of everything."""
     states = partition_states(laid.snapshot(LAST), NOTHING_READ)
-    seen = laid.circumstances(LAST)
-    return _collected(_evaluated(laid, LAST, states, None, laid.others, seen, materialise).verdicts)
+    new = _requests(laid, LAST, states), _ends(laid.others)
+    return _evaluated(states, new, seen, _checks_in(laid.others), materialise)
 
 
-def _continued(laid: Laid, materialise: Materialise) -> Verdicts:
+def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
     """One audit of what there was at the first moment, and one that continues it at the last."""
     found: Verdicts = {}
-    before: _Open | None = None
     read_to = -1
     for moment in (0, LAST):
-        spans = before.spans if before else {}
-        read = ReadSoFar(OWN.ingress, TOPIC_ID, GROUP, spans, {})
+        read = ReadSoFar(OWN.ingress, TOPIC_ID, GROUP, dict(chain.spans), {})
         states = partition_states(laid.snapshot(moment), read)
         seen = laid.circumstances(moment)
         arrived = laid.others.filter(f"since > {read_to} AND since <= {moment}")
-        done = _evaluated(laid, moment, states, before, arrived, seen, materialise)
-        found = _together(found, _collected(done.verdicts))
-        before, read_to = _left(done, states, materialise), moment
+        done = _gone_on(laid, moment, states, chain, arrived, seen, materialise)
+        found, read_to = _together(found, done), moment
     return found
 
 
-def _follow(laid: Laid, materialise: Materialise) -> Verdicts:
+def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
     """Batches that are judged by the moment before what arrived last."""
     found: Verdicts = {}
-    before: _Open | None = None
     read_to = -1
     for moment in range(LAST + 1):
         arrived_to = min(moment + 1, LAST)
-        states = _followed(laid, moment, before.spans if before else {})
+        states = _followed(laid, moment, chain.spans)
         seen = laid.circumstances(moment, settled_only=True)
         arrived = laid.others.filter(f"since > {read_to} AND since <= {arrived_to}")
-        done = _evaluated(laid, moment, states, before, arrived, seen, materialise)
-        found = _together(found, _collected(done.verdicts))
-        before, read_to = _left(done, states, materialise), arrived_to
+        done = _gone_on(laid, moment, states, chain, arrived, seen, materialise)
+        found, read_to = _together(found, done), arrived_to
     return found
 
 
-_JUDGES: Final[dict[str, Callable[[Laid, Materialise], Verdicts]]] = {
+_JUDGES: Final[dict[str, Callable[[Laid, _Chain, Materialise], Verdicts]]] = {
     "batch": _batch,
     "continued": _continued,
     "follow": _follow,
@@ -164,22 +168,37 @@ def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[Partit
     ]
 
 
-def _evaluated(
+def _gone_on(
     laid: Laid,
     moment: int,
     states: Sequence[PartitionState],
-    before: _Open | None,
+    chain: _Chain,
     arrived: DataFrame,
     seen: Circumstances,
     materialise: Materialise,
+) -> Verdicts:
+    """What an audit finds that goes on from those of the chain, and then belongs to it."""
+    requests, ends = materialise(_requests(laid, moment, states)), materialise(_ends(arrived))
+    closed = partition_frame(requests.sparkSession, states).select("partition", "closed_to")
+    touched = chain.records.touched(seen.at_ms, (requests, ends), closed, materialise)
+    new = requests.unionByName(requests_of(touched.rows)), all_of(ends, ends_of(touched.rows))
+    done = _evaluated(states, new, seen, _checks_in(arrived), materialise)
+    found = _collected(done.verdicts)
+    chain.records.put(touched, open_rows(done.carried))
+    chain.spans.update({one.partition: one.span_after for one in states})
+    return found
+
+
+def _evaluated(
+    states: Sequence[PartitionState],
+    new: tuple[DataFrame, DataFrame],
+    seen: Circumstances,
+    checks: ReadCheckBacks,
+    materialise: Materialise,
 ) -> evaluation.Evaluation:
-    frame = partition_frame(laid.ingress.sparkSession, states)
-    requests, found = _requests(laid, moment, states), _ends(arrived)
-    if before:
-        requests = requests.unionByName(before.requests)
-        found = all_of(found, before.ends)
-    histories = record_histories(requests, found)
-    return evaluation.evaluate(histories, frame, seen, materialise, _checks_in(arrived))
+    histories = record_histories(*new)
+    frame = partition_frame(histories.sparkSession, states)
+    return evaluation.evaluate(histories, frame, seen, materialise, checks)
 
 
 def _requests(laid: Laid, moment: int, states: Sequence[PartitionState]) -> DataFrame:
@@ -210,19 +229,6 @@ def _ends(others: DataFrame) -> DataFrame:
 
 def _checks_in(arrived: DataFrame) -> ReadCheckBacks:
     return lambda topics: check_backs(arrived.filter(f.col("topic").isin(topics)))
-
-
-def _left(
-    done: evaluation.Evaluation, states: Sequence[PartitionState], materialise: Materialise
-) -> _Open:
-    """As the results of an audit have it on disk."""
-    requests = materialise(carried_requests(done.carried))
-    ends = materialise(carried_ends(done.carried))
-    return _Open(
-        conformed(requests, REQUESTS),
-        conformed(ends, ENDS),
-        {one.partition: one.span_after for one in states},
-    )
 
 
 def _collected(verdicts: DataFrame) -> Verdicts:

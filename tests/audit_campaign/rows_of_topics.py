@@ -11,16 +11,17 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.evidence.circumstances import Circumstances
-from spark_jobs.evidence.overdue_rules import OverdueRules, overdue_rules
-from spark_jobs.evidence.unseen import Unseen
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.overdue_rules import OverdueRules, overdue_rules
+from spark_jobs.circumstances.unseen import Unseen
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.committed import SettingsTopic, with_earlier_policies
 from spark_jobs.kafka.positions import Committed, IngressPosition, OverdueText, PolicyFrom, Snapshot
 from spark_jobs.kafka.sources import RECORDS
 from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.policies import InForce, least_attempts
-from spark_jobs.runtime.frames import columns_of, spark_path
+from spark_jobs.runtime.frames import columns_of
+from spark_jobs.runtime.location import location
 from tests.audit_campaign.contents import Contents, Held
 from tests.audit_campaign.scene import (
     GROUP,
@@ -127,7 +128,7 @@ def _frame(spark: SparkSession, records: Sequence[Held], folder: Path) -> DataFr
     for number in range(FILES):
         lines = (json.dumps(_row(one)) for one in records[number::FILES])
         (folder / f"{number}.json").write_text("\n".join(lines), "utf-8")
-    return spark.read.schema(columns_of(HELD)).json(spark_path(folder))
+    return spark.read.schema(columns_of(HELD)).json(location(folder).uri)
 
 
 def _row(one: Held) -> dict[str, Any]:

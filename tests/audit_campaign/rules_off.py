@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import Materialise, materialising
 from spark_jobs.verdicts import evaluation, hops
 from spark_jobs.verdicts.delivery_order import out_of_order
@@ -163,7 +164,10 @@ def without_each_rule(
     spark: SparkSession, chunk: Chunk, say: Callable[[str], None], *, with_parts: bool
 ) -> list[RuleOff]:
     """Judge a chunk as it is seen in each of SIGHTS, without each rule, and each part of rules."""
-    with TemporaryDirectory(prefix="audit-campaign-") as place, materialising(Path(place)) as keep:
+    with (
+        TemporaryDirectory(prefix="audit-campaign-") as place,
+        materialising(spark, location(place)) as keep,
+    ):
         at_hand = {
             sight: Prepared(spark, chunk.runs, sight, Path(place) / sight, keep) for sight in SIGHTS
         }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from spark_jobs.evidence.unseen import ALWAYS_MS, Unseen
+from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
 from spark_jobs.kafka.broker import Place
 from tests.audit_campaign.contents import Contents
 from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS

@@ -138,7 +138,7 @@ def test_the_audit_is_called_as_its_command_line_asks_for(
     called = called_by(audit_pod(values)["containers"][0], monkeypatch)
     assert called[1:3] == ["-m", "spark_jobs.audit_delivery"]
     audit = values["audit"]
-    assert f"--since={audit.get('since', '2h ago')}" in called
+    assert {f"--output={audit.get('output', '/audit/history')}", "--continue"} <= set(called)
     assert {f"--target={target}" for target in audit["targets"]} <= set(called)
     limits = {f"--max-lateness={limit}" for limit in audit.get("maxLateness", ())}
     assert {one for one in called if one.startswith("--max-lateness")} == limits
@@ -181,11 +181,18 @@ def test_the_audit_has_the_image_with_spark() -> None:
     assert audit_pod(own)["containers"][0]["image"] == "spark:4"
 
 
-def test_results_of_audits_are_kept_where_a_volume_is_named() -> None:
-    assert {"name": "results", "emptyDir": {}} in audit_pod(LOCAL_AUDIT)["volumes"]
-    kept = audit_pod(EVERYTHING)["volumes"]
-    claims = [one["persistentVolumeClaim"] for one in kept if one["name"] == "results"]
-    assert claims == [{"claimName": "audits"}]
+def test_results_of_audits_are_kept_in_a_claim_a_named_volume_or_at_a_uri() -> None:
+    named: dict[str, Any] = {"persistentVolumeClaim": {"claimName": "audits"}}
+
+    def kept(audit: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        values = {"audit": {"enabled": True, **audit}}
+        (found,) = (one for one in audit_pod(values)["volumes"] if one.pop("name") == "results")
+        return found, len(rendered(values).all("PersistentVolumeClaim"))
+
+    own: dict[str, Any] = {"persistentVolumeClaim": {"claimName": "dp-kafka-delay-proxy-audit"}}
+    assert kept({}) == (own, 1)
+    assert kept({"volume": named}) == (named, 0)
+    assert kept({"output": "s3a://audits/kafka"}) == ({"emptyDir": {}}, 0)
 
 
 def test_spark_on_kubernetes_may_start_pods_in_its_own_namespace_alone() -> None:

@@ -13,8 +13,9 @@ from spark_jobs.audit_delivery import audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.result_tables import read_verdicts
 from spark_jobs.results.summary import Summary
+from spark_jobs.runtime.location import location
+from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.topic_copies import TopicCopy, with_header
 from tests.support.records import Headers, Incoming, Outgoing
@@ -60,14 +61,14 @@ class Work(NamedTuple):
             f"{made.name}.proxy",
             own,
             more.pop("targets", ()),
-            folder / name,
+            location(folder / name),
             **more,
         )
         return audit(spark, job, Selection(at_ms))
 
     def found(self, spark: SparkSession, folder: Path) -> dict[str, tuple[str, str]]:
         """Verdict and detail of those that are violations, by the records' values."""
-        rows = read_verdicts(spark, folder / "audit").where("is_violation").collect()
+        rows = verdicts_in(spark, folder / "audit").where("is_violation").collect()
         names = {one.offset: name for name, one in self.places.items()}
         return {names.get(row.offset, row.offset): (row.verdict, row.detail) for row in rows}
 

@@ -15,13 +15,15 @@ from pyspark.sql import SparkSession
 from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery, forecast, lateness
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.lateness_limits import LatenessLimits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.result_tables import write_summary, write_tables
+from spark_jobs.results.history import History, new_name, row_of
+from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited, Summary
 from spark_jobs.runtime.errors import TopicMissing
+from spark_jobs.runtime.location import Location, location
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 
@@ -71,15 +73,17 @@ def test_error_is_told_in_sentences_and_ends_with_code_1(
 
 
 @pytest.fixture
-def results(spark: SparkSession, tmp_path: Path) -> Path:
+def results(spark: SparkSession, tmp_path: Path) -> Location:
     rows = [delivered(1, 5_000, 7), delivered(2, 5_000, 2_000), undelivered(3, "pending")]
     audited = Audited("here:9092", "timer.ingress", 1, ())
-    write_summary(write_tables(verdicts(spark, rows), audited, tmp_path), tmp_path)
-    return tmp_path
+    history, name = History(spark, location(tmp_path)), new_name()
+    summary = write_tables(verdicts(spark, rows), audited, name, history.tables)
+    history.add(row_of(name, summary, "", None))
+    return history.place
 
 
 def test_lateness_and_forecast_read_the_results_of_an_audit(
-    results: Path, capsys: pytest.CaptureFixture[str]
+    results: Location, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lateness.main(results, json=True)
     assert json.loads(capsys.readouterr().out) == {
@@ -97,11 +101,11 @@ def test_lateness_and_forecast_read_the_results_of_an_audit(
     assert json.loads(capsys.readouterr().out)["records"] == 1
 
 
-def test_folder_that_no_audit_wrote_is_refused_before_spark_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_place_where_no_audit_was_written_is_refused(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):
-        lateness.main(tmp_path)
+        lateness.main(location(tmp_path))
     assert "does not hold the results of an audit" in capsys.readouterr().err
 
 
@@ -137,8 +141,9 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     found = Summary({"delivered": 1}, violations, {}, {}, 0, 0, 1, not_judged, audited)
     audit = MagicMock(return_value=found)
     monkeypatch.setattr(audit_delivery, "audit", audit)
-    monkeypatch.setattr(audit_delivery, "Broker", MagicMock())
-    monkeypatch.setattr(audit_delivery, "spark_session", MagicMock())
+    broker = MagicMock(topics=MagicMock(return_value={}))
+    monkeypatch.setattr(audit_delivery, "Broker", MagicMock(return_value=broker))
+    monkeypatch.setattr(audit_delivery, "job_session", MagicMock())
     monkeypatch.setattr(os, "execve", in_this_process(monkeypatch))
     (tmp_path / "proxy.yaml").write_text(SETTINGS)
     settings = ["--config", str(tmp_path / "proxy.yaml")]
@@ -152,7 +157,7 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     assert job.kafka.bootstrap == "here:9092"
     assert job.kafka.librdkafka["sasl.password"] == "secret"
     assert (job.group, job.own) == ("our-proxy", OwnTopics("later", "dead", "ends", "rules"))
-    assert (job.targets, job.output) == (["a*", "b"], tmp_path / "out")
+    assert (job.targets, job.output) == (["a*", "b"], location(tmp_path / "out"))
     assert selection == Selection(7, 5, None)
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (told["violations"], told["not_judged"]) == (violations, not_judged)

@@ -13,12 +13,14 @@ from pyspark.sql import SparkSession
 
 from proxy.clock import wall_clock_ms
 from spark_jobs import audit_delivery
-from spark_jobs.evidence.lateness_limits import LatenessLimits
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
-from spark_jobs.results.result_tables import read_verdicts, write_tables
+from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import HELD, NOT_ALL_JUDGED, VIOLATED, Summary
 from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.location import location
+from spark_jobs.tables.tables import Tables
 from tests.spark.meddled_work import (
     CHECKS,
     HOUR_MS,
@@ -32,6 +34,7 @@ from tests.spark.meddled_work import (
     plant_small_lies,
     written,
 )
+from tests.support.audit_results import verdicts_in
 from tests.support.installation.committing import open_transaction
 from tests.support.installation.installation import Installation
 from tests.support.installation.topic_copies import TopicCopy, append, with_header
@@ -153,7 +156,7 @@ def test_3_4_5_6_what_cannot_be_is_named_whatever_is_claimed(
     assert {name: verdict for name, (verdict, _) in found.items()} == expected
     assert "ms before its due" in found["waiting"][1]
     assert found["asked"][1].startswith("check 1 came 2 times")
-    rows = read_verdicts(spark, tmp_path / "audit").where("kind = 'record'").collect()
+    rows = verdicts_in(spark, tmp_path / "audit").where("kind = 'record'").collect()
     attested = {row.offset: row.is_attested for row in rows}
     assert attested[work.places["waiting"].offset]
     assert not attested[work.places["p-1"].offset]
@@ -229,20 +232,19 @@ def test_7_target_that_was_created_anew_between_two_audits_is_known(
     lost = TopicCopy(work.made.bootstrap, work.orders)
     lost.records.clear()
     lost.rewrite()
-    second = work.audited(spark, tmp_path, "second", continue_from=tmp_path / "first")
+    second = work.audited(spark, tmp_path, "second", continue_from=location(tmp_path / "first"))
     assert (second.violations, second.verdicts["pending"]) == (0, 4)
 
 
-def lose_the_files(write: Callable[..., Summary]) -> Callable[..., Summary]:
-    """As where workers write to disks of their own."""
+def spoil(write: Callable[..., Summary], spoiling: Callable[[Tables], None]) -> Any:
+    """Spoils what was written."""
 
-    def losing(verdicts: Any, audited: Any, folder: Path) -> Summary:
-        summary = write(verdicts, audited, folder)
-        for file in (folder / "verdicts").rglob("*.parquet"):
-            file.unlink()
+    def spoiled(verdicts: Any, audited: Any, audit: str, tables: Tables) -> Summary:
+        summary = write(verdicts, audited, audit, tables)
+        spoiling(tables)
         return summary
 
-    return losing
+    return spoiled
 
 
 def test_8_an_audit_whose_verdicts_are_lost_is_none(
@@ -251,6 +253,17 @@ def test_8_an_audit_whose_verdicts_are_lost_is_none(
     whole = work.audited(spark, tmp_path)
     (total,) = whole.control
     assert total.read == total.verdicts > PLAIN
-    monkeypatch.setattr(audit_delivery, "write_tables", lose_the_files(write_tables))
-    with pytest.raises(ResultsRefused, match=r"does not come out even: .* 0 have a verdict"):
-        work.audited(spark, tmp_path)
+
+    def lose_a_verdict(tables: Tables) -> None:
+        tables.delete("verdicts", f"offset = {work.places['waiting'].offset}")
+
+    def lose_the_files(_: Tables) -> None:
+        """As where workers write to disks of their own."""
+        for file in (tmp_path / "audit" / "verdicts").rglob("*.parquet"):
+            file.unlink()
+
+    lost = rf"does not come out even: .* {total.read - 1} have a verdict"
+    for spoiling, says in ((lose_a_verdict, lost), (lose_the_files, "do not share")):
+        monkeypatch.setattr(audit_delivery, "write_tables", spoil(write_tables, spoiling))
+        with pytest.raises(ResultsRefused, match=says):
+            work.audited(spark, tmp_path)

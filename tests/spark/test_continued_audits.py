@@ -4,23 +4,27 @@ once."""
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_delivery import audit
+from spark_jobs.audit_delivery import as_then, audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.evidence.written_evidence import Evidence, TableHash, read_evidence
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.open_folder import OPEN
-from spark_jobs.results.result_tables import read_verdicts
+from spark_jobs.results.history import History, new_name
+from spark_jobs.results.newest_verdicts import newest_verdicts
 from spark_jobs.results.summary import Summary
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused
+from spark_jobs.runtime.location import location
+from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.topic_copies import append
@@ -57,28 +61,23 @@ class Trail(NamedTuple):
         name: str,
         after: str | None = None,
         selection: Selection | None = None,
+        again: Evidence | None = None,
     ) -> Summary:
-        """The audit of this name, gone on from the one called `after`."""
+        """The audit of this name, gone on from the one called `after`; or made `again`."""
         made = self.made
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
-        earlier = self.folder / after if after else None
-        job = AuditJob(kafka, f"{made.name}.proxy", own, (), self.folder / name, earlier)
+        earlier = location(self.folder / after) if after else None
+        output = location(self.folder / name)
+        job = AuditJob(kafka, f"{made.name}.proxy", own, (), output, earlier)
+        if again:
+            job = as_then(job, again)
         return audit(spark, job, selection or Selection())
 
-    def verdicts(self, spark: SparkSession, *names: str) -> dict[int, str]:
-        """By offset, what these audits found; the last word counts."""
-        found: dict[int, str] = {}
-        for name in names:
-            rows = read_verdicts(spark, self.folder / name).collect()
-            found |= {row.offset: row.verdict for row in rows}
-        return found
-
-    def pending(self, spark: SparkSession, name: str) -> set[int]:
-        """What this audit found waiting: something of everything that was to wait."""
-        found = {at for at, verdict in self.verdicts(spark, name).items() if verdict == "pending"}
-        assert len(found) >= len(WAITING)
-        return found
+    def verdicts(self, spark: SparkSession, name: str) -> dict[int, str]:
+        """By offset, what the audits there found; the last word counts."""
+        rows = newest_verdicts(spark, location(self.folder / name)).collect()
+        return {row.offset: row.verdict for row in rows}
 
 
 @pytest.fixture(scope="module")
@@ -134,20 +133,26 @@ def decisions() -> list[tuple[str, tuple[Header, ...]]]:
 def test_audits_one_after_the_other_find_what_one_finds_and_read_on_where_the_last_one_ended(
     spark: SparkSession, trail: Trail
 ) -> None:
+    """In one place; and one of them fails when all but its last step is done."""
     trail.send(*beginnings())
-    first = trail.audited(spark, "first")
+    first = trail.audited(spark, "chain")
     trail.send(*decisions())
     trail.made.await_ends(1 + len(beginnings()) + len(decisions()) - len(WAITING), ENDED_WITHIN_S)
     assert trail.proxy.stop() == 0
-    second = trail.audited(spark, "second", after="first")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(History, "add", MagicMock(side_effect=OSError("disk failure")))
+        with pytest.raises(ResultsRefused, match="disk failure"):
+            trail.audited(spark, "chain", after="chain")
+    second = trail.audited(spark, "chain", after="chain")
     whole = trail.audited(spark, "whole")
 
     assert [one.violations for one in (first, second, whole)] == [0, 0, 0]
     assert starts(second) == nexts(first)
-    found = trail.verdicts(spark, "first", "second")
-    assert found == trail.verdicts(spark, "whole")
-    closed = sum(n for verdict, n in first.verdicts.items() if verdict != "pending")
-    assert closed + sum(second.verdicts.values()) == len(found)
+    assert trail.verdicts(spark, "chain") == trail.verdicts(spark, "whole")
+    assert second.verdicts["pending"] == whole.verdicts["pending"] >= len(WAITING)
+    ended = {name: n for name, n in whole.verdicts.items() if name != "pending"}
+    both = {name: first.verdicts[name] + second.verdicts[name] for name in ended}
+    assert ended == both
 
 
 def starts(summary: Summary) -> list[int]:
@@ -161,19 +166,47 @@ def nexts(summary: Summary) -> list[int]:
 def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """By the third audit in a row: what still waits has come through the two before it."""
+    """By the third audit in a row, in another place: what still waits has come through the two
+    before it, and is not looked at again."""
     with CommittedReader(trail.made.bootstrap) as reader:
         arrived = list(reader.read([trail.orders]))
     twice = next(one.record for one in arrived if one.record.value == b"plain-3")
     append(trail.made.bootstrap, trail.orders, [twice])
-    summary = trail.audited(spark, "after", after="second")
+    summary = trail.audited(spark, "after", after="chain")
     assert summary.violations_by == {"duplicated": 1}
-    second = json.loads((trail.folder / "second" / "summary.json").read_text())
+    second = json.loads((trail.folder / "chain" / "summary.json").read_text())
     assert starts(summary) == [one["next_offset"] for one in second["ranges"]]
-    assert trail.pending(spark, "after") == trail.pending(spark, "second")
-    rows = read_verdicts(spark, trail.folder / "after").where("is_violation").collect()
-    assert [row.offset for row in rows] == [4]
-    assert "an earlier audit" in rows[0].detail
+    assert summary.verdicts["pending"] == second["verdicts"]["pending"]
+    rows = verdicts_in(spark, trail.folder / "after").collect()
+    assert [(row.offset, row.verdict) for row in rows if row.verdict != "pending"] == [
+        (4, "duplicated")
+    ]
+    assert len(rows) < summary.verdicts["pending"]
+    assert "an earlier audit" in next(row.detail for row in rows if row.is_violation)
+
+
+def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
+    spark: SparkSession, trail: Trail
+) -> None:
+    """After the topics have gone on: a second delivery has been written since. Of the last one of
+    the chain, and that of everything."""
+    for name, after in (("chain", "chain"), ("whole", None)):
+        text = (trail.folder / name / "evidence.json").read_text()
+        evidence = read_evidence(text)
+        trail.audited(spark, f"{name} again", after, Selection(evidence.at_ms), evidence)
+        assert trail.verdicts(spark, f"{name} again").items() <= trail.verdicts(spark, name).items()
+        assert "secret" not in text
+    fewer = {**evidence.tables, "verdicts": TableHash(5, "7")}
+    with pytest.raises(ResultsRefused, match="came out otherwise: verdicts had 5 rows"):
+        trail.audited(
+            spark, "other", None, Selection(evidence.at_ms), replace(evidence, tables=fewer)
+        )
+    gone = replace(evidence, taken=replace(evidence.taken, topic_id="another"))
+    with pytest.raises(NotOurs, match="created anew since that audit"):
+        trail.audited(spark, "other", None, Selection(evidence.at_ms), gone)
+    for broken in ("", "{}", text.replace('"version": 1', '"version": 7')):
+        with pytest.raises(ResultsRefused, match="no evidence of an audit"):
+            read_evidence(broken)
 
 
 def test_audit_of_a_time_in_which_nothing_was_written_holds(
@@ -196,18 +229,18 @@ def test_audit_of_one_offset_judges_that_record_alone(spark: SparkSession, trail
 def test_audit_of_something_else_or_of_a_part_cannot_be_continued(
     spark: SparkSession, trail: Trail
 ) -> None:
-    with pytest.raises(ResultsRefused, match="does not hold"):
+    with pytest.raises(ResultsRefused, match="there is none"):
         trail.audited(spark, "next", after="never made")
-    shutil.copytree(trail.folder / "whole", trail.folder / "copied")
-    positions = trail.folder / "copied" / OPEN / "positions.json"
-    said = positions.read_text()
-    positions.write_text(said.replace(".proxy", ".others"))
-    with pytest.raises(NotOurs, match="was of the group"):
-        trail.audited(spark, "next", after="copied")
-    positions.write_text("{")
-    with pytest.raises(ResultsRefused, match="cannot be read"):
-        trail.audited(spark, "next", after="copied")
-    positions.unlink()
     with pytest.raises(ResultsRefused, match="--since, --until or --offsets limited it"):
-        trail.audited(spark, "next", after="copied")
-    assert not (trail.folder / "next").exists()
+        trail.audited(spark, "next", after="one")
+    history = History(spark, location(trail.folder / "whole"))
+    (row,) = history.audits.collect()
+    others = row.read.replace(".proxy", ".others")
+    for read, error, says in (
+        (others, NotOurs, "was of the group"),
+        ("{", ResultsRefused, "cannot be read"),
+    ):
+        history.add({**row.asDict(), "audit": new_name(), "read": read})
+        with pytest.raises(error, match=says):
+            trail.audited(spark, "next", after="whole")
+    assert History(spark, location(trail.folder / "next")).audits.isEmpty()

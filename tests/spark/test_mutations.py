@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results.result_tables import read_verdicts
+from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.topic_copies import TopicCopy, append, with_header
 from tests.support.oracle.auditor import Auditor
@@ -78,7 +78,7 @@ class Run(NamedTuple):
         made = self.made
         auditor.audit(made)
         names = {place: name for name, place in self.places.items()}
-        rows = read_verdicts(spark, auditor.results).collect()
+        rows = verdicts_in(spark, auditor.results).collect()
         found = {f"{made.ingress}/{row.partition}/{row.offset}": row.verdict for row in rows}
         return {names.get(place, place): verdict for place, verdict in found.items()}
 

@@ -87,6 +87,18 @@ volumeMounts:
   {{- include "proxy.mounts" . | nindent 2 }}
 {{- end -}}
 
+{{/* Of the results: a default that is a source would be merged with another source. */}}
+{{- define "proxy.auditVolume" -}}
+{{- if .Values.audit.volume -}}
+{{- toYaml .Values.audit.volume }}
+{{- else if hasPrefix "/" .Values.audit.output -}}
+persistentVolumeClaim:
+  claimName: {{ include "proxy.fullname" . }}-audit
+{{- else -}}
+emptyDir: {}
+{{- end }}
+{{- end -}}
+
 {{/* All but that of the results. */}}
 {{- define "proxy.auditVolumes" -}}
 - name: spark

@@ -7,7 +7,7 @@ paused, is no excuse.
 
 from typing import Final
 
-from spark_jobs.evidence.lateness_limits import USUAL_MS
+from spark_jobs.circumstances.lateness_limits import USUAL_MS
 from spark_jobs.verdicts.rules.rule import Rule
 from spark_jobs.verdicts.verdict_names import LATE, OVERDUE
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from spark_jobs.evidence.overdue_rules import DROP
+from spark_jobs.circumstances.overdue_rules import DROP
 from spark_jobs.records.murmur2 import text_key_number
 from spark_jobs.verdicts.rules.delivery_rules import MAY_BE_DELIVERED, TARGET_PARTITION
 

@@ -15,7 +15,7 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.peak import ResidentPeak
 
 AUDIT: Final = ("-m", "spark_jobs.audit_delivery")
-CONTINUE: Final = "--continue-from"
+CONTINUE: Final = "--continue"
 MOST_SHOWN: Final = 2_000
 STAYS: Final = "pending"
 """The verdict of a record that an audit which continues another one gives again."""
@@ -59,29 +59,30 @@ def audit(
     hundreds: range,
     driver_memory: str,
     *,
-    before: Path | None = None,
+    goes_on: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Took:
-    """Audit these hundreds; `before`: the results of an audit of all earlier ones."""
-    topics = site.topics
-    options = {
-        "--bootstrap": site.bootstrap,
-        "--group": topics.group,
-        "--ingress": topics.ingress,
-        "--dead-letters": topics.dead_letters,
-        "--outcomes": topics.outcomes,
-        "--settings-topic": topics.settings,
-        "--output": str(output),
-        "--driver-memory": driver_memory,
-        **({CONTINUE: str(before)} if before else {}),
-    }
-    given = [part for option in options.items() for part in option]
-    took = run([*AUDIT, *given, "--json"], environment)
-    _check(json.loads(took.said), hundreds)
+    """Audit these hundreds; going on from the audit in `output` of all earlier ones, or anew."""
+    given = [*options(site), f"--output={output}", f"--driver-memory={driver_memory}", "--json"]
+    took = run([*AUDIT, *given, *([CONTINUE] if goes_on else [])], environment)
+    check(json.loads(took.said), hundreds)
     return took
 
 
-def _check(found: Mapping[str, Any], hundreds: range) -> None:
+def options(site: Site) -> list[str]:
+    """Of the audit's command line: what names the topics."""
+    topics = site.topics
+    return [
+        f"--bootstrap={site.bootstrap}",
+        f"--group={topics.group}",
+        f"--ingress={topics.ingress}",
+        f"--dead-letters={topics.dead_letters}",
+        f"--outcomes={topics.outcomes}",
+        f"--settings-topic={topics.settings}",
+    ]
+
+
+def check(found: Mapping[str, Any], hundreds: range) -> None:
     """Every verdict is there as often as the mix says: no violation, and nothing unjudged."""
     given = {name: count for name, count in found["verdicts"].items() if count}
     expected = {name: count * len(hundreds) for name, count in VERDICTS.items()}

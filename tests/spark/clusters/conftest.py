@@ -1,21 +1,18 @@
 """A Hadoop of one machine, a `spark-submit` that knows it, and topics to be audited."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.delivered_topics import (
-    audit_options,
-    commit_read,
-    create_set,
-    write_delivered,
-)
+from tests.benchmarks.audit_scale.writing import Site, write
 from tests.support.hadoop.hdfs import Hdfs, running_hdfs
 from tests.support.hadoop.spark_submit import SparkSubmit
 from tests.support.hadoop.yarn import Yarn, running_yarn
 
-RECORDS = 1_000
+HUNDREDS = range(8)
+VALUE_BYTES = 50
 
 
 @pytest.fixture(scope="package")
@@ -39,11 +36,8 @@ def spark_submit(hdfs: Hdfs, tmp_path: Path) -> SparkSubmit:
 
 
 @pytest.fixture(scope="package")
-def delivered(kafka: str) -> list[str]:
-    """The audit's options for topics that hold 1,000 records, each of them delivered."""
-    name = "clusters"
-    create_set(kafka, name)
-    write_delivered(kafka, name, range(RECORDS))
-    commit_read(kafka, name, RECORDS)
-    options = audit_options(kafka, name).items()
-    return [part for option, value in options for part in (f"--{option}", value)]
+def site(kafka: str) -> Site:
+    """Topics as a proxy left them that has done some of everything."""
+    found = Site.create(kafka, "clusters", round(time.time() * 1_000), VALUE_BYTES)
+    write(found, HUNDREDS)
+    return found

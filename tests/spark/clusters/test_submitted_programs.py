@@ -1,14 +1,14 @@
 """Spark on several executors, in client and in cluster mode, with HDFS below."""
 
 import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-from tests.spark.clusters.conftest import RECORDS
-from tests.spark.clusters.delta_tables import ROWS
+from tests.benchmarks.audit_scale.auditing import check, options
+from tests.benchmarks.audit_scale.writing import Site
+from tests.spark.clusters.conftest import HUNDREDS
 from tests.support.hadoop.hdfs import Hdfs
 from tests.support.hadoop.spark_submit import LOCAL_CLUSTER, REPOSITORY, SparkSubmit, on_yarn
 from tests.support.hadoop.yarn import Yarn
@@ -16,27 +16,8 @@ from tests.support.hadoop.yarn import Yarn
 pytestmark = pytest.mark.integration
 
 AUDIT = REPOSITORY / "spark_jobs" / "audit_delivery.py"
-TABLES = Path(__file__).with_name("delta_tables.py")
 WITHIN_S = 600
-RESULTS = {"verdicts", "violations", "summary"}
-LOCAL_ONLY = pytest.mark.xfail(run=False, reason="--output takes folders of this machine alone")
-
-
-class Results(NamedTuple):
-    """Where an audit's results are to go, and what has come there."""
-
-    output: str
-    names: Callable[[], list[str]]
-
-
-@pytest.fixture(params=["folder", pytest.param("hdfs", marks=LOCAL_ONLY)])
-def results(request: pytest.FixtureRequest, hdfs: Hdfs, tmp_path: Path) -> Results:
-    """A place of the test's own, on this machine's disk or in HDFS."""
-    if request.param == "hdfs":
-        path = f"/{tmp_path.name}/results"
-        return Results(f"{hdfs.uri}{path}", lambda: hdfs.names(path))
-    folder = tmp_path / "results"
-    return Results(str(folder), lambda: [file.name for file in folder.iterdir()])
+RESULTS = {"audits", "verdicts", "violations", "lateness", "open", ".intermediate"}
 
 
 def _summary(texts: Iterable[str]) -> Any:
@@ -46,36 +27,25 @@ def _summary(texts: Iterable[str]) -> Any:
     return json.loads(summary)
 
 
-def test_three_executors_write_tables_to_hdfs_and_read_them(
-    spark_submit: SparkSubmit, hdfs: Hdfs
+def test_audits_go_on_from_one_another_in_hdfs_on_three_executors(
+    spark_submit: SparkSubmit, site: Site, hdfs: Hdfs
 ) -> None:
-    ended = spark_submit.run(TABLES, [f"{hdfs.uri}/tables"], LOCAL_CLUSTER, WITHIN_S)
-
-    assert ended.exit_code == 0, ended.stdout + ended.stderr
-    left = ROWS - len(range(3, ROWS, 7))
-    counts = {"parquet": ROWS, "at first": ROWS, "deleted": left, "appended": left + 10}
-    work = {"vectors": 6, "rewritten": 0, "executors": 3}
-    assert json.loads(ended.stdout) == counts | work
-    assert "_delta_log" in hdfs.names("/tables/delta")
-
-
-def test_audit_submitted_in_client_mode_runs_on_three_executors(
-    spark_submit: SparkSubmit, delivered: list[str], results: Results
-) -> None:
-    asked = [*delivered, "--output", results.output, "--json"]
-    ended = spark_submit.run(AUDIT, asked, LOCAL_CLUSTER, WITHIN_S)
-
-    assert ended.exit_code == 0, ended.stdout + ended.stderr
-    assert _summary([ended.stdout])["verdicts"]["delivered"] == RECORDS
-    assert set(results.names()) > RESULTS
+    """In client mode."""
+    asked = [*options(site), f"--output={hdfs.uri}/audits", "--continue", "--json"]
+    for hundreds in (HUNDREDS, HUNDREDS[len(HUNDREDS) :]):
+        ended = spark_submit.run(AUDIT, asked, LOCAL_CLUSTER, WITHIN_S)
+        assert ended.exit_code == 0, ended.stdout + ended.stderr
+        check(_summary([ended.stdout]), hundreds)
+    assert set(hdfs.names("/audits")) == RESULTS
+    assert not hdfs.names("/audits/.intermediate")
 
 
 def test_audit_submitted_in_cluster_mode_runs_within_yarn(
-    spark_submit: SparkSubmit, delivered: list[str], results: Results, yarn: Yarn
+    spark_submit: SparkSubmit, site: Site, hdfs: Hdfs, yarn: Yarn
 ) -> None:
-    asked = [*delivered, "--output", results.output, "--json"]
+    asked = [*options(site), f"--output={hdfs.uri}/of-yarn", "--json"]
     ended = spark_submit.run(AUDIT, asked, on_yarn(), WITHIN_S)
 
     assert ended.exit_code == 0, "\n".join([ended.stderr, *yarn.outputs("stderr")])
-    assert _summary(yarn.outputs("stdout"))["verdicts"]["delivered"] == RECORDS
-    assert set(results.names()) > RESULTS
+    check(_summary(yarn.outputs("stdout")), HUNDREDS)
+    assert set(hdfs.names("/of-yarn")) == RESULTS

@@ -20,7 +20,10 @@ from spark_jobs.continuous.state import States
 from spark_jobs.evidence.audit_job import AuditJob
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.results.result_tables import VIOLATION
 from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.location import location
+from spark_jobs.tables.tables import Tables
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.topic_copies import append
@@ -56,7 +59,9 @@ class Scene(NamedTuple):
         made = self.made
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         targets = (f"{made.name}.*",)
-        return AuditJob(kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, output)
+        return AuditJob(
+            kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, location(output)
+        )
 
     def audit(self, spark: SparkSession, gauges: Gauges | None = None) -> ContinuousAudit:
         telling = Publication(self.topic)
@@ -125,7 +130,7 @@ def test_records_count_once_across_restarts_and_a_second_delivery_is_told_and_sh
     assert counted == {**good, "duplicated": 1}
     assert sums_of_windows(spark, scene.folder) == counted
     assert told(scene)["totals"]["verdicts"] == counted
-    found = spark.read.parquet(f"file://{scene.folder / 'violations'}").collect()
+    found = Tables(spark, location(scene.folder)).read("violations", VIOLATION).collect()
     assert [row.verdict for row in found] == ["duplicated"]
     assert "kafka-console-consumer.sh" in found[0].look
     shown = metrics(gauges)
@@ -178,15 +183,19 @@ def test_audit_that_is_stopped_leaves_a_batch_in_which_spark_has_nothing_to_inte
 
 def forget_the_last_commit(spark: SparkSession, folder: Path) -> None:
     """As if the process had been killed when the batch was done and Spark did not know it yet."""
-    commits, done = folder / CHECKPOINT / "commits", States(spark, folder).newest()
+    commits, done = folder / CHECKPOINT / "commits", states(spark, folder).newest()
     for name in (f"{done}", f".{done}.crc"):
         (commits / name).unlink(missing_ok=True)
 
 
+def states(spark: SparkSession, folder: Path) -> States:
+    return States(spark, Tables(spark, location(folder)))
+
+
 def sums_of_windows(spark: SparkSession, folder: Path) -> dict[str, int]:
-    newest = States(spark, folder).newest()
+    newest = states(spark, folder).newest()
     assert newest is not None
-    rows = States(spark, folder).read(newest).windows.groupBy("verdict").sum("records").collect()
+    rows = states(spark, folder).read(newest).windows.groupBy("verdict").sum("records").collect()
     return {row.verdict: row[1] for row in rows}
 
 

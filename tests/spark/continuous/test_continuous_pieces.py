@@ -12,21 +12,23 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
+from spark_jobs.circumstances.unseen import Unseen
 from spark_jobs.continuous.arrivals import subscription
 from spark_jobs.continuous.continuous_audit import ContinuousAudit
 from spark_jobs.continuous.horizon import Horizon, Position
-from spark_jobs.continuous.state import BEFORE_ALL, State, States, Tally, check_state_folder
+from spark_jobs.continuous.state import BEFORE_ALL, States, Tally, check_state_place
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.continuous_audit import run_until_stopped
-from spark_jobs.evidence.overdue_rules import OverdueRule, OverdueRules
 from spark_jobs.evidence.partition_state import span_at, unread, unread_ends
 from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
-from spark_jobs.evidence.unseen import Unseen
 from spark_jobs.kafka.positions import EndRange, Range, Snapshot
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.requests.policies import InForce
 from spark_jobs.runtime.errors import BrokerUnreachable, NotOurs, ResultsRefused
+from spark_jobs.runtime.location import location
+from spark_jobs.tables.tables import Tables
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 HORIZON = Horizon(
@@ -61,9 +63,11 @@ def test_topics_of_the_audit_are_subscribed_and_no_others() -> None:
 
 def test_tally_and_positions_come_back_as_they_were_written() -> None:
     assert Tally.from_json(json.loads(json.dumps(TALLY.to_json()))) == TALLY
-    read = ReadSoFar("i", "id", "g", {0: Span(1, 2)}, {("orders", 1): 7}, {"orders": "id-o"})
+    read = ReadSoFar(
+        "i", "id", "g", {0: Span(1, 2)}, {("orders", 1): 7}, {"orders": "id-o"}, ("later",)
+    )
     assert ReadSoFar.from_json(json.loads(json.dumps(read.to_json()))) == read
-    for broken in ({}, {**read.to_json(), "version": 2}, {**read.to_json(), "ends": [1]}):
+    for broken in ({}, {**read.to_json(), "version": 3}, {**read.to_json(), "ends": [1]}):
         with pytest.raises((KeyError, TypeError, ValueError)):
             ReadSoFar.from_json(broken)
 
@@ -94,18 +98,20 @@ def test_ends_deleted_after_they_were_read_are_no_loss_and_another_topic_is_read
 def test_states_come_back_whole_and_only_the_last_two_are_kept(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    states = States(spark, tmp_path)
+    states = States(spark, Tables(spark, location(tmp_path)))
     assert states.newest() is None
     states.begin(TALLY)
     state = states.read(BEFORE_ALL)
-    assert (state.tally, state.requests.count(), state.windows.count()) == (TALLY, 0, 0)
+    assert (state.tally, state.open_version, state.windows.count()) == (TALLY, None, 0)
     windows = windows_of(verdicts(spark, [delivered(1, 60_001, 5)]), 60_000, 0)
     for batch in (0, 1, 1, 2):
-        state = states.read(batch - 1)
-        states.write(batch, State(TALLY, state.requests, state.ends, merged(windows, windows, 0)))
+        before = states.read(batch - 1)
+        states.write_windows(merged(before.windows, windows, 0))
+        states.write(batch, TALLY, 10 + batch)
     assert states.newest() == 2
-    assert sorted(one.name for one in (tmp_path / "state").iterdir()) == ["1", "2"]
+    assert [states.read(batch).open_version for batch in (1, 2)] == [11, 12]
     assert states.read(1).windows.collect()[0].records == 2
+    assert states.read(2).windows.collect()[0].records == 3
     with pytest.raises(ResultsRefused, match="Begin anew"):
         states.read(0)
 
@@ -137,11 +143,11 @@ def test_audit_begins_again_after_the_broker_was_away_and_ends_by_all_else(
 
 
 def test_folder_of_something_else_is_never_taken_for_a_state(tmp_path: Path) -> None:
-    check_state_folder(tmp_path / "new")
-    check_state_folder(tmp_path)
+    check_state_place(location(tmp_path / "new"))
+    check_state_place(location(tmp_path))
     (tmp_path / "mine").touch()
     with pytest.raises(ResultsRefused, match="new folder"):
-        check_state_folder(tmp_path)
+        check_state_place(location(tmp_path))
 
 
 def test_totals_and_windows_count_what_is_closed_by_its_due(spark: SparkSession) -> None:

@@ -14,6 +14,7 @@ from spark_jobs.audit_delivery import audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.runtime.location import location
 from tests.support.installation.installation import Installation
 from tests.support.installation.rights import Right, grant
 from tests.support.installation.secured_broker import MUTUAL, SCRAM
@@ -72,6 +73,8 @@ def test_an_audit_through_a_secured_listener_judges_what_was_delivered(
     pairs = [f"{name}={text}" for name, text in connection.items() if name != "bootstrap.servers"]
     kafka = kafka_settings(connection["bootstrap.servers"], pairs)
     group = f"{served.installation.name}.proxy"
-    found = audit(spark, AuditJob(kafka, group, served.own, (), tmp_path / "audit"), Selection())
+    found = audit(
+        spark, AuditJob(kafka, group, served.own, (), location(tmp_path / "audit")), Selection()
+    )
     assert not found.violations
     assert {name: n for name, n in found.verdicts.items() if n} == {"delivered": 1}

@@ -8,9 +8,11 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
-from spark_jobs.results.report import REPORT, write_report
-from spark_jobs.results.result_tables import write_tables
+from spark_jobs.results.report import report_page
+from spark_jobs.results.result_tables import read_verdicts, read_violations, write_tables
 from spark_jobs.results.summary import Audited, AuditedRange
+from spark_jobs.runtime.location import location
+from spark_jobs.tables.tables import Tables
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000
@@ -26,9 +28,9 @@ AUDITED = Audited(
 def _page(
     spark: SparkSession, folder: Path, rows: list[dict[str, object]], audited: Audited = AUDITED
 ) -> str:
-    summary = write_tables(verdicts(spark, rows), audited, folder)
-    write_report(spark, folder, summary)
-    return (folder / REPORT).read_text("utf-8")
+    tables = Tables(spark, location(folder))
+    summary = write_tables(verdicts(spark, rows), audited, "one", tables)
+    return report_page(read_verdicts(tables, "one"), read_violations(tables, "one"), summary)
 
 
 def _text(page: str) -> str:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.runtime.frames import Schema, local_rows
+from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
 
 KINDS: Schema = {
@@ -66,7 +67,7 @@ def test_value_of_another_type_is_refused_not_made_null(spark: SparkSession) -> 
 def test_what_is_materialised_is_computed_once_and_what_follows_begins_there(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with materialising(tmp_path) as materialise:
+    with materialising(spark, location(tmp_path)) as materialise:
         drawn = spark.range(3).select("id", f.rand().alias("drawn"))
         first = materialise(drawn)
         both = first.unionByName(first.filter("id > 0"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.evidence.circumstances import Circumstances
+from spark_jobs.circumstances.circumstances import Circumstances
 from tests.spark.verdicts import doubtful_ends
 from tests.spark.verdicts.topics_told import (
     NEXT_OFFSET,

@@ -8,15 +8,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.overdue_rules import OverdueRules
+from spark_jobs.circumstances.unseen import Unseen
 from spark_jobs.evidence.check_backs import CHECK_BACKS
-from spark_jobs.evidence.circumstances import Circumstances
 from spark_jobs.evidence.ends import ENDS, all_of
-from spark_jobs.evidence.overdue_rules import OverdueRules
 from spark_jobs.evidence.partition_state import PARTITION_STATE
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.evidence.unseen import Unseen
 from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
 from spark_jobs.verdicts.evaluation import evaluate
 from tests.support.frames import frame_of
@@ -115,7 +116,7 @@ def judged(spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circ
     ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
     partitions = frame_of(spark, positions, PARTITION_STATE)
     histories = record_histories(requests, all_of(ends))
-    with materialising(folder) as materialise:
+    with materialising(spark, location(folder)) as materialise:
         asked = frame_of(spark, [row for one in told for row in one.checks], CHECK_BACKS)
         found_by = evaluate(histories, partitions, seen, materialise, lambda _topics: asked)
         rows = found_by.verdicts.collect()

@@ -9,11 +9,10 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.evidence.lateness_limits import LatenessLimits
-from spark_jobs.evidence.overdue_rules import OverdueRules
-from spark_jobs.evidence.partition_state import partition_states
-from spark_jobs.evidence.previous_audit import NOTHING_READ
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
+from spark_jobs.circumstances.overdue_rules import OverdueRules
 from spark_jobs.results.result_tables import look
+from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
 from tests.audit_campaign import judging
 from tests.audit_campaign.rows_of_topics import laid_out
@@ -78,10 +77,9 @@ def _findings(
         limits=LIMITS,
         overdue_rules=OverdueRules(START_MS, ()),
     )
-    states = partition_states(laid.snapshot(LAST), NOTHING_READ)
     found: list[list[Finding]] = [[] for _ in told]
-    with materialising(folder) as keep:
-        done = judging._evaluated(laid, LAST, states, None, laid.others, seen, keep)
+    with materialising(spark, location(folder)) as keep:
+        done = judging.evaluated(laid, seen, keep)
         wrong = done.verdicts.filter("is_violation").withColumn(
             "look", look(BOOTSTRAP, OWN.ingress)
         )

@@ -88,17 +88,17 @@ EVERYTHING: Final[dict[str, Any]] = {
     "dashboard": {"enabled": True, "annotations": {"grafana_folder": "Kafka"}},
     "audit": {
         "enabled": True,
-        "since": "1d ago",
+        "size": "50Gi",
         "targets": ["orders"],
         "maxLateness": ["2s", "orders-*=500ms"],
         "spark": {
             "master": "k8s://https://kubernetes.default.svc",
             "conf": {"spark.executor.instances": "4"},
         },
-        "volume": {"persistentVolumeClaim": {"claimName": "audits"}},
         "follow": {"enabled": True, "everySeconds": 30},
     },
 }
+AUDIT_AT_A_URI: Final[dict[str, Any]] = {"audit": {"enabled": True, "output": "s3a://audits/kafka"}}
 FOLLOWING_AUDIT: Final[dict[str, Any]] = {
     "audit": {"follow": {"enabled": True}, "targets": ["orders"]},
     "serviceMonitor": {"enabled": True},
@@ -109,6 +109,7 @@ SETS: Final[dict[str, dict[str, Any]]] = {
     "TLS and SASL": TLS_AND_SASL,
     "topics by the hook": TOPICS_BY_THE_HOOK,
     "local audit": LOCAL_AUDIT,
+    "audit at a URI": AUDIT_AT_A_URI,
     "audit that goes on": FOLLOWING_AUDIT,
     "everything": EVERYTHING,
 }

@@ -183,7 +183,8 @@ class Audit(Part):
 
     enabled: bool
     schedule: str = Field(min_length=1)
-    since: str = Field(min_length=1)
+    output: str = Field(pattern=r"^(/|[a-z][a-z0-9+.-]*://).+")
+    size: Quantity
     sasl_secret: SecretName
     targets: list[str]
     max_lateness: list[str]

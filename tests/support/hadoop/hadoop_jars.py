@@ -1,4 +1,4 @@
-"""Jars of Hadoop's servers and of Delta Lake: pinned by lock files, kept in the user's cache."""
+"""Jars of Hadoop's servers: pinned by a lock file, kept in the user's cache."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,6 @@ from proxy.embedded.java.locked_jars import jars_of
 
 HERE: Final = Path(__file__).parent
 HADOOP_LOCK: Final = HERE / "hadoop-jars.lock"
-DELTA_LOCK: Final = HERE / "delta-jars.lock"
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 BROUGHT_BY_SPARK: Final = (
     "hadoop-client-api",
@@ -28,11 +27,6 @@ def hadoop_jars() -> list[Path]:
     """The classpath of a server of HDFS or YARN; fetches what the cache lacks."""
     own = ensure_all("Hadoop's servers", jars_of(HADOOP_LOCK.read_text("utf-8")))
     return own + [_of_spark(name) for name in BROUGHT_BY_SPARK]
-
-
-def delta_jars() -> list[Path]:
-    """What Spark needs for tables of Delta Lake; fetches what the cache lacks."""
-    return ensure_all("Delta Lake", jars_of(DELTA_LOCK.read_text("utf-8")))
 
 
 def _of_spark(name: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Final
 
 from proxy.embedded.java.lock_jars import write_lock
 from spark_jobs.runtime.lock_jars import is_lacking
-from tests.support.hadoop.hadoop_jars import DELTA_LOCK, HADOOP_LOCK
+from tests.support.hadoop.hadoop_jars import HADOOP_LOCK
 
 COMMAND: Final = "python -m tests.support.hadoop.lock_jars"
 HADOOP_ROOTS: Final = (
@@ -17,7 +17,6 @@ HADOOP_ROOTS: Final = (
     "org.bouncycastle:bcpkix-jdk18on:1.78.1",
     "javax.xml.bind:jaxb-api:2.3.1",
 )
-DELTA_ROOTS: Final = ("io.delta:delta-spark_2.13:4.0.1",)
 NOT_NEEDED: Final = ("junit", "hamcrest-core", "commons-logging", "jsr305", "snappy-java")
 BROUGHT_BY_SPARK: Final = ("slf4j-api", "scala-library", "antlr4-runtime")
 """By Spark, in a version of its own."""
@@ -31,4 +30,3 @@ def is_wanted(coordinates: str) -> bool:
 
 if __name__ == "__main__":
     write_lock(HADOOP_LOCK, "Hadoop's servers, for tests", COMMAND, HADOOP_ROOTS, is_wanted)
-    write_lock(DELTA_LOCK, "Delta Lake, for tests", COMMAND, DELTA_ROOTS, is_wanted)

@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from proxy.embedded.guarded_process import GuardedProcess
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.java_home import java_home
-from tests.support.hadoop.hadoop_jars import SPARK_HOME, delta_jars
+from tests.support.hadoop.hadoop_jars import SPARK_HOME
 from tests.support.hadoop.hadoop_server import HOST, LOGGING, hadoop_environment
 
 REPOSITORY: Final = Path(__file__).parents[3]
@@ -32,10 +32,6 @@ QUIET: Final = {
     "spark.executor.extraJavaOptions": LOG,
 }
 LOCAL_CLUSTER: Final = {"spark.master": "local-cluster[3,2,2048]", "spark.driver.host": HOST}
-DELTA: Final = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +88,9 @@ class SparkSubmit:
         """Submit, and wait for the end; raises subprocess.TimeoutExpired."""
         work = self._folder / f"submitted-{next(self._numbers)}"
         work.mkdir()
-        all_settings = {**QUIET, **FOR_FEW, **DELTA, **settings, "spark.local.dir": str(work)}
+        all_settings = {**QUIET, **FOR_FEW, **settings, "spark.local.dir": str(work)}
         given = [part for pair in all_settings.items() for part in ("--conf", "=".join(pair))]
-        jars = ",".join(map(str, [*connector_jars(), *delta_jars()]))
+        jars = ",".join(map(str, connector_jars()))
         command = [
             *(str(self._home / "bin" / "spark-submit"), "--driver-memory", "1g", "--jars", jars),
             *("--py-files", str(self._packages), *given, str(program), *arguments),

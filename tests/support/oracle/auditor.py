@@ -13,7 +13,8 @@ from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.summary import Summary
-from spark_jobs.runtime.frames import spark_path
+from spark_jobs.runtime.location import location
+from tests.support.audit_results import violations_in
 from tests.support.installation.installation import Installation
 
 SHOWN = 10
@@ -30,7 +31,7 @@ class Auditor:
     """Audits installations in one session; the results go to `folder`, the last one's stay."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark, self.results = spark, folder / "audit"
+        self._spark, self.results = spark, location(folder / "audit")
 
     def audit(self, made: Installation) -> Summary:
         """Audit all that the installation's ingress asks for."""
@@ -47,6 +48,6 @@ class Auditor:
         assert counts == ends.counts, "the audit counts otherwise"
 
     def _violations(self) -> str:
-        table = self._spark.read.parquet(spark_path(self.results / "violations"))
+        table = violations_in(self._spark, self.results)
         rows = table.orderBy("partition", "offset").drop("look").limit(SHOWN).collect()
         return "\n".join(str(row.asDict()) for row in rows)

@@ -25,6 +25,7 @@ def test_options_reach_the_program_as_a_command_line_has_them() -> None:
     [
         (["--follow", "--since", "1"], "--since does not go with --follow"),
         (["--follow", "--json"], "--json does not go with --follow"),
+        (["--follow", "--continue"], "--continue does not go with --follow"),
         (["--follow", "--continue-from", "x"], "--continue-from does not go with --follow"),
         (["--every", "5"], "--every needs --follow"),
         (["--metrics-port", "0"], "--metrics-port needs --follow"),

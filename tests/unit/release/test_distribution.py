@@ -23,6 +23,7 @@ BESIDE_CODE = {
     "spark_jobs/runtime/connector-jars.lock",
     "spark_jobs/runtime/log4j2.properties",
     "spark_jobs/py.typed",
+    "spark_jobs/results/questions/reconciliation.sql",
     "spark_jobs/results/report.html.j2",
     "storage/FORMAT.md",
     "storage/py.typed",
@@ -79,7 +80,8 @@ def test_wheel_holds_every_module_and_what_lies_beside_them(wheel: Path) -> None
     modules = {
         str(path.relative_to(REPOSITORY))
         for package in PACKAGES
-        for path in (REPOSITORY / package).rglob("*.py")
+        for kind in ("*.py", "*.sql")
+        for path in (REPOSITORY / package).rglob(kind)
     }
     assert (modules | BESIDE_CODE) - _in_wheel(wheel) == set()
 

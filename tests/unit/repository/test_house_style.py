@@ -207,7 +207,6 @@ def test_nothing_committed_refers_to_a_document_outside_the_repository() -> None
         "proxy/embedded/java/kafka-jars.lock",
         "spark_jobs/runtime/connector-jars.lock",
         "tests/support/hadoop/hadoop-jars.lock",
-        "tests/support/hadoop/delta-jars.lock",
     ],
 )
 def test_lock_files_name_no_index(name: str) -> None:

@@ -6,9 +6,15 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.evidence.lateness_limits import LIMITS, NO_LIMITS, LatenessLimits
-from spark_jobs.evidence.overdue_rules import OVERDUE_RULES, OverdueRules
-from spark_jobs.evidence.unseen import UNSEEN, UNSEEN_BY_PARTITION, Unseen, by_partition, latest
+from spark_jobs.circumstances.lateness_limits import LIMITS, NO_LIMITS, LatenessLimits
+from spark_jobs.circumstances.overdue_rules import OVERDUE_RULES, OverdueRules
+from spark_jobs.circumstances.unseen import (
+    UNSEEN,
+    UNSEEN_BY_PARTITION,
+    Unseen,
+    by_partition,
+    latest,
+)
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.runtime.frames import Schema, local_rows

@@ -1,0 +1,40 @@
+"""What became of each record, by all audits that went on from one another."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.results.history import History
+from spark_jobs.results.result_tables import AUDIT, VERDICTS_TABLE
+from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.frames import Schema
+from spark_jobs.runtime.location import Location
+from spark_jobs.verdicts.evaluation import VERDICTS
+
+NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
+"""With the audit that gave the verdict."""
+
+
+def newest_verdicts(spark: SparkSession, place: Location) -> DataFrame:
+    """VERDICTS, the newest of each record, of the last audit there and those that it goes on from.
+
+    Raises `ResultsRefused` where there is none."""
+    return newest_of_chain(History(spark, place)).select(*VERDICTS)
+
+
+def newest_of_chain(history: History) -> DataFrame:
+    """The same as NEWEST."""
+    names = history.last_chain()
+    if not names:
+        raise ResultsRefused(
+            f"{history.place} does not hold the results of an audit.",
+            "Name in --output where an audit wrote its results.",
+        )
+    given = history.tables.read(VERDICTS_TABLE, NEWEST).where(f.col("audit").isin(names))
+    if len(names) == 1:
+        return given
+    nameless = given.where("partition IS NULL")
+    newest = f.max(f.struct(*NEWEST)).alias("newest")
+    placed = given.where("partition IS NOT NULL").groupBy("partition", "offset").agg(newest)
+    return placed.select("newest.*").unionByName(nameless)

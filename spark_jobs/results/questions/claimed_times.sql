@@ -1,0 +1,11 @@
+-- Which ends have a time that nobody but the proxy attests?
+-- By topic: a topic with LogAppendTime keeps the broker's time (attested), any other the time that
+-- the proxy wrote (claimed). first_ms and last_ms: when the claimed ones were, as they claim.
+SELECT at_topic, count(*) AS records, count_if(is_attested) AS attested,
+  count_if(NOT is_attested) AS claimed,
+  min(ended_ms) FILTER (WHERE NOT is_attested) AS first_ms,
+  max(ended_ms) FILTER (WHERE NOT is_attested) AS last_ms
+FROM newest
+WHERE is_attested IS NOT NULL
+GROUP BY at_topic
+ORDER BY claimed DESC, at_topic

@@ -1,0 +1,23 @@
+-- How were half messages decided, how long did it take, and which were never decided?
+-- decision: committed, rolled back or expired (nobody decided in time); cancelled or replaced
+-- instead; undecided: nobody has decided yet; any other verdict as it is.
+-- waiting: those of them that have not ended. p50_ms, max_ms: from the half message to its
+-- decision. first_ms: when the oldest was written.
+WITH halves AS (
+  SELECT half.target, half.timestamp_ms, half.verdict IN ('pending', 'overdue') AS is_waiting,
+    CASE WHEN decided.kind = 'commit' THEN 'committed'
+      WHEN decided.kind = 'rollback' OR half.verdict = 'rolled_back' THEN 'rolled back'
+      WHEN decided.kind = 'expire' THEN 'expired'
+      WHEN half.verdict IN ('pending', 'overdue') THEN 'undecided'
+      ELSE half.verdict END AS decision,
+    decided.timestamp_ms - half.timestamp_ms AS took_ms
+  FROM newest AS half LEFT JOIN newest AS decided
+    ON decided.partition = half.partition AND decided.offset = half.ended_by
+  WHERE half.kind = 'prepare'
+)
+SELECT target, decision, count(*) AS records, count_if(is_waiting) AS waiting,
+  percentile_approx(took_ms, 0.5) AS p50_ms, max(took_ms) AS max_ms,
+  min(timestamp_ms) AS first_ms
+FROM halves
+GROUP BY target, decision
+ORDER BY target, decision

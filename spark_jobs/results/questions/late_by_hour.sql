@@ -1,0 +1,16 @@
+-- In which hours were deliveries later than a minute, and to which targets?
+-- :late_ms=60000 later than so many milliseconds
+-- delivered: all that were due in that hour; late: those that came later; waiting: those that have
+-- been due for longer and had not come when they were audited last.
+WITH timed AS (
+  SELECT target, due_ms - pmod(due_ms, 3600000) AS hour_ms, lateness_ms, overdue_ms,
+    lateness_ms > CAST(:late_ms AS BIGINT) AS is_late,
+    overdue_ms > CAST(:late_ms AS BIGINT) AS is_waiting
+  FROM newest
+)
+SELECT hour_ms, target, count(lateness_ms) AS delivered, count_if(is_late) AS late,
+  count_if(is_waiting) AS waiting, greatest(max(lateness_ms), max(overdue_ms)) AS longest_ms
+FROM timed
+GROUP BY hour_ms, target
+HAVING late + waiting > 0
+ORDER BY hour_ms, target

@@ -1,0 +1,19 @@
+-- Which cancels found nothing, and what had become of the record that they name?
+-- record_offset is the last record before the cancel with its id in its partition; after_ms, how
+-- long after the end of that record the cancel was written. elsewhere counts records with the id in
+-- other partitions, where a cancel cannot find them: record and cancel need the same key.
+WITH found AS (
+  SELECT missed.partition, missed.offset, missed.id, missed.timestamp_ms AS asked_ms,
+    max(named_struct('offset', record.offset, 'verdict', record.verdict,
+      'due_ms', record.due_ms, 'ended_ms', record.ended_ms))
+      FILTER (WHERE record.partition = missed.partition AND record.offset < missed.offset) AS last,
+    count_if(record.partition != missed.partition) AS elsewhere
+  FROM newest AS missed LEFT JOIN newest AS record
+    ON record.id = missed.id AND record.kind IN ('record', 'prepare')
+  WHERE missed.kind = 'cancel' AND missed.verdict = 'missed'
+  GROUP BY missed.partition, missed.offset, missed.id, missed.timestamp_ms
+)
+SELECT partition, offset, id, asked_ms, last.offset AS record_offset, last.verdict, last.due_ms,
+  last.ended_ms, asked_ms - last.ended_ms AS after_ms, elsewhere
+FROM found
+ORDER BY partition, offset

@@ -1,0 +1,24 @@
+-- What could not be judged, and why?
+-- Records without a verdict that says how they ended, by reason and target; what is due and has not
+-- ended, since nobody knows what the proxy will do; and, by their offsets, ingress records that
+-- retention deleted before an audit of the chain read them.
+WITH unsure AS (
+  SELECT target, due_ms, CASE
+    WHEN verdict = 'unverifiable' AND detail != 'the ingress has deleted the record' THEN detail
+    WHEN verdict = 'pending' AND detail LIKE 'a transaction is open in%' THEN detail
+    WHEN verdict = 'pending' AND is_late THEN 'it is due, and has not ended' END AS reason
+  FROM newest
+), deleted AS (
+  SELECT explode(from_json(get_json_object(summary, '$.unverifiable'),
+    'array<struct<partition:int, start:bigint, end:bigint>>')) AS span
+  FROM chain
+)
+SELECT reason, target, count(*) AS records, min(due_ms) AS first_ms, max(due_ms) AS last_ms
+FROM unsure
+WHERE reason IS NOT NULL
+GROUP BY reason, target
+UNION ALL
+SELECT concat('the ingress had deleted partition ', span.partition, ', offsets ', span.start,
+  ' to ', span.end - 1), NULL, span.end - span.start, NULL, NULL
+FROM deleted
+ORDER BY records DESC, reason, target

@@ -1,0 +1,40 @@
+-- Do the books balance? What was asked for, and what became of it, by target and day of the due.
+-- :day= a day (UTC), such as 2026-11-25; all days if none is given
+-- asked counts each request once, by its first record; the columns behind it count how each ended,
+-- by the last record of those that went on. unaccounted is the difference: what went on in a record
+-- that was not audited (or is under another target or day, which is a violation).
+-- What goes on from a violation counts as a request of its own.
+-- broken: violations, but for what is only late. unasked: deliveries that no record asked for.
+-- Without a due, the day is that on which the record was written, or delivered unasked. What the
+-- ingress had deleted, and records whose settings are not known, are in not_judged alone.
+WITH gone_on AS (
+  SELECT DISTINCT partition, next_offset AS offset, true AS is_successor
+  FROM newest
+  WHERE verdict IN ('rolled', 'requeued') AND next_offset IS NOT NULL
+), records AS (
+  SELECT target, verdict, is_violation, verdict = 'orphaned' AS is_unasked,
+    coalesce(is_successor, false) AS is_successor,
+    date_format(timestamp_millis(coalesce(due_ms, timestamp_ms, ended_ms)), 'yyyy-MM-dd') AS day
+  FROM newest LEFT JOIN gone_on USING (partition, offset)
+  WHERE kind IN ('record', 'prepare', 'refused') OR verdict = 'orphaned'
+), counted AS (
+  SELECT target, day,
+    count_if(NOT is_successor AND NOT is_unasked) AS asked,
+    count_if(verdict IN ('delivered', 'late')) AS delivered,
+    count_if(verdict = 'cancelled') AS cancelled,
+    count_if(verdict = 'replaced') AS replaced,
+    count_if(verdict = 'dead_lettered') AS dead_lettered,
+    count_if(verdict = 'rolled_back') AS rolled_back,
+    count_if(verdict = 'expired') AS expired,
+    count_if(verdict IN ('pending', 'overdue')) AS waiting,
+    count_if(verdict = 'unverifiable') AS not_judged,
+    count_if(is_violation AND NOT is_unasked AND verdict NOT IN ('late', 'overdue')) AS broken,
+    count_if(is_unasked) AS unasked
+  FROM records
+  WHERE :day IS NULL OR day = :day
+  GROUP BY target, day
+)
+SELECT *, asked - delivered - cancelled - replaced - dead_lettered - rolled_back - expired
+  - waiting - not_judged - broken AS unaccounted
+FROM counted
+ORDER BY target, day

@@ -1,0 +1,11 @@
+-- What was delivered twice, early, altered or not at all, and which commands show it?
+-- :verdict= one violation, such as duplicated; all if none is given
+-- The violations that stand: those that a later audit of the chain judged otherwise are left out.
+SELECT verdict, partition, offset, detail, id, target, due_ms, delivered_ms, audit, look
+FROM violations AS found LEFT SEMI JOIN newest
+  ON newest.audit = found.audit
+    AND newest.partition <=> found.partition AND newest.offset <=> found.offset
+    AND newest.at_topic <=> found.at_topic AND newest.at_partition <=> found.at_partition
+    AND newest.at_offset <=> found.at_offset
+WHERE :verdict IS NULL OR verdict = :verdict
+ORDER BY verdict, partition, offset, look

@@ -1,0 +1,34 @@
+-- What became of the ingress record at this partition and offset?
+-- :partition its partition
+-- :offset its offset; both are in timer-origin of what was delivered
+-- The record with all that it went on from and all that goes on from it: rolled, requeued and
+-- replaced records name their successor in next_offset, which lies behind them. So one pass over
+-- the steps in order of offset finds the successors, and one in reverse order the predecessors.
+-- Steps are taken from records with the same id, or the same target and due, as successors must
+-- have; and from violations.
+WITH asked AS (
+  SELECT partition, offset, id, target, due_ms
+  FROM newest
+  WHERE partition = CAST(:partition AS INT) AND offset = CAST(:offset AS BIGINT)
+), steps AS (
+  SELECT asked.partition, asked.offset, array_sort(collect_list(
+    named_struct('offset', step.offset, 'next_offset', step.next_offset))) AS steps
+  FROM asked LEFT JOIN newest AS step
+    ON step.partition = asked.partition AND step.next_offset > step.offset
+      AND (step.id = asked.id OR (step.target = asked.target AND step.due_ms = asked.due_ms)
+        OR step.is_violation)
+  GROUP BY asked.partition, asked.offset
+), linked AS (
+  SELECT partition, array_union(
+    aggregate(steps, array(offset), (found, step) -> IF(
+      array_contains(found, step.offset), array_append(found, step.next_offset), found)),
+    aggregate(reverse(steps), array(offset), (found, step) -> IF(
+      array_contains(found, step.next_offset), array_append(found, step.offset), found))
+  ) AS offsets
+  FROM steps
+)
+SELECT newest.partition, offset, kind, verdict, detail, id, target, timestamp_ms, due_ms, ended_ms,
+  at_topic, at_partition, at_offset, next_offset, ended_by, audit
+FROM newest JOIN linked
+  ON newest.partition = linked.partition AND array_contains(offsets, offset)
+ORDER BY offset

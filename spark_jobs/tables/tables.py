@@ -1,0 +1,128 @@
+"""The Delta tables of one location.
+
+By public API alone: DataFrames, and SQL that names a table by its path. A change of a table is seen
+whole or not at all (Delta's log), on any file system that Hadoop knows.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+from spark_jobs.runtime.frames import Schema, conformed, local_rows
+from spark_jobs.runtime.location import Location
+
+PROPERTIES: Final = {
+    "delta.enableDeletionVectors": "true",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.logRetentionDuration": "interval 7 days",
+}
+"""A row that goes is marked in a bitmap beside its file, which is not written anew."""
+LOG: Final = "_delta_log"
+"""The folder within a table by which Delta knows it."""
+FILE_BYTES: Final = 128 * 2**20
+SMALL_BYTES: Final = 32 * 2**20
+WHAT_TABLES_REST_ON: Final = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
+    "spark.databricks.delta.optimize.maxDeletedRowsRatio": "0.3",
+}
+"""Small tables: Delta's own 50 tasks to read a log take longer than all that is in it. What is
+small is put together; a file of which a third has gone is written anew."""
+
+
+class Tables:
+    """Tables by name, each in a folder of the location. The names are the code's own."""
+
+    def __init__(self, spark: SparkSession, location: Location) -> None:
+        self._spark, self._location = spark, location
+        for name, value in WHAT_TABLES_REST_ON.items():
+            spark.conf.set(name, value)
+
+    def read(self, name: str, schema: Schema, version: int | None = None) -> DataFrame:
+        """The table, in the columns of `schema`; no rows where there is none. `version`: as it was
+        then."""
+        if not self.has(name):
+            return local_rows(self._spark, [], schema)
+        reader = self._spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return conformed(reader.load((self._location / name).uri), schema)
+
+    def has(self, name: str) -> bool:
+        """Whether the table is there."""
+        place = self._location / name
+        if place.folder:
+            return (place.folder / LOG).is_dir()
+        try:
+            self._spark.read.format("delta").load(place.uri)
+        except AnalysisException:
+            return False
+        return True
+
+    def append(self, name: str, rows: DataFrame, folders: Sequence[str] = ()) -> None:
+        """Add rows; the first make the table. `folders`: the columns that it has folders by."""
+        self._writer(rows, "append", folders).save((self._location / name).uri)
+
+    def replace(
+        self, name: str, rows: DataFrame, folders: Sequence[str] = (), where: str | None = None
+    ) -> None:
+        """Put rows in the place of all, or of those that `where` (SQL) names: all of the new ones
+        are such rows."""
+        if not self.has(name):
+            self.append(name, rows, folders)
+            return
+        writer = self._writer(rows, "overwrite", folders)
+        if where:
+            writer = writer.option("replaceWhere", where)
+        writer.save((self._location / name).uri)
+
+    def delete(self, name: str, where: str) -> None:
+        """Delete the rows that `where` (SQL over the columns) names."""
+        self._spark.sql(f"DELETE FROM {self._named(name)} WHERE {where}").collect()  # noqa: S608
+
+    def delete_matching(self, name: str, others: DataFrame, where: str) -> None:
+        """Delete the rows for which there is one of `others`: SQL over `here` and `there`."""
+        merge = f"MERGE INTO {self._named(name)} AS here USING {{others}} AS there ON {where}"
+        self._spark.sql(f"{merge} WHEN MATCHED THEN DELETE", others=others).collect()
+
+    def version(self, name: str) -> int | None:
+        """The newest version; None where there is no table."""
+        if not self.has(name):
+            return None
+        (row,) = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)} LIMIT 1").collect()
+        return int(row.version)
+
+    def authors_since(self, name: str, version: int | None) -> set[str]:
+        """Who changed the table after that version: what `sign` was told then."""
+        history = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)}")
+        later = history.where(f"version > {-1 if version is None else version}")
+        return {row.userMetadata or "" for row in later.select("userMetadata").collect()}
+
+    def sign(self, author: str) -> None:
+        """Have this name beside all changes from now on."""
+        self._spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", author)
+
+    def restore(self, name: str, version: int) -> None:
+        """Make the table what it was at that version."""
+        self._spark.sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}").collect()
+
+    def tidy(self, name: str) -> None:
+        """Put small files together, and remove those that no version needs any more."""
+        self._spark.sql(f"OPTIMIZE {self._named(name)}").collect()
+        self._spark.sql(f"VACUUM {self._named(name)}").collect()
+
+    def files(self, name: str) -> int:
+        """How many files it has."""
+        (row,) = self._spark.sql(f"DESCRIBE DETAIL {self._named(name)}").collect()
+        return int(row.numFiles)
+
+    def _writer(self, rows: DataFrame, mode: str, folders: Sequence[str]) -> DataFrameWriter:
+        found = rows.write.format("delta").mode(mode).options(**PROPERTIES)
+        return found.partitionBy(*folders) if folders else found
+
+    def _named(self, name: str) -> str:
+        uri = (self._location / name).uri.replace("`", "``")
+        return f"delta.`{uri}`"
