@@ -42,6 +42,8 @@ from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import set_topic_config
 from tests.support.waiting import wait_for
 
+RETENTION_WITHIN_S = 600
+"""A broker looks every five minutes for what it may delete."""
 pytestmark = pytest.mark.integration
 
 
@@ -80,7 +82,7 @@ def emptied_by_retention(work: Work, topic: str) -> None:
         start, end = _ends(made.bootstrap, topic)
         return 0 < start == end
 
-    wait_for(is_empty, WITHIN_S, f"retention to empty {topic}")
+    wait_for(is_empty, RETENTION_WITHIN_S, f"retention to empty {topic}")
     set_topic_config(made.bootstrap, topic, {"retention.ms": "-1"})
 
 
