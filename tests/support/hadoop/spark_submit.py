@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -116,8 +117,9 @@ def pack(target: Path) -> None:
 def _ended(
     command: Sequence[str], environment: Mapping[str, str], work: Path, limit_s: float
 ) -> Ended:
+    """Where it works Spark 4.0.0 leaves a folder `artifacts` (SPARK-52396)."""
     output, errors = work / "stdout", work / "stderr"
-    with output.open("wb") as stdout, errors.open("wb") as stderr:
+    with output.open("wb") as stdout, errors.open("wb") as stderr, chdir(work):
         process = GuardedProcess(command, environment=environment, stdout=stdout, stderr=stderr)
         try:
             exit_code = process.wait(limit_s)
