@@ -125,7 +125,7 @@ class OpenRecords:
         did to it is undone by the next one."""
         before = touched.version if touched else self.version
         self._put(touched, conformed(rows, OPEN))
-        if len(self._tables.authors_since(TABLE, before)) > 1:
+        if self._tables.has_changed(TABLE, before):
             raise ResultsRefused(
                 "Another audit goes on from the same one at the same time.",
                 "Let one run in a place at a time, and run this one again.",

@@ -19,6 +19,7 @@ PROPERTIES: Final = {
     "delta.logRetentionDuration": "interval 7 days",
 }
 """A row that goes is marked in a bitmap beside its file, which is not written anew."""
+SIGNATURE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 LOG: Final = "_delta_log"
 """The folder within a table by which Delta knows it."""
 FILE_BYTES: Final = 128 * 2**20
@@ -95,15 +96,16 @@ class Tables:
         (row,) = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)} LIMIT 1").collect()
         return int(row.version)
 
-    def authors_since(self, name: str, version: int | None) -> set[str]:
-        """Who changed the table after that version: what `sign` was told then."""
+    def has_changed(self, name: str, version: int | None) -> bool:
+        """Whether somebody else than who signs now changed the table after that version."""
         history = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)}")
         later = history.where(f"version > {-1 if version is None else version}")
-        return {row.userMetadata or "" for row in later.select("userMetadata").collect()}
+        authors = {row.userMetadata or "" for row in later.select("userMetadata").collect()}
+        return bool(authors - {self._spark.conf.get(SIGNATURE, "") or ""})
 
     def sign(self, author: str) -> None:
         """Have this name beside all changes from now on."""
-        self._spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", author)
+        self._spark.conf.set(SIGNATURE, author)
 
     def restore(self, name: str, version: int) -> None:
         """Make the table what it was at that version."""
