@@ -8,7 +8,7 @@ could not be made.
 import json as json_text
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import version
+from importlib import metadata
 from typing import Final
 
 import typer
@@ -42,13 +42,7 @@ from spark_jobs.results.history import (
     writing,
 )
 from spark_jobs.results.report import report_page
-from spark_jobs.results.result_tables import (
-    read_verdicts,
-    read_violations,
-    table_hash,
-    what_was_audited,
-    write_tables,
-)
+from spark_jobs.results.result_tables import what_was_audited, write_tables
 from spark_jobs.results.summary import Summary, with_waiting
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.location import Location
@@ -88,22 +82,18 @@ def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
             histories, partitions, inputs.circumstances, materialise, inputs.read_check_backs
         )
         audited = what_was_audited(inputs, job.kafka.bootstrap)
-        summary = write_tables(found.verdicts, audited, name, history.tables)
-        verdicts = read_verdicts(history.tables, name)
-        given = verdicts.where("timestamp_ms IS NOT NULL")
-        control = inputs.control.check(inputs.carried, given, found.skipped)
-        summary = replace(summary, control=tuple(control))
+        results = write_tables(found.verdicts, audited, name, history.tables)
+        control = inputs.control.check(inputs.carried, results.counts.given, found.skipped)
+        summary = replace(results.summary, control=tuple(control))
         if inputs.touched:
             summary = with_waiting(summary, history.records.waiting_beside(inputs.touched))
-        violations = read_violations(history.tables, name)
-        page = report_page(verdicts, violations, summary)
-        hashes = {"verdicts": table_hash(verdicts), "violations": table_hash(violations)}
-        evidence = _evidence(spark, job, name, inputs, committed, before, hashes)
+        page = report_page(replace(results, summary=summary))
+        evidence = _evidence(spark, job, name, inputs, committed, before, results.hashes)
         made = row_of(name, summary, page, before, evidence.to_json())
         if not (selection.is_limited or job.again):
-            history.records.put(inputs.touched, open_rows(found.carried))
+            version = history.records.put(inputs.touched, open_rows(found.carried))
             read = read_so_far(inputs.snapshot, job.group, inputs.partitions, inputs.asked_for)
-            made |= gone_on_from(read, history.records)
+            made |= gone_on_from(read, version)
         history.add(made)
         if job.again:
             check_same_tables(job.again, evidence)
@@ -148,7 +138,7 @@ def _evidence(
     return Evidence(
         EVIDENCE_VERSION,
         name,
-        version(DISTRIBUTION),
+        metadata.version(DISTRIBUTION),
         spark.version,
         job.kafka.bootstrap,
         job.group,

@@ -27,7 +27,7 @@ from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.evidence.audit_job import AuditJob
 from spark_jobs.evidence.check_backs import check_backs
-from spark_jobs.evidence.control_total import ControlTotal
+from spark_jobs.evidence.control_total import ControlTotal, by_partition
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.inputs import new_requests
 from spark_jobs.evidence.open_records import TABLE as OPEN_TABLE
@@ -42,13 +42,14 @@ from spark_jobs.evidence.previous_audit import Span
 from spark_jobs.evidence.record_histories import record_histories
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.committed import hop_secrets
-from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.positions import Range, count_of
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.policies import least_attempts
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.runtime.materialised import Materialise, materialising
+from spark_jobs.runtime.session import size_shuffles
 from spark_jobs.tables.tables import Tables
 from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.evaluation import Evaluation, evaluate
@@ -118,8 +119,8 @@ class Batches:
         records_arrived = arrived.filter(f.col("topic").isNotNull()).persist(StorageLevel.DISK_ONLY)
         try:
             with materialising(self._spark, self._job.output) as materialise:
-                tally = self._judged(before, records_arrived, number, materialise)
-                self._states.write(number, tally, self._records.version)
+                tally, version = self._judged(before, records_arrived, number, materialise)
+                self._states.write(number, tally, version)
         finally:
             records_arrived.unpersist()
         self._tidy(number)
@@ -127,13 +128,13 @@ class Batches:
 
     def _judged(
         self, before: State, arrived: DataFrame, number: int, materialise: Materialise
-    ) -> Tally:
-        """What the batch leaves; its tables are written."""
+    ) -> tuple[Tally, int]:
+        """What the batch leaves, and the version of its open records; its tables are written."""
         tally, partitions = before.tally, self._partitions(before.tally)
         control = ControlTotal()
         found, touched = self._evaluated(before, arrived, partitions, control, materialise)
         self.go_on()
-        given = found.verdicts.where("timestamp_ms IS NOT NULL")
+        given = by_partition(found.verdicts.where("timestamp_ms IS NOT NULL"))
         control.check(requests_of(touched.rows), given, found.skipped)
         totals = with_batch(tally.totals, found.verdicts)
         totals = replace(totals, pending=totals.pending + self._records.waiting_beside(touched))
@@ -151,8 +152,7 @@ class Batches:
             lost=lost,
             until_ms=_until_ms(found.verdicts, partitions, tally.horizon.at_ms),
         )
-        self._records.put(touched, open_rows(found.carried))
-        return after
+        return after, self._records.put(touched, open_rows(found.carried))
 
     def _write_windows(
         self,
@@ -184,6 +184,7 @@ class Batches:
         ranges = [
             Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in partitions
         ]
+        size_shuffles(self._spark, count_of(ranges))
         held = control.observed(records(self._spark, self._job.kafka, ranges), ranges)
         hop_keys = HopKeys(horizon.topic_id, hop_secrets(self._broker, own.settings))
         requests = new_requests(held, horizon.judging, horizon.policies, hop_keys)

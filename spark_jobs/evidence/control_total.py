@@ -5,7 +5,7 @@ written. Whatever is lost between, such as the files of workers that do not shar
 shows.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Observation
@@ -47,18 +47,16 @@ class ControlTotal:
         return records.observe(observation, *counts)
 
     def check(
-        self, carried: DataFrame | None, verdicts: DataFrame, skipped: DataFrame
+        self, carried: DataFrame | None, verdicts: Mapping[int, int], skipped: DataFrame
     ) -> list[PartitionTotal]:
         """The totals by partition, of what was read and `carried` over from an earlier audit.
 
-        Frames with the column `partition`, a row for each record. Raises `ResultsRefused` where
-        they do not come out even.
+        Frames with the column `partition`, a row for each record; of `verdicts` how many there are
+        by partition. Raises `ResultsRefused` where they do not come out even.
         """
-        read = self._read()
-        if carried is not None:
-            for number, count in _counts(carried).items():
-                read[number] = read.get(number, 0) + count
-        given, passed = _counts(verdicts), _counts(skipped)
+        held = by_partition(carried) if carried is not None else {}
+        read = _folded([*self._read(), *held.items()])
+        given, passed = _folded(verdicts.items()), _folded(by_partition(skipped).items())
         found = [
             PartitionTotal(number, read.get(number, 0), given.get(number, 0), passed.get(number, 0))
             for number in sorted({*read, *given, *passed})
@@ -73,14 +71,19 @@ class ControlTotal:
                 )
         return found
 
-    def _read(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for observation in self._seen:
-            for name, count in observation.get.items():
-                found[int(name)] = found.get(int(name), 0) + count
-        return found
+    def _read(self) -> Iterator[tuple[int, int]]:
+        seen = (observation.get.items() for observation in self._seen)
+        return ((int(name), count) for counts in seen for name, count in counts)
 
 
-def _counts(records: DataFrame) -> Mapping[int, int]:
-    number = (f.col("partition") % MOST_COUNTS).alias("number")
-    return {row.number: row["count"] for row in records.groupBy(number).count().collect()}
+def by_partition(records: DataFrame) -> dict[int, int]:
+    """How many there are in each `partition`."""
+    return {row.partition: row["count"] for row in records.groupBy("partition").count().collect()}
+
+
+def _folded(counts: Iterable[tuple[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for partition, count in counts:
+        number = partition % MOST_COUNTS
+        found[number] = found.get(number, 0) + count
+    return found

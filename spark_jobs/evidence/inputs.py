@@ -29,7 +29,7 @@ from spark_jobs.evidence.partition_state import (
 from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, ReadSoFar
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import KafkaSettings
-from spark_jobs.kafka.positions import Range, Snapshot
+from spark_jobs.kafka.positions import Range, Snapshot, count_of
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
@@ -38,6 +38,7 @@ from spark_jobs.requests.policies import InForce, least_attempts, policies
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.frames import conformed
 from spark_jobs.runtime.materialised import Materialise
+from spark_jobs.runtime.session import size_shuffles
 
 MOST_TARGETS: Final = 100_000
 """Names of topics that come to the driver; an audit of more is refused."""
@@ -109,6 +110,7 @@ class Reader:
         """
         own, before = committed.own, previous.read if previous else NOTHING_READ
         first = unread(committed.ranges, before.closed(own.ingress))
+        size_shuffles(self._spark, count_of(first))
         requests = self._requests(committed, first)
         if previous or not targets:
             requests = self._materialise(requests)
@@ -119,8 +121,9 @@ class Reader:
         taken = again or self._snapshot(committed, there, selection)
         taken = replace(taken, ends=tuple(unread_ends(taken, before)))
         rest = _beyond(first, taken.ingress_ranges)
-        if any(one.start < one.end for one in rest):
+        if count_of(rest):
             requests = requests.unionByName(self._requests(committed, rest))
+        size_shuffles(self._spark, count_of([*first, *rest, *taken.end_ranges]))
         ends = self._ends(taken, own)
         states = partition_states(taken, before)
         circumstances = _circumstances(committed, taken, selection.at_ms, limits)

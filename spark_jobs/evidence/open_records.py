@@ -118,18 +118,21 @@ class OpenRecords:
         waiting = self._tables.read(TABLE, OPEN).filter(waits).count()
         return waiting - touched.rows.filter(waits).count()
 
-    def put(self, touched: Touched | None, rows: DataFrame) -> None:
-        """Put `rows` (OPEN) in the place of those that were touched; of all, if None.
+    def put(self, touched: Touched | None, rows: DataFrame) -> int:
+        """Put `rows` (OPEN) in the place of those that were touched; of all, if None. The version
+        that the table has then.
 
         Raises `ResultsRefused` where another audit changes the table at the same time: what both
         did to it is undone by the next one."""
         before = touched.version if touched else self.version
         self._put(touched, conformed(rows, OPEN))
-        if self._tables.has_changed(TABLE, before):
+        changes = self._tables.changes(TABLE, before)
+        if changes.others:
             raise ResultsRefused(
                 "Another audit goes on from the same one at the same time.",
                 "Let one run in a place at a time, and run this one again.",
             )
+        return changes.version
 
     def _put(self, touched: Touched | None, found: DataFrame) -> None:
         if touched is None or not self._tables.has(TABLE):

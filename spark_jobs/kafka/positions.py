@@ -1,7 +1,7 @@
 """Where everything stood when the audit began: what to read, and what the proxy says has ended."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,11 @@ class Range(NamedTuple):
     partition: int
     start: int
     end: int
+
+
+def count_of(ranges: Iterable[Range]) -> int:
+    """How many records they hold, if none is gone."""
+    return sum(max(0, one.end - one.start) for one in ranges)
 
 
 OffsetRange = tuple[int, int]

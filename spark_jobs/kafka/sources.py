@@ -23,9 +23,14 @@ RECORDS: Final[Schema] = {
 """What a topic holds. timestamp_ms: -1 where there is none; headers are never null. is_attested:
 the timestamp is the broker's own (LogAppendTime), else it is what the producer claims."""
 
-COMMITTED: Final = {"kafka.isolation.level": "read_committed", "kafka.fetch.max.wait.ms": "20"}
+COMMITTED: Final = {
+    "kafka.isolation.level": "read_committed",
+    "kafka.fetch.max.wait.ms": "20",
+    "kafka.max.poll.records": "10000",
+}
 """A transaction ends with a control record: who reads up to there asks for one record more than
-there is, and by default the broker lets him wait for half a second."""
+there is, and by default the broker lets him wait for half a second. Spark asks the broker twice how
+far the log goes for each poll, which gives 500 records by default."""
 
 
 def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range]) -> DataFrame:

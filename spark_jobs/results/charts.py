@@ -103,7 +103,7 @@ def violations_chart(seen: Timeline, width: Width) -> str:
 
 def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
     (axes,) = panels
-    late = [None if one is None else [max(ms, 1) for ms in one] for one in seen.late]
+    late = [one and [max(ms, 1) for ms in one[1:]] for one in seen.late]
     times, *lines = _outlines(seen.axis, late, 3)
     p50, p99, most = lines
     axes.fill_between(times, p50, p99, color=BLUE, alpha=0.2, linewidth=0)

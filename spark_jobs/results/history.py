@@ -155,9 +155,9 @@ def row_of(
     }
 
 
-def gone_on_from(read: ReadSoFar, records: OpenRecords) -> dict[str, Any]:
+def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
     """What AUDITS has of one that another can go on from."""
-    return {"read": json.dumps(read.to_json()), "open_version": records.version}
+    return {"read": json.dumps(read.to_json()), "open_version": open_version}
 
 
 def check_place(place: Location) -> None:

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from spark_jobs.results import formatting
 from spark_jobs.results.charts import (
@@ -15,10 +13,9 @@ from spark_jobs.results.charts import (
     over_time_chart,
     violations_chart,
 )
-from spark_jobs.results.lateness_figures import by_target
-from spark_jobs.results.result_tables import DELETED
-from spark_jobs.results.summary import WORDS, Audited, AuditedRange, Summary
-from spark_jobs.results.timeline import Timeline, timeline
+from spark_jobs.results.result_tables import DELETED, SHOWN_TARGETS, Results
+from spark_jobs.results.summary import WORDS, AuditedRange, Summary
+from spark_jobs.results.timeline import Timeline
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
     LATE,
@@ -30,9 +27,7 @@ from spark_jobs.verdicts.verdict_names import (
     VIOLATIONS,
 )
 
-SHOWN_VIOLATIONS: Final = 100
 SHOWN_RANGES: Final = 200
-SHOWN_TARGETS: Final = 25
 SHOWN_TOPICS: Final = 20
 NAMED_RANGES: Final = 4
 """At the top of the page; all are in the table at its end."""
@@ -43,39 +38,24 @@ CHARTS: Final = {
 }
 
 
-def report_page(verdicts: DataFrame, violations: DataFrame, summary: Summary) -> str:
-    """The page of an audit with these VERDICTS, and VIOLATION of them.
-
-    Only what is shown comes to the driver: counts, at most so many steps and violations.
-    """
-    kept = _seen(verdicts).cache()
-    try:
-        page: str = _template().render(
-            **_figures(summary),
-            charts=_charts(timeline(kept, summary.audited.at_ms)),
-            halves=_halves(kept, summary.audited),
-            targets=_rows(by_target(kept).orderBy(f.desc("records")), SHOWN_TARGETS),
-            broken=_rows(violations.orderBy("partition", "offset", "at_offset"), SHOWN_VIOLATIONS),
-        )
-    finally:
-        kept.unpersist()
+def report_page(results: Results) -> str:
+    """The page of an audit."""
+    summary = results.summary
+    page: str = _template().render(
+        **_figures(summary),
+        charts=_charts(results.timeline),
+        halves=_halves(results),
+        targets=[{"target": target, **late._asdict()} for target, late in results.by_target],
+        broken=results.broken,
+    )
     return page
 
 
-def _seen(verdicts: DataFrame) -> DataFrame:
-    """What of the table is read more than once."""
-    return verdicts.select(
-        *("verdict", "is_violation", "kind", "target", "due_ms", "timestamp_ms", "delivered_ms"),
-        *("lateness_ms", "ended_ms"),
-    )
-
-
-def _halves(seen: DataFrame, audited: Audited) -> int:
+def _halves(results: Results) -> int:
     """How many half messages there are whose check-backs were not compared with them: only where
     all of the ingress is known are they (`check_rules`)."""
-    if not any(row.log_start for row in audited.ranges):
-        return 0
-    return seen.where("kind = 'prepare'").count()
+    ranges = results.summary.audited.ranges
+    return results.counts.halves if any(row.log_start for row in ranges) else 0
 
 
 def _charts(seen: Timeline | None) -> dict[str, Any]:
@@ -88,10 +68,6 @@ def _charts(seen: Timeline | None) -> dict[str, Any]:
     at_ms = seen.axis.first_ms + (seen.waiting.index(most) + 1) * seen.axis.step_ms
     step = formatting.milliseconds(seen.axis.step_ms)
     return {**drawn, "step": step, "most_waiting": most, "most_waiting_ms": at_ms}
-
-
-def _rows(frame: DataFrame, limit: int) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.limit(limit).collect()]
 
 
 def _figures(summary: Summary) -> dict[str, Any]:

@@ -1,41 +1,30 @@
 """What an audit leaves: Delta tables, each row with the audit that wrote it (AUDIT before all).
 
 verdicts/    VERDICTS: what an audit found; the newest of a record is what became of it
-lateness/    per target and minute (`lateness_figures.BY_MINUTE`)
-violations/  VIOLATION: the violations, and the commands that show each of them
+violations/  VIOLATION: the violations, and the commands that show each of them; none, no rows
 """
 
 import shlex
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.lateness_limits import USUAL_MS
-from spark_jobs.circumstances.unseen import OPEN_TRANSACTION
 from spark_jobs.evidence.inputs import Inputs
 from spark_jobs.evidence.partition_state import up_to_ms
 from spark_jobs.evidence.written_evidence import TableHash
-from spark_jobs.requests.error_codes import BELIEVED
-from spark_jobs.results.lateness_figures import by_minute, figures
+from spark_jobs.results.lateness_figures import Figures, lateness
 from spark_jobs.results.summary import Audited, AuditedRange, Summary
+from spark_jobs.results.timeline import Timeline, timed, timeline
+from spark_jobs.results.verdict_counts import IS_UNSURE, VerdictCounts, hash_of, hash_sums
 from spark_jobs.runtime.frames import Schema, conformed
 from spark_jobs.tables.tables import Tables
 from spark_jobs.verdicts.evaluation import VERDICTS
-from spark_jobs.verdicts.rules.general_rules import RECORD_DELETED
-from spark_jobs.verdicts.verdict_names import (
-    ARRIVED,
-    DEAD_LETTERED,
-    MEANINGS,
-    NOT_DONE,
-    OVERDUE,
-    PENDING,
-    UNVERIFIABLE,
-)
 
 VERDICTS_TABLE: Final = "verdicts"
-LATENESS_TABLE: Final = "lateness"
 VIOLATIONS_TABLE: Final = "violations"
 AUDIT: Final[Schema] = {"audit": "string", "audit_at_ms": "bigint"}
 """The audit's name, and the instant that it judged as of."""
@@ -48,6 +37,9 @@ SHOW_ALL: Final = (
 DELETED: Final = "deleted from the ingress before this audit read them"
 BEHIND: Final = f"due for more than {USUAL_MS // 1000} s, and not ended: the proxy is behind"
 MOST_REASONS: Final = 20
+SHOWN_VIOLATIONS: Final = 100
+SHOWN_TARGETS: Final = 25
+NO_ROWS: Final = TableHash(0, "0")
 
 
 def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
@@ -68,19 +60,54 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
     return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable), inputs.uncovered)
 
 
-def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tables) -> Summary:
-    """Add the rows of the audit of this name to all tables; its figures.
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Of an audit, what its report shows. by_target: lateness, of those with most deliveries.
+    broken: the first violations (VIOLATION). hashes: of the tables, by their names."""
 
-    The verdicts are computed once: everything else is made from the table written first.
+    summary: Summary
+    counts: VerdictCounts
+    timeline: Timeline | None
+    by_target: Sequence[tuple[str, Figures]]
+    broken: Sequence[Mapping[str, Any]]
+    hashes: Mapping[str, TableHash]
+
+
+def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tables) -> Results:
+    """Add the rows of the audit of this name to all tables; what they come to.
+
+    The verdicts are computed once: all else is made from the table written first, which is read
+    three times, and more often only where there are violations, or records that nobody can judge.
     """
     tables.append(VERDICTS_TABLE, _of(audit, audited, conformed(verdicts, VERDICTS)), FOLDERS)
-    written = read_verdicts(tables, audit)
-    tables.append(LATENESS_TABLE, _of(audit, audited, by_minute(written)).coalesce(1), FOLDERS)
-    broken = written.where("is_violation").withColumn(
-        "look", look(audited.bootstrap, audited.ingress_topic)
+    written = timed(read_verdicts(tables, audit), audited.at_ms)
+    counts = VerdictCounts.of(written)
+    axis = counts.axis
+    late = lateness(written, axis.step_of("due") if axis else f.lit(None))
+    summary = _summary(counts, late.arrived, written, audited)
+    broken = _write_violations(written, audited, audit, tables) if summary.violations else NO_ROWS
+    return Results(
+        summary,
+        counts,
+        timeline(written, axis, late.by_step) if axis else None,
+        late.of_most(SHOWN_TARGETS),
+        _first(read_violations(tables, audit)) if summary.violations else (),
+        {VERDICTS_TABLE: counts.hash, VIOLATIONS_TABLE: broken},
     )
+
+
+def _write_violations(
+    verdicts: DataFrame, audited: Audited, audit: str, tables: Tables
+) -> TableHash:
+    shown = look(audited.bootstrap, audited.ingress_topic)
+    broken = verdicts.where("is_violation").withColumn("look", shown).select(*VIOLATION)
     tables.append(VIOLATIONS_TABLE, _of(audit, audited, broken), FOLDERS)
-    return _summary(written, audited)
+    return hash_of(read_violations(tables, audit).agg(*hash_sums(VIOLATION)).collect())
+
+
+def _first(violations: DataFrame) -> list[dict[str, Any]]:
+    ordered = violations.orderBy("partition", "offset", "at_offset")
+    return [row.asDict() for row in ordered.limit(SHOWN_VIOLATIONS).collect()]
 
 
 def read_verdicts(tables: Tables, audit: str) -> DataFrame:
@@ -93,14 +120,6 @@ def read_violations(tables: Tables, audit: str) -> DataFrame:
     """VIOLATIONS that the audit of this name found."""
     found = tables.read(VIOLATIONS_TABLE, {**AUDIT, **VIOLATION})
     return found.where(f.col("audit") == audit).select(*VIOLATION)
-
-
-def table_hash(rows: DataFrame) -> TableHash:
-    """Of these rows: the same for the same rows, whatever their order."""
-    names = [f.col(name) for name in rows.columns]
-    hashed = f.xxhash64(*names, *[name.isNull() for name in names]).cast("decimal(38,0)")
-    (found,) = rows.agg(f.count("*").alias("rows"), f.sum(hashed).alias("hash")).collect()
-    return TableHash(found.rows, str(found.hash or 0))
 
 
 def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
@@ -129,57 +148,37 @@ def look(bootstrap: str, ingress_topic: str) -> Column:
     )
 
 
-def _summary(written: DataFrame, audited: Audited) -> Summary:
-    counted = written.groupBy("verdict", "is_violation").agg(
-        f.count("*").alias("count"), f.count_if("is_late").alias("late")
-    )
-    rows = counted.collect()
-    found = {row["verdict"]: 0 for row in rows}
-    for row in rows:
-        found[row["verdict"]] += row["count"]
-    arrived = written.where(f.col("verdict").isin(*ARRIVED))
-    attested = f.count_if("is_attested").alias("attested")
-    (late,) = arrived.agg(*figures(), attested).collect()
-    broken = {row["verdict"]: row["count"] for row in rows if row["is_violation"]}
-    overdue = _late(rows, *NOT_DONE)
-    behind = written.where("overdue_ms IS NOT NULL").select("partition").distinct().collect()
+def _summary(
+    counts: VerdictCounts, late: Figures | None, written: DataFrame, audited: Audited
+) -> Summary:
+    broken = counts.violations
     return Summary(
-        {name: found.get(name, 0) for name in {**MEANINGS, **found}},
+        dict(counts.verdicts),
         sum(broken.values()),
-        broken,
-        {name: late[f"{name}_ms"] for name in ("p50", "p99", "max")},
-        _late(rows, *ARRIVED),
-        overdue,
-        up_to_ms(audited.at_ms, audited.ranges, {row.partition for row in behind}),
-        _not_judged(written, audited, 0 if found.get(OVERDUE) else overdue),
+        dict(broken),
+        {name: getattr(late, f"{name}_ms", None) for name in ("p50", "p99", "max")},
+        counts.late,
+        counts.overdue,
+        up_to_ms(audited.at_ms, audited.ranges, counts.behind),
+        _not_judged(counts, written, audited),
         audited,
-        late["attested"],
-        late["records"] - late["attested"],
-        _believed(written),
+        counts.attested,
+        (late.records if late else 0) - counts.attested,
+        counts.believed,
     )
 
 
-def _believed(written: DataFrame) -> int:
-    """Dead letters whose reason is one that no topic shows: their detail begins with its code."""
-    code = f.substring_index("detail", ":", 1)
-    return written.where((f.col("verdict") == DEAD_LETTERED) & code.isin(*BELIEVED)).count()
-
-
-def _late(rows: Iterable[Row], *verdicts: str) -> int:
-    return sum(row["late"] for row in rows if row["verdict"] in verdicts)
-
-
-def _not_judged(written: DataFrame, audited: Audited, overdue: int) -> dict[str, int]:
+def _not_judged(counts: VerdictCounts, written: DataFrame, audited: Audited) -> dict[str, int]:
     """By reason, at most so many; what the ingress has deleted is counted by its offsets."""
-    detail = f.col("detail")
-    is_unsure = (f.col("verdict") == UNVERIFIABLE) & (detail != RECORD_DELETED)
-    is_open = (f.col("verdict") == PENDING) & detail.startswith(OPEN_TRANSACTION)
-    unsure = written.where(is_unsure | is_open)
-    reasons = unsure.groupBy("detail").count().orderBy(f.desc("count"), "detail")
-    rows = reasons.limit(MOST_REASONS).collect()
-    found = {row["detail"]: row["count"] for row in rows}
+    found = _reasons(written) if counts.unsure else {}
+    rest = counts.unsure - sum(found.values())
     found[DELETED] = sum(one.end - one.start for one in audited.unverifiable)
-    found[BEHIND] = overdue
-    if len(rows) == MOST_REASONS:
-        found["for other reasons"] = unsure.count() - sum(row["count"] for row in rows)
+    found[BEHIND] = counts.unjudged_overdue
+    found["for other reasons"] = rest
     return {reason: count for reason, count in found.items() if count}
+
+
+def _reasons(written: DataFrame) -> dict[str, int]:
+    reasons = written.where(IS_UNSURE).groupBy("detail").count()
+    rows = reasons.orderBy(f.desc("count"), "detail").limit(MOST_REASONS).collect()
+    return {row["detail"]: row["count"] for row in rows}

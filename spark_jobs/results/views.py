@@ -5,18 +5,17 @@ chain       the same, of the last audit and those that it goes on from
 verdicts    VERDICTS with AUDIT, all that complete audits gave
 newest      the same, the newest of each record of the chain: what became of it
 violations  VIOLATION with AUDIT
-lateness    BY_MINUTE with AUDIT
+lateness    of these, BY_MINUTE with AUDIT
 """
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.results.history import History
-from spark_jobs.results.lateness_figures import BY_MINUTE
+from spark_jobs.results.lateness_figures import by_minute
 from spark_jobs.results.newest_verdicts import newest_of_chain
 from spark_jobs.results.result_tables import (
     AUDIT,
-    LATENESS_TABLE,
     VERDICTS_TABLE,
     VIOLATION,
     VIOLATIONS_TABLE,
@@ -43,11 +42,12 @@ def views(spark: SparkSession, place: Location) -> dict[str, DataFrame]:
         rows = history.tables.read(table, {**AUDIT, **schema})
         return rows.join(audits.select("audit"), "audit", "left_semi")
 
+    verdicts = complete(VERDICTS_TABLE, VERDICTS)
     return {
         "newest": newest_of_chain(history),
         "audits": audits,
         "chain": audits.where(f.col("audit").isin(history.last_chain())),
-        "verdicts": complete(VERDICTS_TABLE, VERDICTS),
+        "verdicts": verdicts,
         "violations": complete(VIOLATIONS_TABLE, VIOLATION),
-        "lateness": complete(LATENESS_TABLE, BY_MINUTE),
+        "lateness": by_minute(verdicts, *AUDIT),
     }

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +21,32 @@ from spark_jobs.runtime.java_home import java_home
 
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
-ONE_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1",)
 """Half of what a small audit takes is Java compiling code twice that runs for some seconds."""
+TWO_COMPILERS: Final = (
+    "-XX:-DontCompileHugeMethods",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Spark's generated programs are long, each runs for some seconds, and there are hundreds of them:
+none is left to the interpreter, and the second compiler, which takes half of a core otherwise, has
+the hottest alone (ten times Java's own thresholds)."""
+COLLECTOR: Final = "-XX:+UseParallelGC"
+"""What a job makes is garbage within a second; short pauses help nobody."""
+_OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_JAVA_SETTINGS: Final = (
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+)
 LOCAL_PARTITIONS: Final = "32"
-"""Of ten million records some 80 MB each; Spark's own 200 take a minute for none at all."""
+"""Where nobody knows how much there is; Spark's own 200 take a minute for none at all."""
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+RECORDS_A_PARTITION: Final = 300_000
+"""Some 80 MB of an audit."""
 WHAT_JOBS_REST_ON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
@@ -68,7 +91,7 @@ def spark_session(
     Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
-        java = [ONE_COMPILER] if is_short else []
+        java = java_options(os.environ, is_short=is_short)
         own = {**_of_this_process(master, driver_memory, java), **QUIET, **DELTA, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
@@ -100,6 +123,20 @@ def job_session(
                 session.stop()
 
 
+def size_shuffles(session: SparkSession, records: int) -> None:
+    """Have what is laid out anew in as many parts as so many records need, and no fewer than there
+    are cores."""
+    parts = max(session.sparkContext.defaultParallelism, -(-records // RECORDS_A_PARTITION))
+    session.conf.set(SHUFFLE_PARTITIONS, str(parts))
+
+
+def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
+    """How Java runs a job; two collectors are an error, so that of the environment counts."""
+    told = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
+    collector = [] if _OTHER_COLLECTOR.search(told) else [COLLECTOR]
+    return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
+
+
 def _is_submitted() -> bool:
     """`spark-submit` has started the JVM before Python and says where."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -120,7 +157,7 @@ def _of_this_process(
     local = {
         "spark.driver.host": HERE,
         "spark.driver.bindAddress": HERE,
-        "spark.sql.shuffle.partitions": LOCAL_PARTITIONS,
+        SHUFFLE_PARTITIONS: LOCAL_PARTITIONS,
     }
     return {
         "spark.jars": ",".join(map(str, connector_jars())),

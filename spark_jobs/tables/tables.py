@@ -5,7 +5,7 @@ whole or not at all (Delta's log), on any file system that Hadoop knows.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -32,6 +32,13 @@ WHAT_TABLES_REST_ON: Final = {
 }
 """Small tables: Delta's own 50 tasks to read a log take longer than all that is in it. What is
 small is put together; a file of which a third has gone is written anew."""
+
+
+class Changes(NamedTuple):
+    """version: the newest. others: who else than the one that signs now made one of them."""
+
+    version: int
+    others: frozenset[str]
 
 
 class Tables:
@@ -96,12 +103,14 @@ class Tables:
         (row,) = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)} LIMIT 1").collect()
         return int(row.version)
 
-    def has_changed(self, name: str, version: int | None) -> bool:
-        """Whether somebody else than who signs now changed the table after that version."""
+    def changes(self, name: str, version: int | None) -> Changes:
+        """Of a table that is there, what happened to it after that version."""
         history = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)}")
-        later = history.where(f"version > {-1 if version is None else version}")
-        authors = {row.userMetadata or "" for row in later.select("userMetadata").collect()}
-        return bool(authors - {self._spark.conf.get(SIGNATURE, "") or ""})
+        later = history.select("version", "userMetadata").where(f"version >= {version or 0}")
+        rows = later.collect()
+        authors = {row.userMetadata or "" for row in rows if row.version != version}
+        own = self._spark.conf.get(SIGNATURE, "") or ""
+        return Changes(max(row.version for row in rows), frozenset(authors - {own}))
 
     def sign(self, author: str) -> None:
         """Have this name beside all changes from now on."""

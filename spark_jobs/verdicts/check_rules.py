@@ -5,7 +5,7 @@ A check-back has no origin: it is found by topic and id. One of which no half me
 be another installation's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, TypeAlias
 
 from pyspark.sql import DataFrame
@@ -49,13 +49,14 @@ _TOO_MANY: Final = sentence(
 )
 
 
-def wrong_checks(asked_for: DataFrame, read: ReadCheckBacks) -> list[DataFrame]:
+def wrong_checks(
+    asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
+) -> list[DataFrame]:
     """Half messages that were asked about as they must not be: partition, offset, `why_wrong`.
 
-    asked_for: partition, offset and `half` (ASKED_FOR). Asks which topics these are; nothing is
-    read where there are none.
+    asked_for: partition, offset and `half` (ASKED_FOR), in these topics; nothing is read where
+    there are none.
     """
-    topics = [row.topic for row in asked_for.select("half.topic").distinct().collect()]
     if not topics:
         return []
     halves = asked_for.selectExpr(

@@ -2,7 +2,7 @@
 since few are in doubt, and what is to be known of all others costs a second look at them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Final
 
@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.runtime.frames import Schema
+from spark_jobs.runtime.materialised import Materialise
 from spark_jobs.verdicts.rules.order_rules import delivered_after
 from spark_jobs.verdicts.rules.rule import names, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED
@@ -56,12 +57,10 @@ _TOOK_MORE: Final = sentence(
 )
 
 
-def contradicted(doubts: DataFrame, sighted: DataFrame) -> list[DataFrame]:
-    """Of the doubts (partition, offset, `doubt`) those that are right: partition, offset and
-    `why_wrong`, by SIGHTED of every record. Asks what kinds of doubt there are; nothing where there
-    are none."""
+def contradicted(doubts: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
+    """Of the doubts (partition, offset, `doubt`), which are of these kinds, those that are right:
+    partition, offset and `why_wrong`, by SIGHTED of every record."""
     found = doubts.select("partition", "offset", "doubt.*")
-    kinds = {row.about for row in found.select("about").distinct().collect()}
     looks = {ORDER: _ignored, SIZE: _taken}
     return [
         look(found.filter(f.col("about") == kind), sighted)
@@ -70,10 +69,12 @@ def contradicted(doubts: DataFrame, sighted: DataFrame) -> list[DataFrame]:
     ]
 
 
-def amended(verdicts: DataFrame, wrong: Sequence[DataFrame]) -> DataFrame:
+def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materialise) -> DataFrame:
     """The verdicts, but for sound ones that are contradicted: partition, offset, `why_wrong`."""
     found = reduce(DataFrame.unionByName, wrong)
-    once = found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
+    once = materialise(
+        found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
+    )
     if once.isEmpty():
         return verdicts
     joined = verdicts.join(f.broadcast(once), ["partition", "offset"], "left")

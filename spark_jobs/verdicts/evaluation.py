@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.evidence.record_histories import PLACE
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
 from spark_jobs.verdicts.carry_over import (
@@ -21,15 +22,14 @@ from spark_jobs.verdicts.carry_over import (
 from spark_jobs.verdicts.check_rules import ASKED_FOR, ReadCheckBacks, wrong_checks
 from spark_jobs.verdicts.delivery_order import out_of_order
 from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
-from spark_jobs.verdicts.hops import IS_HOP, with_hops, without_hops
-from spark_jobs.verdicts.id_generations import with_generations, without_generations
+from spark_jobs.verdicts.hops import IS_HOP
+from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
 from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
 from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
 from spark_jobs.verdicts.rules.lateness_rules import IS_LATE, LATENESS_MS, OVERDUE_MS
-from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
 from spark_jobs.verdicts.rules.outcome_rules import OUTCOME_RULES
 from spark_jobs.verdicts.rules.rule import names, ruling
-from spark_jobs.verdicts.rules.unseen_ends import IS_ENDLESS, with_unseen_ends
+from spark_jobs.verdicts.rules.unseen_ends import with_unseen_ends
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
 RULES: Final = (*KNOWN_RULES, *COUNT_RULES, *ENDLESS_RULES, *DELIVERY_RULES, *OUTCOME_RULES)
@@ -95,15 +95,8 @@ _FIELDS: Final = ", ".join(
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 """SQL of a struct of VERDICTS; null where this audit gives none."""
-_GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
-"""Whether a successor tells what became of it, or may: its outcome may lie unseen."""
 KNOWS_ALL: Final = "NOT settled_only AND max(read_from) OVER () = 0 AS knows_all"
 """SQL: whether all of the ingress was read: without end, some topics are seen further than it."""
-NEEDS_OTHERS: Final = f"""
-coalesce(request.ident IS NOT NULL OR {_GOES_ON}
-  OR request.kind NOT IN ('record', 'refused'), false)
-"""
-"""SQL: whether other records tell what may become of this one: by its id, or since it hopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +129,8 @@ def evaluate(
     targets = f.broadcast(circumstances.targets(spark))
     first = materialise(_evaluated_alone(histories, state, targets))
     others = first.filter("needs_others").select("history.*").select(*histories.columns)
-    second = materialise(_evaluated_together(others, state, targets))
+    told = told_by_others(_beside_state(others, state), materialise)
+    second = materialise(_evaluated_together(others, told, state, targets))
     alone = first.filter("NOT needs_others")
 
     def of_both(name: str, *columns: str) -> DataFrame:
@@ -145,20 +139,29 @@ def evaluate(
         return reduce(DataFrame.unionByName, parts)
 
     doubts = of_both("doubt", "verdict.partition", "verdict.offset", "doubt")
-    ignored = contradicted(doubts, first.select(*SIGHTED))
-    overtaking = out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop"))
     asked_for = second.filter("half IS NOT NULL").select("partition", "offset", "half")
-    asked = wrong_checks(asked_for, read_check_backs) if read_check_backs else []
-    verdicts = amended(of_both("verdict"), [*ignored, *asked, materialise(overtaking)])
+    kinds, topics = _to_look_at(doubts, asked_for)
+    ignored = contradicted(doubts, kinds, first.select(*SIGHTED))
+    overtaking = out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop"))
+    asked = wrong_checks(asked_for, topics, read_check_backs) if read_check_backs else []
+    verdicts = amended(of_both("verdict"), [*ignored, *asked, overtaking], materialise)
     passed = (one.filter("is_read AND verdict IS NULL") for one in (alone, second))
     skipped = reduce(DataFrame.unionByName, (one.select("partition") for one in passed))
     return Evaluation(verdicts, of_both("history"), skipped)
 
 
+def _to_look_at(doubts: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[str]]:
+    """What kinds of doubt there are, and which topics for check-backs."""
+    kinds = doubts.selectExpr("doubt.about AS kind", "CAST(NULL AS string) AS topic")
+    topics = asked_for.selectExpr("CAST(NULL AS string) AS kind", "half.topic AS topic")
+    rows = kinds.unionByName(topics).distinct().collect()
+    return {row.kind for row in rows if row.kind}, {row.topic for row in rows if row.topic}
+
+
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
     """`needs_others`; where not, `verdict` (VERDICTS) and its `doubt`; `history` where it is needed
     again; SIGHTED."""
-    known = _timed(_beside(without_hops(without_generations(histories)), state, targets))
+    known = told_by_nobody(_beside(histories, state, targets))
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
         "needs_others",
@@ -172,12 +175,11 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
     )
 
 
-def _evaluated_together(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """`verdict`, `doubt` and `history` as above, by what the log says of ids and hops, too."""
-    generations = _timed(with_generations(_beside(histories, state, targets)))
-    hops = with_hops(generations.filter(_GOES_ON))
-    all_of_them = without_hops(generations.filter(f"NOT {_GOES_ON}")).unionByName(hops)
-    ruled = _ruled(all_of_them, "true")
+def _evaluated_together(
+    histories: DataFrame, told: DataFrame, state: DataFrame, targets: DataFrame
+) -> DataFrame:
+    """`verdict`, `doubt` and `history` as above, by what other records tell (TOLD), too."""
+    ruled = _ruled(_beside(histories.join(told, [*PLACE], "left"), state, targets), "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
         f"{IS_HOP} AS is_hop",
@@ -192,12 +194,12 @@ def _evaluated_together(histories: DataFrame, state: DataFrame, targets: DataFra
 
 def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
     """Each history with the state of its partition, the circumstances, and what its target is."""
-    placed = histories.join(state, "partition", "left")
+    placed = _beside_state(histories, state)
     return placed.join(targets, f.expr("request.target = target_topic"), "left")
 
 
-def _timed(histories: DataFrame) -> DataFrame:
-    return histories.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+def _beside_state(histories: DataFrame, state: DataFrame) -> DataFrame:
+    return histories.join(state, "partition", "left")
 
 
 def _ruled(histories: DataFrame, where: str) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.verdicts import evaluation, hops
+from spark_jobs.verdicts import evaluation, hops, other_records
 from spark_jobs.verdicts.delivery_order import out_of_order
 from spark_jobs.verdicts.doubts import contradicted
 from spark_jobs.verdicts.rules import delivery_rules, outcome_rules
@@ -137,19 +137,17 @@ def _must_have_ended() -> Iterator[Change]:
     for found in BRANCH.finditer(of):
         changed = f"{of[: found.start()]} WHEN{found[1]}THEN false {of[found.end() :]}"
         title = re.sub(r"\s+", " ", found[1]).strip()[:80]
-        yield Change(f"must have ended: {title}", evaluation, "MUST_HAVE_ENDED", changed)
+        yield Change(f"must have ended: {title}", other_records, "MUST_HAVE_ENDED", changed)
 
 
 def _afterwards() -> Iterator[Change]:
-    def but(about: str) -> Callable[[DataFrame, DataFrame], list[DataFrame]]:
-        return lambda doubts, sighted: contradicted(
-            doubts.filter(f"doubt.about != '{about}'"), sighted
-        )
+    def but(about: str) -> Callable[[DataFrame, set[str], DataFrame], list[DataFrame]]:
+        return lambda doubts, kinds, sighted: contradicted(doubts, kinds - {about}, sighted)
 
     for about in ("order", "size"):
         yield Change(f"doubt: {about}", evaluation, "contradicted", but(about))
     nothing: Callable[[DataFrame], DataFrame] = lambda found: out_of_order(found).limit(0)  # noqa: E731
-    yield Change("check-backs", evaluation, "wrong_checks", lambda _asked_for, _read: [])
+    yield Change("check-backs", evaluation, "wrong_checks", lambda *_: [])
     yield Change("order of delivery", evaluation, "out_of_order", nothing)
 
 

@@ -77,7 +77,7 @@ def results(spark: SparkSession, tmp_path: Path) -> Location:
     rows = [delivered(1, 5_000, 7), delivered(2, 5_000, 2_000), undelivered(3, "pending")]
     audited = Audited("here:9092", "timer.ingress", 1, ())
     history, name = History(spark, location(tmp_path)), new_name()
-    summary = write_tables(verdicts(spark, rows), audited, name, history.tables)
+    summary = write_tables(verdicts(spark, rows), audited, name, history.tables).summary
     history.add(row_of(name, summary, "", None))
     return history.place
 

@@ -12,12 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.clock import wall_clock_ms
-from spark_jobs import audit_delivery
 from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
-from spark_jobs.results.result_tables import write_tables
-from spark_jobs.results.summary import HELD, NOT_ALL_JUDGED, VIOLATED, Summary
+from spark_jobs.results.summary import HELD, NOT_ALL_JUDGED, VIOLATED
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.location import location
 from spark_jobs.tables.tables import Tables
@@ -238,15 +236,16 @@ def test_7_target_that_was_created_anew_between_two_audits_is_known(
     assert (second.violations, second.verdicts["pending"]) == (0, 4)
 
 
-def spoil(write: Callable[..., Summary], spoiling: Callable[[Tables], None]) -> Any:
-    """Spoils what was written."""
+def spoilt(spoiling: Callable[[Tables], None]) -> Any:
+    """`Tables.append` that spoils verdicts once they are written."""
+    append = Tables.append
 
-    def spoiled(verdicts: Any, audited: Any, audit: str, tables: Tables) -> Summary:
-        summary = write(verdicts, audited, audit, tables)
-        spoiling(tables)
-        return summary
+    def spoils(tables: Tables, name: str, *given: Any) -> None:
+        append(tables, name, *given)
+        if name == "verdicts":
+            spoiling(tables)
 
-    return spoiled
+    return spoils
 
 
 def test_8_an_audit_whose_verdicts_are_lost_is_none(
@@ -266,6 +265,7 @@ def test_8_an_audit_whose_verdicts_are_lost_is_none(
 
     lost = rf"does not come out even: .* {total.read - 1} have a verdict"
     for spoiling, says in ((lose_a_verdict, lost), (lose_the_files, "do not share")):
-        monkeypatch.setattr(audit_delivery, "write_tables", spoil(write_tables, spoiling))
-        with pytest.raises(ResultsRefused, match=says):
-            work.audited(spark, tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr(Tables, "append", spoilt(spoiling))
+            with pytest.raises(ResultsRefused, match=says):
+                work.audited(spark, tmp_path)

@@ -206,4 +206,4 @@ def _add(
 def _write(history: History, name: str, audited: Audited, rows: tuple[Row, ...]) -> Summary:
     """Write an audit's tables."""
     frame = verdicts(history.audits.sparkSession, rows)
-    return write_tables(frame, audited, name, history.tables)
+    return write_tables(frame, audited, name, history.tables).summary

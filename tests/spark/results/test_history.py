@@ -36,8 +36,8 @@ READ = ReadSoFar("timer.ingress", "id", "group", {}, {})
 def added(history: History, *rows: dict[str, object], before: MadeAudit | None = None) -> str:
     """The name of an audit that gave these verdicts."""
     name, spark = new_name(), history.audits.sparkSession
-    summary = write_tables(verdicts(spark, list(rows)), AUDITED, name, history.tables)
-    history.add(row_of(name, summary, f"<html>{name}", before))
+    written = write_tables(verdicts(spark, list(rows)), AUDITED, name, history.tables)
+    history.add(row_of(name, written.summary, f"<html>{name}", before))
     return name
 
 
@@ -80,8 +80,9 @@ def test_only_audits_of_everything_are_gone_on_from(spark: SparkSession, tmp_pat
         history.newest()
     added(history, delivered(1, 5))
     assert not history.has_any
-    name, summary = new_name(), write_tables(verdicts(spark, []), AUDITED, "x", history.tables)
-    history.add(row_of(name, summary, "", None) | gone_on_from(READ, history.records))
+    name = new_name()
+    summary = write_tables(verdicts(spark, []), AUDITED, "x", history.tables).summary
+    history.add(row_of(name, summary, "", None) | gone_on_from(READ, 0))
     added(history, delivered(1, 5))
     assert (history.newest().name, history.newest().read) == (name, READ)
     history.add({**row_of(new_name(), summary, "", None), "read": "{}", "open_version": 1})

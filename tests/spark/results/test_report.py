@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
 from spark_jobs.results.report import report_page
-from spark_jobs.results.result_tables import read_verdicts, read_violations, write_tables
+from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited, AuditedRange
 from spark_jobs.runtime.location import location
 from spark_jobs.tables.tables import Tables
@@ -29,8 +29,7 @@ def _page(
     spark: SparkSession, folder: Path, rows: list[dict[str, object]], audited: Audited = AUDITED
 ) -> str:
     tables = Tables(spark, location(folder))
-    summary = write_tables(verdicts(spark, rows), audited, "one", tables)
-    return report_page(read_verdicts(tables, "one"), read_violations(tables, "one"), summary)
+    return report_page(write_tables(verdicts(spark, rows), audited, "one", tables))
 
 
 def _text(page: str) -> str:

@@ -33,7 +33,7 @@ def test_tables_and_figures_tell_what_was_found(spark: SparkSession, tmp_path: P
     ]
     frame = verdicts(spark, rows)
     tables = Tables(spark, location(tmp_path))
-    told = write_tables(frame, AUDITED, "one", tables).to_json()
+    told = write_tables(frame, AUDITED, "one", tables).summary.to_json()
     assert {name: n for name, n in told["verdicts"].items() if n} == {
         "delivered": 101,
         "early": 1,
@@ -78,7 +78,7 @@ def test_violations_are_written_with_the_commands_that_show_them(
 
 def test_audit_of_nothing_gives_whole_results(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, location(tmp_path))
-    summary = write_tables(verdicts(spark, []), AUDITED, "one", tables)
+    summary = write_tables(verdicts(spark, []), AUDITED, "one", tables).summary
     assert set(summary.verdicts.values()) == {0}
     assert summary.lateness_ms == {"p50": None, "p99": None, "max": None}
     assert read_verdicts(tables, "one").count() == 0

@@ -14,7 +14,9 @@ from spark_jobs.results.charts import (
     over_time_chart,
     violations_chart,
 )
-from spark_jobs.results.timeline import MOST_STEPS, LateStep, Timeline, timeline
+from spark_jobs.results.lateness_figures import Figures, lateness
+from spark_jobs.results.timeline import MOST_STEPS, Timeline, timed, timeline
+from spark_jobs.results.verdict_counts import VerdictCounts
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000
@@ -23,12 +25,19 @@ YEAR_MS = 365 * 86_400_000
 
 
 def _seen(spark: SparkSession, *rows: dict[str, Any], at_ms: int = NOW_MS) -> Timeline:
-    found = timeline(verdicts(spark, rows), at_ms)
+    found = _timeline(spark, *rows, at_ms=at_ms)
     assert found is not None
     assert {len(found.due), len(found.delivered), len(found.waiting), len(found.late)} == {
         found.axis.steps
     }
     return found
+
+
+def _timeline(spark: SparkSession, *rows: dict[str, Any], at_ms: int = NOW_MS) -> Timeline | None:
+    written = timed(verdicts(spark, rows), at_ms)
+    if axis := VerdictCounts.of(written).axis:
+        return timeline(written, axis, lateness(written, axis.step_of("due")).by_step)
+    return None
 
 
 def _at(found: Timeline, at_ms: int) -> int:
@@ -83,8 +92,8 @@ def test_lateness_is_told_by_when_the_record_was_due(spark: SparkSession) -> Non
     late = [delivered(n, NOW_MS + n % 100, lateness_ms=n) for n in range(101)]
     early = delivered(200, NOW_MS + 60_000, -7, verdict="early", is_violation=True)
     found = _seen(spark, *late, early)
-    assert [one for one in found.late if one] == [LateStep(50, 99, 100), LateStep(-7, -7, -7)]
-    assert found.late[_at(found, NOW_MS)] == LateStep(50, 99, 100)
+    assert [one for one in found.late if one] == [Figures(101, 50, 99, 100), Figures(1, -7, -7, -7)]
+    assert found.late[_at(found, NOW_MS)] == Figures(101, 50, 99, 100)
 
 
 def test_violations_stand_where_their_records_were_due(spark: SparkSession) -> None:
@@ -125,9 +134,9 @@ def test_steps_are_few_however_far_the_times_are_apart(spark: SparkSession, apar
 
 
 def test_nothing_is_drawn_of_nothing(spark: SparkSession) -> None:
-    assert timeline(verdicts(spark, []), NOW_MS) is None
+    assert _timeline(spark) is None
     timeless = undelivered(1, "orphaned", due_ms=None, timestamp_ms=None, is_violation=True)
-    assert timeline(verdicts(spark, [timeless]), NOW_MS) is None
+    assert _timeline(spark, timeless) is None
 
 
 def test_charts_take_their_colours_from_the_page_and_are_small(spark: SparkSession) -> None:

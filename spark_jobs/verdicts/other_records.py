@@ -1,0 +1,59 @@
+"""What other records tell of a record: by its id (`id_generations`), and since it hopped (`hops`).
+
+That takes several sorts and joins, so it is found on the few columns that it depends on.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from spark_jobs.evidence.record_histories import PLACE
+from spark_jobs.runtime.materialised import Materialise
+from spark_jobs.verdicts.hops import HOPS, IS_HOP, SAME, with_hops, without_hops
+from spark_jobs.verdicts.id_generations import GENERATION, with_generations, without_generations
+from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
+from spark_jobs.verdicts.rules.unseen_ends import IS_ENDLESS
+
+GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
+"""SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
+NEEDS_OTHERS: Final = f"""
+coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
+  OR request.kind NOT IN ('record', 'refused')), false)
+"""
+"""SQL: whether other records tell what may become of this one: by its id, or since it hopped."""
+TOLD: Final = (*GENERATION, "must_have_ended", *HOPS)
+_OF_A_REQUEST: Final = (
+    *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms"),
+    *("hop_from", "first_origin", *SAME.values(), "known_from", "known_first_ms"),
+)
+_SEEN: Final = {
+    "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
+    "outcome": "struct(outcome.end, outcome.detail)",
+    "delivery": "struct(delivery.at_ms)",
+    **{name: name for name in ("deliveries", "outcomes")},
+}
+"""SQL of what is looked at of a history."""
+_AROUND: Final = (
+    *("read_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
+    "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
+)
+"""SQL of the same of partitions and circumstances."""
+
+
+def told_by_nobody(histories: DataFrame) -> DataFrame:
+    """The histories, beside their partitions and the circumstances, with the columns TOLD as they
+    are where no other record tells anything."""
+    alone = without_hops(without_generations(histories))
+    return alone.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+
+
+def told_by_others(histories: DataFrame, materialise: Materialise) -> DataFrame:
+    """PLACE and TOLD of each of the histories, all of which have a place. They stand beside their
+    partitions and the circumstances."""
+    seen = histories.selectExpr(
+        *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
+    )
+    generations = with_generations(seen).selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+    known = materialise(generations.selectExpr("*", f"{GOES_ON} AS goes_on"))
+    hops, others = with_hops(known.filter("goes_on")), without_hops(known.filter("NOT goes_on"))
+    return others.unionByName(hops).select(*PLACE, *TOLD)
