@@ -32,8 +32,9 @@ from spark_jobs.records.headers import (
 )
 from spark_jobs.records.murmur2 import key_number
 from spark_jobs.requests import controls, due_times, retries
-from spark_jobs.requests.aliases.translation import aliases_in, translation
+from spark_jobs.requests.aliases.translation import translation
 from spark_jobs.requests.error_codes import first_of
+from spark_jobs.requests.policies import Policies
 from spark_jobs.requests.targets import partition_code, partition_of, target_code
 from spark_jobs.requests.times import plain_digits
 from spark_jobs.runtime.frames import Schema, conformed
@@ -78,14 +79,11 @@ Select: TypeAlias = list[Column | str]
 """What a step makes of each record."""
 
 
-def parsed(records: DataFrame, policies: DataFrame) -> DataFrame:
-    """PARSED, a row for each of RECORDS in the ingress, by POLICIES.
-
-    A record for which no policy is known has a null kind. Asks Spark which aliases the policies
-    have; else nothing runs.
-    """
-    read = _with_policy(records, policies)
-    for columns in _steps(aliases_in(policies)):
+def parsed(records: DataFrame, policies: Policies) -> DataFrame:
+    """PARSED, a row for each of RECORDS in the ingress. One for which no policy is known has a null
+    kind."""
+    read = _with_policy(records, policies.rows)
+    for columns in _steps(policies.aliases):
         read = read.select(*columns)
     return conformed(read, PARSED)
 
@@ -114,7 +112,7 @@ def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
 
 
 @cache
-def _steps(aliases: tuple[str, ...]) -> list[Select]:
+def _steps(aliases: frozenset[str]) -> list[Select]:
     """All that is done to a record beside its policy. Built once: that takes seconds, and is
     the same for all records."""
     return [

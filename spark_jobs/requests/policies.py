@@ -87,13 +87,20 @@ def least_attempts(texts: Mapping[str, str]) -> int:
     )
 
 
+class Policies(NamedTuple):
+    """rows: POLICIES. aliases: all that they name."""
+
+    rows: DataFrame
+    aliases: frozenset[str]
+
+
 def policies(
     spark: SparkSession,
     texts: Mapping[str, str],
     in_force: Iterable[InForce],
     hop_keys: HopKeys = NO_KEYS,
-) -> DataFrame:
-    """POLICIES, from the JSON texts by digest. Each range ends where its partition's next begins.
+) -> Policies:
+    """From the JSON texts by digest. Each range ends where its partition's next begins.
 
     Raises NotOurs: a digest without text or key, or a text that this version cannot read.
     """
@@ -103,7 +110,8 @@ def policies(
         for digest in {r.digest for r in ranges}
     }
     rows = [_row(this, until, read[this.digest]) for this, until in _with_ends(ranges)]
-    return local_rows(spark, rows, POLICIES)
+    aliases = frozenset(name for fields in read.values() for name in fields["aliases"])
+    return Policies(local_rows(spark, rows, POLICIES), aliases)
 
 
 def _with_ends(ranges: Sequence[InForce]) -> list[tuple[InForce, int]]:

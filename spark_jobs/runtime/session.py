@@ -21,8 +21,9 @@ from spark_jobs.runtime.java_home import java_home
 
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
-ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1",)
-"""Half of what a small audit takes is Java compiling code twice that runs for some seconds."""
+ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
+"""Half of what a small audit takes is Java compiling code twice that runs for some seconds. With
+one compiler Java keeps 48 MB for its code, which an audit fills; then it compiles no more."""
 TWO_COMPILERS: Final = (
     "-XX:-DontCompileHugeMethods",
     "-XX:Tier4InvocationThreshold=50000",

@@ -4,10 +4,11 @@ A record with such headers gets our own ones that mean the same, behind its own;
 is read like any other. Only policies that name aliases cost anything.
 """
 
+from collections.abc import Collection
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records.fingerprints import letter_hash
@@ -25,18 +26,13 @@ TIME = "time"
 UNCHANGED = ("partition", "offset", "timestamp_ms", "key", "value", "is_blurred", "policy")
 
 
-def aliases_in(policies: DataFrame) -> tuple[str, ...]:
-    """The aliases that these POLICIES name, in the order in which they are read. Runs a job."""
-    named = {name for row in policies.select("aliases").collect() for name in row.aliases}
-    return tuple(name for name in ALIAS_HEADERS if name in named)
-
-
-def translation(aliases: tuple[str, ...]) -> list[list[Column | str]]:
+def translation(named: Collection[str]) -> list[list[Column | str]]:
     """The selects that add to a record's headers what these aliases ask for.
 
     They add alias_code, why a record is refused, and raw_letter_hash, that of the record as it
     came, where it differs.
     """
+    aliases = tuple(name for name in ALIAS_HEADERS if name in named)
     if not aliases:
         return [["*", _null("string", "alias_code"), _null("bigint", "raw_letter_hash")]]
     headers, key, value = f.col("headers"), f.col("key"), f.col("value")

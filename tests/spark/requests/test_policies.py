@@ -27,7 +27,7 @@ def _named(fields: object) -> tuple[str, str]:
 
 
 def test_each_range_ends_where_the_next_of_its_partition_begins(spark: SparkSession) -> None:
-    rows = policies(spark, TEXTS, IN_FORCE).select("partition", "first_offset", "until_offset")
+    rows = policies(spark, TEXTS, IN_FORCE).rows.select("partition", "first_offset", "until_offset")
     assert [tuple(row) for row in rows.collect()] == [
         (0, 5, 9),
         (0, 9, LAST_OFFSET),
