@@ -34,6 +34,7 @@ from spark_jobs.evidence.open_records import TABLE as OPEN_TABLE
 from spark_jobs.evidence.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.evidence.partition_state import (
     PartitionState,
+    known_from,
     partition_frame,
     span_at,
     up_to_ms,
@@ -45,7 +46,7 @@ from spark_jobs.kafka.committed import hop_secrets
 from spark_jobs.kafka.positions import Range, count_of
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
-from spark_jobs.requests.policies import least_attempts
+from spark_jobs.requests.policies import InForce, least_attempts
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.runtime.materialised import Materialise, materialising
@@ -224,7 +225,7 @@ class Batches:
         places = [(self._job.own.ingress, one.partition) for one in tally.horizon.positions]
         ends = self._broker.high_watermarks(places)
         return [
-            _state(one, tally.ingress.get(one.partition), ends[place])
+            _state(one, tally.ingress.get(one.partition), ends[place], tally.horizon.judging)
             for one, place in zip(tally.horizon.positions, places, strict=True)
         ]
 
@@ -267,13 +268,15 @@ class Batches:
                     self._tables.tidy(name)
 
 
-def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
-    read_from, closed_to = span_at(one.log_start, before)
+def _state(
+    one: Position, before: Span | None, log_end: int, judging: Sequence[InForce]
+) -> PartitionState:
+    span = span_at(one.log_start, before)
+    closed_to = span.closed_to
     read_to = max(closed_to, min(one.stable_end, one.next_offset + MOST_AHEAD))
     return PartitionState(
         one.partition,
-        read_from,
-        closed_to,
+        *span,
         closed_to,
         read_to,
         read_to,
@@ -282,6 +285,7 @@ def _state(one: Position, before: Span | None, log_end: int) -> PartitionState:
         one.next_offset,
         one.watermark_ms,
         one.cursor,
+        known_from(span, (by.first_offset for by in judging if by.partition == one.partition)),
     )
 
 

@@ -25,8 +25,9 @@ class PartitionState(NamedTuple):
     [read_from, read_to): what this audit or one that it continues has read. Below closed_to
     previous audits gave the verdicts, but for what they left open. [audited_from, audited_to): what
     gets a verdict. settled_end: below it lies all that was written with the committed position.
-    log_end: where the ingress ended after all ends were read. The rest is that position: O, T and C
-    of docs/exactly-once.md#what-is-committed.
+    log_end: where the ingress ended after all ends were read. The next three are that position: O,
+    T and C of docs/exactly-once.md#what-is-committed. Below known_from it is not known what records
+    asked for: they were not read, or the settings are gone that judged them.
     """
 
     partition: int
@@ -40,11 +41,12 @@ class PartitionState(NamedTuple):
     next_offset: int
     watermark_ms: int
     cursor: int
+    known_from: int
 
     @property
     def span_after(self) -> Span:
-        """What the next audit finds read and done."""
-        return Span(self.read_from, max(self.closed_to, self.next_offset))
+        """What the next audit finds read, understood and done."""
+        return Span(self.known_from, max(self.closed_to, self.next_offset))
 
 
 PARTITION_STATE: Final[Schema] = {
@@ -151,13 +153,19 @@ def span_at(log_start: int, before: Span | None) -> Span:
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
+def known_from(span: Span, settings: Iterable[int]) -> int:
+    """From where on it is known what records asked for, of a partition of which `span` was read
+    before. settings: the first offsets of those that are in force."""
+    first = min(settings, default=0)
+    return span.read_from if first <= span.closed_to else first
+
+
 def _state(one: IngressPosition, before: Span | None) -> PartitionState:
-    read_from, closed_to = span_at(one.start, before)
+    span = span_at(one.start, before)
     return PartitionState(
         one.partition,
-        read_from,
-        closed_to,
-        max(one.audited_from, closed_to),
+        *span,
+        max(one.audited_from, span.closed_to),
         one.audited_to,
         one.end,
         one.log_end,
@@ -165,6 +173,7 @@ def _state(one: IngressPosition, before: Span | None) -> PartitionState:
         one.next_offset,
         one.committed.watermark_ms,
         one.committed.cursor,
+        known_from(span, (policy.first_offset for policy in one.committed.policies)),
     )
 
 

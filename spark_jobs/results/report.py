@@ -101,6 +101,8 @@ def _figures(summary: Summary) -> dict[str, Any]:
         "deleted": DELETED,
         "gaps": audited.unverifiable,
         "uncovered": audited.uncovered,
+        "is_any_lateness_allowed": audited.limits.most_ms is None,
+        "limited_targets": [pattern for pattern, _ in audited.limits.by_target],
         "limit_named": NAMED_RANGES,
         "limit_topics": SHOWN_TOPICS,
         "limit_ranges": SHOWN_RANGES,

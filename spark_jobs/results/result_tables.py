@@ -57,7 +57,15 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
         for state, one in zip(inputs.partitions, inputs.snapshot.ingress, strict=True)
     )
     topic, at_ms = inputs.snapshot.ingress_topic, inputs.circumstances.at_ms
-    return Audited(bootstrap, topic, at_ms, ranges, tuple(inputs.unverifiable), inputs.uncovered)
+    return Audited(
+        bootstrap,
+        topic,
+        at_ms,
+        ranges,
+        tuple(inputs.unverifiable),
+        inputs.uncovered,
+        inputs.circumstances.limits,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
+from spark_jobs.circumstances.lateness_limits import NO_LIMITS, LatenessLimits
 from spark_jobs.evidence.control_total import PartitionTotal
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.formatting import moment
@@ -45,6 +46,7 @@ class Audited:
     ranges: tuple[AuditedRange, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
     uncovered: tuple[str, ...] = ()
+    limits: LatenessLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,8 +95,8 @@ _FIELDS: Final = ", ".join(
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 """SQL of a struct of VERDICTS; null where this audit gives none."""
-KNOWS_ALL: Final = "NOT settled_only AND max(read_from) OVER () = 0 AS knows_all"
-"""SQL: whether all of the ingress was read: without end, some topics are seen further than it."""
+KNOWS_ALL: Final = "NOT settled_only AND max(known_from) OVER () = 0 AS knows_all"
+"""SQL: whether all of the ingress is known: without end, some topics are seen further than it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ STEPS: Final = (
         "decision": "IF(request.kind = 'prepare' AND (next_opener IS NULL"
         " OR decided_by.offset < next_opener.offset), decided_by, NULL)",
         "expected": f"""
-          CASE WHEN {_IS_CONTROL} AND prev_opener IS NULL AND read_from > 0 THEN '{EITHER}'
+          CASE WHEN {_IS_CONTROL} AND prev_opener IS NULL AND known_from > 0 THEN '{EITHER}'
           WHEN request.kind = 'cancel' THEN
             CASE WHEN NOT coalesce(prev_opener.kind != 'cancel'
                 AND named.offset >= prev_opener.offset, false) THEN 'missed'

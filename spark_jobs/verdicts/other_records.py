@@ -34,7 +34,7 @@ _SEEN: Final = {
 }
 """SQL of what is looked at of a history."""
 _AROUND: Final = (
-    *("read_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
+    *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
     "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
 )
 """SQL of the same of partitions and circumstances."""

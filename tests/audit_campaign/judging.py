@@ -163,6 +163,7 @@ def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[Partit
             ),
             spans.get(one.partition),
             log_ends[one.partition],
+            laid.in_force(moment),
         )
         for one in laid.snapshot(moment).ingress
     ]

@@ -9,7 +9,7 @@ from spark_jobs.verdicts.rules.rule import Rule, names
 from spark_jobs.verdicts.rules.unseen_ends import unseen_outcome
 
 _SUCCEEDS: Final = (
-    "request.hop_from >= read_from AND request.kind = 'record' AND offset < next_offset"
+    "request.hop_from >= known_from AND request.kind = 'record' AND offset < next_offset"
 )
 """Whether it says that it goes on from a record of which an audit knows how it ended."""
 _HOP_FROM_OUTCOME: Final = unseen_outcome("request.hop_from")

@@ -29,6 +29,6 @@ IGNORED_CANCEL_RULE: Final = Rule(
     CONTRADICTED,
     "request.kind = 'cancel' AND outcome.end = 'missed' AND offset < next_offset"
     f" AND named.delivered_ms IS NOT NULL AND {_IS_IGNORED}",
-    "it says missed at {outcome.at_ms}; the record that it names, at offset {named.offset}, was due"
-    " at {named.wanted_ms} and was delivered at {named.delivered_ms}",
+    "it says missed {named.delivered_ms - outcome.at_ms} ms before the record that it names, at"
+    " offset {named.offset}, was delivered",
 )

@@ -26,7 +26,7 @@ coalesce(CASE
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
   WHEN outcome.end = 'dead-lettered' THEN true
   WHEN request.kind = 'refused' THEN false
-  WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < read_from THEN true
+  WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < known_from THEN true
   WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind = 'cancel'
   WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind != 'cancel'
     AND outcome.next_offset = {_SUPERSEDED_BY}.offset

@@ -1,11 +1,13 @@
 """The report is one file that says clearly what was found, whatever the topics hold."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.evidence.partition_state import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
 from spark_jobs.results.report import report_page
@@ -43,7 +45,8 @@ def test_report_of_a_clean_audit_says_that_it_held_and_needs_no_network(
         delivered(offset, NOW_MS + offset, lateness_ms=offset, is_attested=True)
         for offset in range(5)
     ]
-    page = _page(spark, tmp_path, [*rows, undelivered(9, "pending")])
+    audited = replace(AUDITED, limits=LatenessLimits(2_000))
+    page = _page(spark, tmp_path, [*rows, undelivered(9, "pending")], audited)
 
     assert "Exactly once held" in _text(page)
     assert "Every one of the 6 ingress records audited" in _text(page)
@@ -120,13 +123,15 @@ def test_report_says_at_the_top_what_the_audit_does_not_cover(
         *(believed | {"offset": offset} for offset in (13, 14)),
     ]
     ranges = (AuditedRange(0, 10, 20, 20, NOW_MS, 7, 25),)
-    audited = Audited("here:9092", "timer.ingress", NOW_MS, ranges, (), ("mail", "logs"))
+    limits = LatenessLimits(None, (("alerts-*", 500),))
+    audited = Audited("here:9092", "timer.ingress", NOW_MS, ranges, (), ("mail", "logs"), limits)
     page = _page(spark, tmp_path, rows, audited)
     left_out = _text(page[page.index('class="left-out"') : page.index("Verdicts</h2>")])
     assert "8 offsets of timer.ingress get no verdict here" in left_out
     assert "2 topics were not read , for which no record asks: mail, logs." in left_out
     assert "1 of 2 deliveries have a time that the proxy claims" in left_out
     assert "2 dead letters have a reason that no topic shows" in left_out
+    assert "How late is too late was not said , but for alerts-*" in left_out
     assert "What check-backs show was not compared with the 1 half message" in left_out
 
 

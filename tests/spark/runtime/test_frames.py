@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import materialising
+from spark_jobs.runtime.materialised import INTERMEDIATE, materialising
 
 KINDS: Schema = {
     "number": "bigint",
@@ -77,3 +79,16 @@ def test_what_is_materialised_is_computed_once_and_what_follows_begins_there(
         assert len({row.drawn for row in rows}) == 3
         assert materialise(both).count() == 5
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_audit_left_goes_two_days_later_and_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    within = tmp_path / INTERMEDIATE
+    days = {"audit_killed": 3, "audit_of_another_that_runs": 1, "of_somebody": 9}
+    for name, age in days.items():
+        (within / name / "t0").mkdir(parents=True)
+        os.utime(within / name, times=(then := time.time() - age * 86_400, then))
+    with materialising(spark, location(tmp_path)) as materialise:
+        assert materialise(spark.range(2)).count() == 2
+    assert {one.name for one in within.iterdir()} == {*days} - {"audit_killed"}

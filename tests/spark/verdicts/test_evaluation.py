@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.circumstances.circumstances import Circumstances
-from tests.spark.verdicts import doubtful_ends
+from spark_jobs.verdicts import evaluation
+from spark_jobs.verdicts.rules.rule import ruling
+from tests.spark.verdicts import doubtful_ends, unsettled_ends
 from tests.spark.verdicts.topics_told import (
     NEXT_OFFSET,
     SEEN,
@@ -240,6 +244,7 @@ STORIES: dict[Story, Circumstances] = {
         SEEN, settled_only=True
     ),
     **doubtful_ends.STORIES,
+    **unsettled_ends.STORIES,
 }
 """What is told, and the circumstances under which it is judged."""
 
@@ -256,12 +261,19 @@ def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         if not by_seen or by_seen[-1][0] != seen:
             by_seen.append((seen, []))
         by_seen[-1][1].append(story)
-    return {
-        story: (told[story], found)
-        for seen, stories in by_seen
-        for found in [judged(spark, folder, [told[story] for story in stories], seen)]
-        for story in stories
-    }
+    with patch.object(evaluation, "RULING", numbered_ruling()):
+        return {
+            story: (told[story], found)
+            for seen, stories in by_seen
+            for found in [judged(spark, folder, [told[story] for story in stories], seen)]
+            for story in stories
+        }
+
+
+def numbered_ruling() -> str:
+    """The ruling, with the number of the rule that decides behind each sentence."""
+    rules = enumerate(evaluation.RULES)
+    return ruling(rule._replace(detail=f"{rule.detail} [{number}]") for number, rule in rules)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
@@ -277,3 +289,11 @@ def test_each_record_of_a_story_gets_the_verdict_that_it_tells(
     }
     assert not wrong
     assert found.keys() == topics.expected.keys()
+
+
+def test_each_rule_decides_about_some_record_of_the_stories(evaluations: Evaluations) -> None:
+    """So none can be taken away, and no other put before it, without a story noticing."""
+    said = (detail for _, found in evaluations.values() for _, detail in found.values())
+    deciding = {int(number) for detail in said for number in re.findall(r" \[(\d+)\]$", detail)}
+    idle = {n: rule for n, rule in enumerate(evaluation.RULES) if n not in deciding}
+    assert not idle

@@ -24,8 +24,9 @@ from tests.support.frames import frame_of
 
 T_MS = 100_000
 NEXT_OFFSET = 1_000
-STATE = (5, 5, 2_000, 2_000, 2_000, 2_000, NEXT_OFFSET, T_MS)
-"""Of each partition: PARTITION_STATE but its number, where its log starts, and the cursor."""
+READ_TO = 2_000
+STATE = (5, 5, READ_TO, READ_TO)
+"""Of each partition: PARTITION_STATE from `closed_to` to `read_to`."""
 NO_RULES = OverdueRules(0, ())
 SEEN = Circumstances(
     200_000,
@@ -52,7 +53,8 @@ class Topics:
         self.ends: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
         self.expected: dict[int | None, tuple[str, str]] = {}
-        self.read_from, self.cursor = 5, 2**63 - 1
+        self.read_from, self.settled_end, self.cursor = 5, READ_TO, 2**63 - 1
+        self.settings_from = 0
         self._next = 10
 
     def record(
@@ -102,6 +104,13 @@ class Topics:
         stamps = "timer-transaction,timer-id,timer-check"
         self.checks.append({**told, "stamps": stamps, **other})
 
+    @property
+    def state(self) -> tuple[int, ...]:
+        """PARTITION_STATE."""
+        stands = (self.settled_end, READ_TO, NEXT_OFFSET, T_MS, self.cursor)
+        known_from = max(self.read_from, self.settings_from)
+        return self.partition, self.read_from, *STATE, *stands, known_from
+
     def holds(self, partition: int | None, offset: int | None) -> bool:
         """Whether a verdict is of this story; one that names no place belongs to the only one that
         expects it."""
@@ -110,8 +119,7 @@ class Topics:
 
 def judged(spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances) -> Found:
     """All stories judged at once: one for each would take as long as all of them."""
-    states = [(one.partition, one.read_from, *STATE, one.cursor) for one in told]
-    positions = [dict(zip(PARTITION_STATE, state, strict=True)) for state in states]
+    positions = [dict(zip(PARTITION_STATE, one.state, strict=True)) for one in told]
     requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
     ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
     partitions = frame_of(spark, positions, PARTITION_STATE)

@@ -1,0 +1,71 @@
+"""Stories of ends that are open still, came twice, or lie beyond what was read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
+from tests.spark.verdicts.topics_told import SEEN, Story, Topics
+
+
+def what_an_open_transaction_may_say_of_a_record_is_waited_for(t: Topics) -> None:
+    later: dict[str, Any] = {"wanted_ms": 150_000, "due_ms": 150_000}
+    going = t.record("pending", "open in outcomes", **later, fires_ms=50_000)
+    t.record("pending", "open in outcomes", **later, hop_from=going, timestamp_ms=50_500)
+    t.letter(t.record("pending", "open in outcomes", kind="refused"), "id-bad")
+
+
+def dead_letter_that_an_open_transaction_may_hold_is_waited_for(t: Topics) -> None:
+    t.outcome(t.record("pending", "open in letters"), "dead-lettered")
+
+
+def what_comes_with_the_next_commit_is_waited_for(t: Topics) -> None:
+    t.settled_end = 2_001
+    undue = t.record("pending", "its dead letter was not there yet", due_ms=150_000)
+    t.outcome(undue, "dead-lettered")
+    t.outcome(t.record("pending", "its successor was not read yet"), "requeued")
+
+
+def what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone(t: Topics) -> None:
+    t.read_from, t.settings_from = 0, 11
+    gone = t.record("unverifiable", "not known any more", kind=None)
+    t.outcome(t.record("applied", kind="cancel", ident=b"a"), "applied")
+    t.outcome(t.record("missed", kind="cancel", ident=b"b"), "missed")
+    rewritten = t.record("replaced", ident=b"r", hop_from=gone, first_origin=t.origin(gone))
+    t.outcome(rewritten, "replaced", next_offset=4)
+
+
+def a_second_end_is_one_too_many(t: Topics) -> None:
+    t.read_from = 2
+    t.expected[3] = ("duplicated", "an earlier audit saw how it ended")
+    t.delivered(3)
+    two = t.record("contradicted", "its outcomes are cancelled and expired")
+    t.outcome(two, "cancelled")
+    t.outcome(two, "expired", at_ms=50_005)
+    twice = t.record("duplicated", "it has 2 outcomes")
+    t.outcome(twice, "requeued")
+    t.outcome(twice, "requeued", at_offset=6)
+    buried = t.record("duplicated", "it has 2 dead letters")
+    t.outcome(buried, "dead-lettered")
+    t.letter(buried, "too-large")
+    t.letter(buried, "too-large", at_offset=6)
+    kept = t.record("contradicted", "and there is a dead letter of it")
+    t.delivered(kept)
+    t.letter(kept, "too-large")
+
+
+def _open(topic: str) -> Circumstances:
+    why = f"a transaction is open in {topic}"
+    return replace(SEEN, unseen={(topic, 0): Unseen(ALWAYS_MS, why, is_open=True)})
+
+
+STORIES: dict[Story, Circumstances] = {
+    what_an_open_transaction_may_say_of_a_record_is_waited_for: _open("outcomes"),
+    dead_letter_that_an_open_transaction_may_hold_is_waited_for: _open("letters"),
+    what_comes_with_the_next_commit_is_waited_for: SEEN,
+    what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone: SEEN,
+    a_second_end_is_one_too_many: SEEN,
+}
+"""What is told, and the circumstances under which it is judged."""
