@@ -6,18 +6,36 @@ import json
 import uuid
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 
 from tests.support.quiet_clients import admin_client
+from tests.support.waiting import wait_for
 
 TIMEOUT_S = 180
 
 
 def topic_id(bootstrap: str, topic: str) -> str:
-    """The topic's id as the proxy writes it."""
-    admin = admin_client(bootstrap)
-    found = admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
-    return str(found.topic_id).replace("+", "-").replace("/", "_")
+    """The topic's id as the proxy writes it. A broker may answer that it has created a topic before
+    it knows it."""
+    admin, found = admin_client(bootstrap), []
+
+    def is_known() -> bool:
+        try:
+            found.append(admin.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        return bool(found)
+
+    wait_for(is_known, TIMEOUT_S, f"the broker to know {topic}")
+    return str(found[0].topic_id).replace("+", "-").replace("/", "_")
 
 
 def metadata(**fields: Any) -> str:
