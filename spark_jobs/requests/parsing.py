@@ -6,7 +6,7 @@ last what is wrong with it. Each step is one select, so that nothing is computed
 keep plain records from what costs most.
 """
 
-from functools import cache
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -27,6 +27,7 @@ from spark_jobs.records.headers import (
     by_name,
     count_of_own,
     is_blurred,
+    position_of,
     request_headers,
     special_names_in,
 )
@@ -34,12 +35,14 @@ from spark_jobs.records.murmur2 import key_number
 from spark_jobs.requests import controls, due_times, retries
 from spark_jobs.requests.aliases.translation import translation
 from spark_jobs.requests.error_codes import first_of
-from spark_jobs.requests.policies import Policies
+from spark_jobs.requests.policies import Policies, policy_of
 from spark_jobs.requests.targets import partition_code, partition_of, target_code
 from spark_jobs.requests.times import plain_digits
 from spark_jobs.runtime.frames import Schema, conformed
 
 REFUSED: Final = "refused"
+MOST_STEPS: Final = 8
+"""Sets of policies whose steps are kept: an audit without end meets new ones now and then."""
 KINDS: Final = (controls.RECORD, names.PREPARE, *controls.DECISIONS, controls.CANCELS, REFUSED)
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 PARSED: Final[Schema] = {
@@ -82,20 +85,15 @@ Select: TypeAlias = list[Column | str]
 def parsed(records: DataFrame, policies: Policies) -> DataFrame:
     """PARSED, a row for each of RECORDS in the ingress. One for which no policy is known has a null
     kind."""
-    read = _with_policy(records, policies.rows)
-    for columns in _steps(policies.aliases):
+    read = _with_policy(records, policies.ranges)
+    for columns in _steps(policies.aliases, policies.texts):
         read = read.select(*columns)
     return conformed(read, PARSED)
 
 
-def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
-    """Each record beside the policy that was in force at its offset."""
-    ranges = policies.select(
-        f.col("partition").alias("policy_partition"),
-        "first_offset",
-        "until_offset",
-        f.struct("*").alias("policy"),
-    )
+def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
+    """Each record beside the number of the policy (RANGES) that was in force at its offset."""
+    ranges = ranges.withColumnRenamed("partition", "policy_partition")
     in_force = f.expr(
         "partition = policy_partition AND offset >= first_offset AND offset < until_offset"
     )
@@ -111,42 +109,45 @@ def _with_policy(records: DataFrame, policies: DataFrame) -> DataFrame:
     )
 
 
-@cache
-def _steps(aliases: frozenset[str]) -> list[Select]:
-    """All that is done to a record beside its policy. Built once: that takes seconds, and is
-    the same for all records."""
+@lru_cache(MOST_STEPS)
+def _steps(aliases: frozenset[str], policies: str) -> list[Select]:
+    """All that is done to a record beside the number of its policy. Built once: that takes seconds,
+    and is the same for all records."""
+    policy = policy_of(f.col("policy"), policies)
     return [
-        *translation(aliases),
-        *_headed(),
+        *translation(aliases, policy),
+        *_headed(policy),
         *_controlled(),
-        *_addressed(),
-        *_timed(),
-        *_answered(),
+        *_addressed(policy),
+        *_timed(policy),
+        *_answered(policy),
     ]
 
 
-def _headed() -> list[Select]:
-    """The headers by name, and fingerprints of what must arrive: the value itself stays behind."""
+def _headed(policy: Column) -> list[Select]:
+    """The headers by name, and fingerprints of what must arrive: the content itself stays behind,
+    since each step copies what it leaves for the next."""
     headers, named = f.col("headers"), f.col("named")
+    known = (*PLACE, "key", "policy", "is_blurred", "alias_code", "raw_letter_hash")
     return [
-        ["*", by_name(headers).alias("named")],
-        ["*", special_names_in(named, count_of_own(headers)).alias("special_names")],
-        ["*", _is_special(named).alias("is_special")],
         [
-            *PLACE,
-            "key",
-            "policy",
-            "is_blurred",
-            "alias_code",
-            "raw_letter_hash",
-            "special_names",
-            "is_special",
-            request_headers(named, f.col("is_special")).alias("request_headers"),
-            _is_forged(named).alias("is_forged"),
+            *known,
+            by_name(headers).alias("named"),
+            count_of_own(headers).alias("own"),
+            _is_forged(policy).alias("is_forged"),
             bytes_hash(f.col("value")).alias("value_hash"),
             headers_hash(headers).alias("headers_hash"),
             letter_hash(f.col("key"), headers).alias("letter_hash"),
             content_bytes(f.col("key"), f.col("value")).alias("size_bytes"),
+        ],
+        ["*", special_names_in(named, f.col("own")).alias("special_names")],
+        ["*", _is_special(named).alias("is_special")],
+        [
+            *known,
+            "special_names",
+            "is_special",
+            request_headers(named, f.col("is_special")).alias("request_headers"),
+            *("is_forged", "value_hash", "headers_hash", "letter_hash", "size_bytes"),
         ],
     ]
 
@@ -158,14 +159,13 @@ def _is_special(named: Column) -> Column:
     return (f.size(f.col("special_names")) > 0) | is_bad
 
 
-def _is_forged(named: Column) -> Column:
+def _is_forged(policy: Column) -> Column:
     """Whether a record says that the proxy wrote it, which did not; null where it is not said, or
     where the policy is from before it was signed."""
-    policy = f.col("policy")
-    is_own = hop_macs.is_own(
-        f.col("partition"), f.col("key"), f.col("value"), f.col("headers"), policy
-    )
-    return f.when(named[names.HOP_FROM].isNotNull() & policy["hop_inner"].isNotNull(), ~is_own)
+    headers = f.col("headers")
+    is_own = hop_macs.is_own(f.col("partition"), f.col("key"), f.col("value"), headers, policy)
+    says_so = position_of(headers, names.HOP_FROM) > 0
+    return f.when(says_so & policy["hop_inner"].isNotNull(), ~is_own)
 
 
 def _controlled() -> list[Select]:
@@ -187,9 +187,9 @@ def _controlled() -> list[Select]:
     ]
 
 
-def _addressed() -> list[Select]:
+def _addressed(policy: Column) -> list[Select]:
     """Where to, at which partition, with which key; and what a retry says of where and when."""
-    headers, policy = _headers(), f.col("policy")
+    headers = _headers()
     is_retry = f.col("is_special") & retries.asks_retry(headers)
     retry = retries.retry_of(headers, policy, f.col("attempt"), f.col("rule"))
     gives_up = f.when(is_retry & ~headers.has(names.HOP_FROM), retry.is_exhausted)
@@ -215,9 +215,9 @@ def _addressed() -> list[Select]:
     ]
 
 
-def _timed() -> list[Select]:
+def _timed(policy: Column) -> list[Select]:
     """When. A record that has failed too often is given up at once, whatever time it asks for."""
-    headers, policy, timestamp_ms = _headers(), f.col("policy"), f.col("timestamp_ms")
+    headers, timestamp_ms = _headers(), f.col("timestamp_ms")
     header = due_times.TimeHeader(f.col("time_name"), f.col("time_text"), f.col("time_number"))
     counts, due = ~f.col("is_given_up"), f.col("asked_ms")
     wanted = f.when(f.col("is_special"), due_times.wanted_ms(headers, timestamp_ms, policy, due))
@@ -257,9 +257,9 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
     )
 
 
-def _answered() -> list[Select]:
+def _answered(policy: Column) -> list[Select]:
     """The columns of PARSED; what a kind of record does not have is null."""
-    headers, policy, kind = _headers(), f.col("policy"), f.col("kind")
+    headers, kind = _headers(), f.col("kind")
     is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
     ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
         headers.raw(names.ID)
@@ -295,13 +295,13 @@ def _answered() -> list[Select]:
         "letter_hash": f.when(is_refused, shown).otherwise(f.col("letter_hash")),
     }
     columns = [column.alias(name) for name, column in answers.items()]
-    return [["*", _kind(policy).alias("kind")], [*PLACE, "kind", *columns]]
+    return [["*", _kind().alias("kind")], [*PLACE, "kind", *columns]]
 
 
-def _kind(policy: Column) -> Column:
+def _kind() -> Column:
     """Null where no policy is known for the record."""
     return f.when(
-        policy.isNotNull(),
+        f.col("policy").isNotNull(),
         f.when(f.col("code").isNotNull(), f.lit(REFUSED)).otherwise(f.col("asked_kind")),
     )
 

@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.records.hop_macs import INNER, OUTER, HopKeys, padded
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.runtime.errors import NotOurs
-from spark_jobs.runtime.frames import Schema, local_rows
+from spark_jobs.runtime.frames import Schema, columns_of, local_rows
 
 LAST_OFFSET: Final = 2**63 - 1
 DEFAULTS: Final[dict[str, Any]] = {
@@ -39,11 +40,14 @@ PROTOCOL: Final = 2
 """The only one that was ever released."""
 
 RETRY: Final = "struct<delays_ms:array<bigint>,max_attempts:int>"
-POLICIES: Final[Schema] = {
+RANGES: Final[Schema] = {
     "partition": "int",
     "first_offset": "bigint",
     "until_offset": "bigint",
-    "digest": "string",
+    "policy": "int",
+}
+"""The number of the policy in force for each range of offsets (until_offset is exclusive)."""
+POLICY: Final[Schema] = {
     "levels_ms": "array<bigint>",
     "max_delay_ms": "bigint",
     "allow": "string",
@@ -62,9 +66,7 @@ POLICIES: Final[Schema] = {
     "hop_inner": "string",
     "hop_outer": "string",
 }
-"""The policy in force for each range of offsets (until_offset is exclusive).
-
-allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
+"""allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
 retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
 the proxy signs its own records (`records.hop_macs`), null where it does not."""
 
@@ -88,10 +90,19 @@ def least_attempts(texts: Mapping[str, str]) -> int:
 
 
 class Policies(NamedTuple):
-    """rows: POLICIES. aliases: all that they name."""
+    """ranges: RANGES. texts: of each number its POLICY, as one JSON array. aliases: all that they
+    name."""
 
-    rows: DataFrame
+    ranges: DataFrame
+    texts: str
     aliases: frozenset[str]
+
+
+def policy_of(number: Column, texts: str) -> Column:
+    """POLICY as a struct, null for null: looked up in a constant, so that records carry no more
+    than the number from step to step."""
+    every = f.from_json(f.lit(texts), f"array<struct<{columns_of(POLICY)}>>", {"mode": "FAILFAST"})
+    return f.get(every, number)
 
 
 def policies(
@@ -105,13 +116,15 @@ def policies(
     Raises NotOurs: a digest without text or key, or a text that this version cannot read.
     """
     ranges = sorted(in_force)
-    read = {
-        digest: _fields(digest, texts.get(digest), hop_keys)
-        for digest in {r.digest for r in ranges}
-    }
-    rows = [_row(this, until, read[this.digest]) for this, until in _with_ends(ranges)]
-    aliases = frozenset(name for fields in read.values() for name in fields["aliases"])
-    return Policies(local_rows(spark, rows, POLICIES), aliases)
+    digests = sorted({this.digest for this in ranges})
+    read = [_fields(digest, texts.get(digest), hop_keys) for digest in digests]
+    rows = [
+        dict(zip(RANGES, (*this[:2], until, digests.index(this.digest)), strict=True))
+        for this, until in _with_ends(ranges)
+    ]
+    told = [{name: fields[name] for name in POLICY} for fields in read]
+    aliases = frozenset(name for fields in read for name in fields["aliases"])
+    return Policies(local_rows(spark, rows, RANGES), json.dumps(told), aliases)
 
 
 def _with_ends(ranges: Sequence[InForce]) -> list[tuple[InForce, int]]:
@@ -181,8 +194,3 @@ def _hop_columns(digest: str | None, hop_keys: HopKeys) -> dict[str, Any]:
 
 def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
     return {"delays_ms": delays_ms, "max_attempts": max_attempts}
-
-
-def _row(this: InForce, until_offset: int, columns: dict[str, Any]) -> dict[str, Any]:
-    values = {**columns, **this._asdict(), "until_offset": until_offset}
-    return {name: values[name] for name in POLICIES}

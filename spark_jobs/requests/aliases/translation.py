@@ -4,7 +4,7 @@ A record with such headers gets our own ones that mean the same, behind its own;
 is read like any other. Only policies that name aliases cost anything.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import or_
 
@@ -26,8 +26,9 @@ TIME = "time"
 UNCHANGED = ("partition", "offset", "timestamp_ms", "key", "value", "is_blurred", "policy")
 
 
-def translation(named: Collection[str]) -> list[list[Column | str]]:
-    """The selects that add to a record's headers what these aliases ask for.
+def translation(named: Collection[str], policy: Column) -> list[list[Column | str]]:
+    """The selects that add to a record's headers what these aliases ask for, if its policy (POLICY)
+    names them, too.
 
     They add alias_code, why a record is refused, and raw_letter_hash, that of the record as it
     came, where it differs.
@@ -37,14 +38,16 @@ def translation(named: Collection[str]) -> list[list[Column | str]]:
         return [["*", _null("string", "alias_code"), _null("bigint", "raw_letter_hash")]]
     headers, key, value = f.col("headers"), f.col("key"), f.col("value")
     record = AliasedRecord(f.col("by_name"), key, value)
+    counts = {alias: _counts(alias, policy) for alias in ALIAS_HEADERS}
     request, pieces = f.col("translated"), f.col("translated.pieces")
+    translated = f.when(f.col("is_aliased"), _translated(record, aliases, counts))
     code = first_of(request["code"], _contradiction(pieces))
     added = f.when(f.col("alias_code").isNull(), f.array_distinct(pieces)).otherwise(nothing())
     has_more = f.size(pieces) > 0
     return [
         ["*", by_name(headers).alias("by_name")],
-        ["*", _is_aliased(record, aliases).alias("is_aliased")],
-        ["*", f.when(f.col("is_aliased"), _translated(record, aliases)).alias("translated")],
+        ["*", _is_aliased(record, aliases, counts).alias("is_aliased")],
+        ["*", translated.alias("translated")],
         ["*", f.when(f.col("is_aliased"), code).alias("alias_code")],
         [
             *UNCHANGED,
@@ -59,27 +62,31 @@ def _null(kind: str, name: str) -> Column:
     return f.lit(None).cast(kind).alias(name)
 
 
-def _is_aliased(record: AliasedRecord, aliases: tuple[str, ...]) -> Column:
+def _is_aliased(
+    record: AliasedRecord, aliases: tuple[str, ...], counts: Mapping[str, Column]
+) -> Column:
     """Our own cancel decides everything, and what the proxy wrote itself has our own headers."""
-    parts = reduce(or_, (_is_of(record, alias) for alias in aliases))
-    deletes = record.is_deletion & _counts(DELETING)
+    parts = reduce(or_, (_is_of(record, alias, counts) for alias in aliases))
+    deletes = record.is_deletion & counts[DELETING]
     return (parts | deletes) & ~record.has_any((CANCEL, HOP_FROM))
 
 
-def _is_of(record: AliasedRecord, alias: str) -> Column:
-    return _counts(alias) & record.has_any(ALIAS_HEADERS[alias].triggers)
+def _is_of(record: AliasedRecord, alias: str, counts: Mapping[str, Column]) -> Column:
+    return counts[alias] & record.has_any(ALIAS_HEADERS[alias].triggers)
 
 
-def _counts(alias: str) -> Column:
+def _counts(alias: str, policy: Column) -> Column:
     """Whether the policy names the alias."""
-    return f.coalesce(f.array_contains(f.col("policy.aliases"), alias), f.lit(False))
+    return f.coalesce(f.array_contains(policy["aliases"], alias), f.lit(False))
 
 
-def _translated(record: AliasedRecord, aliases: tuple[str, ...]) -> Column:
+def _translated(
+    record: AliasedRecord, aliases: tuple[str, ...], counts: Mapping[str, Column]
+) -> Column:
     """What all aliases ask for together: struct of code and pieces."""
-    is_of = {alias: _is_of(record, alias) for alias in aliases}
+    is_of = {alias: _is_of(record, alias, counts) for alias in aliases}
     parts = [read(record).where(is_of[alias]) for alias in aliases for read in READERS[alias]]
-    deletes = ~reduce(or_, is_of.values()) & record.is_deletion & _counts(DELETING)
+    deletes = ~reduce(or_, is_of.values()) & record.is_deletion & counts[DELETING]
     request = together(*parts, record.cancel().where(deletes))
     return f.struct(request.code.alias("code"), request.pieces.alias("pieces"))
 
