@@ -26,7 +26,9 @@ def _fired(entry_offset: str) -> str:
 
 
 _SUPERSEDED: Final = f"({_ingested('next_opener.offset')})"
-_OVERDUE_HALF: Final = _passed("request.expires_ms", "offset")
+_OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
+"""Once its time has passed the proxy writes that it expires, and ends it as it reads that: if what
+has its id was written before, only as it reads that."""
 
 MUST_HAVE_ENDED: Final = f"""
 coalesce(CASE

@@ -173,6 +173,8 @@ def what_fires_at_the_watermark_must_have_ended_up_to_the_cursor(t: Topics) -> N
     t.record("pending", due_ms=T_MS)
     t.record("pending", kind="prepare", ident=b"b", expires_ms=T_MS)
     t.record("missing", kind="prepare", ident=b"c", expires_ms=T_MS - 1)
+    t.record("pending", kind="prepare", ident=b"d", expires_ms=T_MS - 1)
+    t.record("pending", ident=b"d", offset=NEXT_OFFSET)
 
 
 def records_that_went_on_are_followed_to_their_end(t: Topics) -> None:
