@@ -150,6 +150,7 @@ def _together(before: Verdicts, now: Verdicts) -> Verdicts:
 def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[PartitionState]:
     later = laid.snapshot(min(moment + 1, LAST))
     log_ends = {one.partition: one.log_end for one in later.ingress}
+    in_force = laid.in_force(moment)
     return [
         batches._state(
             Position(
@@ -163,7 +164,7 @@ def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[Partit
             ),
             spans.get(one.partition),
             log_ends[one.partition],
-            laid.in_force(moment),
+            in_force,
         )
         for one in laid.snapshot(moment).ingress
     ]
