@@ -46,7 +46,7 @@ from spark_jobs.kafka.committed import hop_secrets
 from spark_jobs.kafka.positions import Range, count_of
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
-from spark_jobs.requests.policies import InForce, least_attempts
+from spark_jobs.requests.policies import least_attempts, settings_from
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
 from spark_jobs.runtime.materialised import Materialise, materialising
@@ -224,8 +224,9 @@ class Batches:
     def _partitions(self, tally: Tally) -> list[PartitionState]:
         places = [(self._job.own.ingress, one.partition) for one in tally.horizon.positions]
         ends = self._broker.high_watermarks(places)
+        known = settings_from(tally.horizon.judging)
         return [
-            _state(one, tally.ingress.get(one.partition), ends[place], tally.horizon.judging)
+            _state(one, tally.ingress.get(one.partition), ends[place], known)
             for one, place in zip(tally.horizon.positions, places, strict=True)
         ]
 
@@ -269,7 +270,7 @@ class Batches:
 
 
 def _state(
-    one: Position, before: Span | None, log_end: int, judging: Sequence[InForce]
+    one: Position, before: Span | None, log_end: int, known: Mapping[int, int]
 ) -> PartitionState:
     span = span_at(one.log_start, before)
     closed_to = span.closed_to
@@ -285,7 +286,7 @@ def _state(
         one.next_offset,
         one.watermark_ms,
         one.cursor,
-        known_from(span, (by.first_offset for by in judging if by.partition == one.partition)),
+        known_from(span, known.get(one.partition, 0)),
     )
 
 

@@ -153,11 +153,10 @@ def span_at(log_start: int, before: Span | None) -> Span:
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
-def known_from(span: Span, settings: Iterable[int]) -> int:
+def known_from(span: Span, settings_from: int) -> int:
     """From where on it is known what records asked for, of a partition of which `span` was read
-    before. settings: the first offsets of those that are in force."""
-    first = min(settings, default=0)
-    return span.read_from if first <= span.closed_to else first
+    before. settings_from: the first offset of which it is known by which settings it is judged."""
+    return span.read_from if settings_from <= span.closed_to else settings_from
 
 
 def _state(one: IngressPosition, before: Span | None) -> PartitionState:
@@ -173,7 +172,7 @@ def _state(one: IngressPosition, before: Span | None) -> PartitionState:
         one.next_offset,
         one.committed.watermark_ms,
         one.committed.cursor,
-        known_from(span, (policy.first_offset for policy in one.committed.policies)),
+        known_from(span, min((by.first_offset for by in one.committed.policies), default=0)),
     )
 
 

@@ -22,6 +22,7 @@ from spark_jobs.evidence.open_records import OpenRecords, ends_of, requests_of
 from spark_jobs.evidence.partition_state import PartitionState, partition_frame, partition_states
 from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
 from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.requests.policies import settings_from
 from spark_jobs.runtime.frames import local_rows
 from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import Materialise, materialising
@@ -150,7 +151,7 @@ def _together(before: Verdicts, now: Verdicts) -> Verdicts:
 def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[PartitionState]:
     later = laid.snapshot(min(moment + 1, LAST))
     log_ends = {one.partition: one.log_end for one in later.ingress}
-    in_force = laid.in_force(moment)
+    known = settings_from(laid.in_force(moment))
     return [
         batches._state(
             Position(
@@ -164,7 +165,7 @@ def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[Partit
             ),
             spans.get(one.partition),
             log_ends[one.partition],
-            in_force,
+            known,
         )
         for one in laid.snapshot(moment).ingress
     ]
