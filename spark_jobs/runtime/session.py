@@ -58,8 +58,9 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
-"""A header repeated counts with its last value: so does a map made of headers. Java never compiles
-methods of more than 8,000 bytes: what would become one runs in smaller pieces. The pruning of
+"""A header repeated counts with its last value: so does a map made of headers. Java compiles no
+method of more than 8,000 bytes unless it is told to (TWO_COMPILERS), as executors of a cluster are
+not: what would become one runs in smaller pieces. The pruning of
 partitions traces what tables are joined by through all steps before, which took minutes here; and
 no table is partitioned by that. ICU is not needed for hexadecimal digits, and takes seconds to
 start. Figures by minute are of many groups with few rows each, which need no sorting."""
@@ -126,7 +127,10 @@ def job_session(
 
 def size_shuffles(session: SparkSession, records: int) -> None:
     """Have what is laid out anew in as many parts as so many records need, and no fewer than there
-    are cores."""
+    are cores; unless the caller has said in how many, when the session was made."""
+    asked = session.sparkContext.getConf().get(SHUFFLE_PARTITIONS, LOCAL_PARTITIONS)
+    if asked != LOCAL_PARTITIONS:
+        return
     parts = max(session.sparkContext.defaultParallelism, -(-records // RECORDS_A_PARTITION))
     session.conf.set(SHUFFLE_PARTITIONS, str(parts))
 

@@ -11,7 +11,13 @@ from proxy.embedded.java.jre import java
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import MODULE, java_home
-from spark_jobs.runtime.session import spark_session
+from spark_jobs.runtime.session import (
+    COLLECTOR,
+    SHUFFLE_PARTITIONS,
+    java_options,
+    size_shuffles,
+    spark_session,
+)
 
 
 def test_session_has_the_connector_and_knows_what_the_jobs_rest_on(spark: SparkSession) -> None:
@@ -97,3 +103,17 @@ def test_cache_that_cannot_be_written_is_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(SparkUnusable, match="XDG_CACHE_HOME"):
         java_home({})
+
+
+def test_a_collector_that_the_environment_names_is_the_only_one() -> None:
+    """Java does not start with two."""
+    for short in (True, False):
+        assert COLLECTOR in java_options({"JAVA_TOOL_OPTIONS": "-Xss2m"}, is_short=short)
+        told = {"JDK_JAVA_OPTIONS": "-Xss2m -XX:+UseG1GC"}
+        assert COLLECTOR not in java_options(told, is_short=short)
+
+
+def test_the_number_of_parts_that_the_caller_asked_for_stays(spark: SparkSession) -> None:
+    """The tests' own session was made with two."""
+    size_shuffles(spark, 10**9)
+    assert spark.conf.get(SHUFFLE_PARTITIONS) == "2"
