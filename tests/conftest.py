@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SPARK = "tests/spark/"
 FAULTS = "tests/faults/"
 JUDGED_BY_SPARK = {
+    "test_what_a_receipt_names_is_taken_back_and_nothing_else",
+    "test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead",
     "test_bytes_that_find_no_room_are_shed_once_whatever_happens",
     "test_what_finds_no_room_is_shed_once_whatever_happens",
     "test_broker_away_for_a_minute_costs_nothing_but_time",

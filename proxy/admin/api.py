@@ -90,6 +90,7 @@ def _routes(calls: Calls) -> Sequence[Route]:
         Route("GET", "/half-messages", calls.half_messages),
         Route("GET", "/records", calls.records),
         Route("GET", "/records/{topic}/{partition}/{offset}", calls.record),
+        Route("DELETE", "/records/{topic}/{partition}/{offset}", calls.recall),
         Route("POST", "/cancellations", calls.cancel),
         Route("GET", "/pauses", calls.pauses),
         Route("PUT", "/pauses/{pattern}", calls.pause),

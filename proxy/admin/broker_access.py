@@ -23,7 +23,7 @@ from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.settings.settings_records import pause_key
-from proxy.records.headers import CANCEL
+from proxy.records.headers import CANCEL, RECALL
 from proxy.records.message import Message as Record
 
 WRITE_WITHIN_S: Final = 8.0
@@ -36,8 +36,8 @@ NO_SUCH_PARTITION: Final = frozenset(
 
 
 class Cancelled(NamedTuple):
-    """A cancel that was written. outcome, detail: what became of it, None where that is not
-    known yet."""
+    """A cancel or recall that was written. outcome, detail: what became of it, None where that is
+    not known yet."""
 
     origin: str
     outcome: str | None = None
@@ -61,17 +61,25 @@ class BrokerAccess:
     ) -> Cancelled:
         """Write a cancel to the partition given, else to that of the key, else to that of the id
         as a key; wait up to `wait_s` for what becomes of it. Raises Problem."""
-        key = ident if key is None else key
-        at = -1 if partition is None else partition
+        key, at = ident if key is None else key, -1 if partition is None else partition
+        return self._take_back((CANCEL, ident), key, at, wait_s)
+
+    def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled:
+        """Write a recall of the record there, and wait likewise. Raises Problem."""
+        return self._take_back((RECALL, origin.encode()), None, partition, wait_s)
+
+    def _take_back(
+        self, asked: tuple[str, bytes], key: bytes | None, partition: int, wait_s: float
+    ) -> Cancelled:
         if not wait_s:
-            return Cancelled(self._write(self._names.ingress, key, b"", at, ident))
+            return Cancelled(self._write(self._names.ingress, key, b"", partition, asked))
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
             try:
                 _seek_to_end(outcomes, topic)
             except KafkaException as error:
                 raise self._refused(error.args[0], "Read", topic) from None
-            origin = self._write(self._names.ingress, key, b"", at, ident)
+            origin = self._write(self._names.ingress, key, b"", partition, asked)
             try:
                 return _await_outcome(outcomes, origin, time.monotonic() + wait_s)
             except KafkaException as error:
@@ -109,14 +117,14 @@ class BrokerAccess:
     def _write(
         self,
         topic: str,
-        key: bytes,
+        key: bytes | None,
         value: bytes | None,
         partition: int = -1,
-        cancels: bytes | None = None,
+        header: tuple[str, bytes] | None = None,
     ) -> str:
         """Write one record; its origin."""
         reports: list[tuple[KafkaError | None, Message]] = []
-        headers = [] if cancels is None else [(CANCEL, cancels)]
+        headers = [] if header is None else [header]
         producer = self._open()
         try:
             producer.produce(

@@ -30,6 +30,7 @@ SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+LAST_PARTITION: Final = 2**31 - 1
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -39,6 +40,7 @@ class BrokerPort(Protocol):
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> Cancelled: ...
+    def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled: ...
     def pause(self, pattern: str, now_ms: int) -> None: ...
     def resume(self, pattern: str) -> None: ...
     def read(self, partition: int, offset: int) -> Message | None: ...
@@ -125,9 +127,7 @@ class Calls:
     def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
         """What has become of an ingress record."""
         request.query()
-        if not (PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)):
-            raise bad_request("An origin reads topic/partition/offset.")
-        place = int(partition), int(offset)
+        place = _place(partition, offset)
         self._refuse_unread(topic, *place)
         record = self._broker.read(*place)
         if record is None:
@@ -149,8 +149,16 @@ class Calls:
         if partition is None and key is None:
             partition = self._partition_of(ident)
         done = self._broker.cancel(ident, key, partition, wait_s)
-        reply = {"id": body.id, "origin": done.origin, "outcome": done.outcome}
-        return as_json(202 if done.outcome is None else 200, {**reply, "detail": done.detail})
+        return _taken_back({"id": body.id}, done)
+
+    def recall(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
+        """Write a recall of the record there, and wait likewise."""
+        wait_s = _wait_s(request.query("wait").get("wait", "0s"))
+        number, _offset = _place(partition, offset)
+        if topic != self._ingress:
+            raise Problem(404, "not-found", f"Records are recalled in {self._ingress}.")
+        recalled = f"{topic}/{partition}/{offset}"
+        return _taken_back({"recalls": recalled}, self._broker.recall(number, recalled, wait_s))
 
     def pauses(self, request: Request) -> Reply:
         """Which patterns of targets are paused, as each worker here knows."""
@@ -242,6 +250,18 @@ def _read(kind: type[B], body: bytes) -> B:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "The body"
         raise bad_request(f"{where}: {first['msg']}.") from None
+
+
+def _place(partition: str, offset: str) -> tuple[int, int]:
+    is_place = PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)
+    if not is_place or int(partition) > LAST_PARTITION:
+        raise bad_request("An origin reads topic/partition/offset.")
+    return int(partition), int(offset)
+
+
+def _taken_back(named: Mapping[str, str], done: Cancelled) -> Reply:
+    reply = {**named, "origin": done.origin, "outcome": done.outcome, "detail": done.detail}
+    return as_json(202 if done.outcome is None else 200, reply)
 
 
 def _ident(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""`cancel`, `commit` and `rollback`: a control record by an id, and what comes of it."""
+"""`cancel`, `recall`, `commit` and `rollback`: a control record, and what comes of it."""
 
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -6,15 +6,19 @@ from typing import Annotated, Final
 import typer
 
 from proxy.cli.kafka.control_result import ControlResult, write_and_wait
-from proxy.cli.kafka.ingress_record import IngressRecord, cancel_of, decision_on
+from proxy.cli.kafka.ingress_record import IngressRecord, cancel_of, decision_on, recall_of
 from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.config.settings import Settings
+from proxy.records.headers import RECALL
 from proxy.records.outcome import MISSED
 from proxy.requests.times import parse_delay_ms
 
 Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
+Origin = Annotated[
+    str, typer.Argument(metavar="ORIGIN", help="Where it was written: topic/partition/offset.")
+]
 Partition = Annotated[
     int | None,
     typer.Option(min=0, help="Its ingress partition, where it was not keyed by its id."),
@@ -44,8 +48,28 @@ def cancel(
         due = "" if due_ms is None else f", due {shown_time(due_ms)},"
         return f"applied: {result.ended['origin']}{due} will not be delivered"
 
-    settings, record = settings_for(config, bootstrap), cancel_of(ident, partition)
+    settings, record = settings_for(config, bootstrap), cancel_of(checked_ident(ident), partition)
     raise typer.Exit(_carry_out(settings, record, ident, wait, applied, as_json=as_json))
+
+
+def recall(
+    origin: Origin,
+    wait: Wait = DEFAULT_WAIT,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take back the record that was written there, with or without an id. Exit code 1 where it had
+    ended, or no answer came."""
+    settings = settings_for(config, bootstrap)
+    try:
+        record = recall_of(origin)
+    except ValueError:
+        raise typer.BadParameter("an origin reads topic/partition/offset") from None
+    if not origin.startswith(f"{settings.topics.ingress}/"):
+        raise typer.BadParameter(f"it lies in {settings.topics.ingress}, and so does its origin")
+    applied = f"applied: {origin} will not be delivered"
+    raise typer.Exit(_carry_out(settings, record, origin, wait, lambda _: applied, as_json=as_json))
 
 
 def commit(
@@ -57,7 +81,7 @@ def commit(
     as_json: AsJson = False,
 ) -> None:
     """Let a half message be delivered. Exit code 1 where none was undecided, or no answer came."""
-    settings, record = settings_for(config, bootstrap), decision_on(ident, "commit", partition)
+    settings, record = settings_for(config, bootstrap), _decision(ident, "commit", partition)
     applied = (
         f"applied: the half message {ident} is delivered at its due, or now if that has passed"
     )
@@ -73,40 +97,43 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Drop a half message. Exit code 1 where none was undecided, or no answer came."""
-    settings, record = settings_for(config, bootstrap), decision_on(ident, "rollback", partition)
+    settings, record = settings_for(config, bootstrap), _decision(ident, "rollback", partition)
     applied = f"applied: the half message {ident} will not be delivered"
     raise typer.Exit(_carry_out(settings, record, ident, wait, lambda _: applied, as_json=as_json))
+
+
+def _decision(ident: str, what: str, partition: int | None) -> IngressRecord:
+    return decision_on(checked_ident(ident), what, partition)
 
 
 def _carry_out(
     settings: Settings,
     record: IngressRecord,
-    ident: str,
+    named: str,
     wait: str,
     applied: Callable[[ControlResult], str],
     *,
     as_json: bool,
 ) -> int:
     """Write the record, wait for the answer, print it (by `applied` if all is done); exit code."""
-    checked_ident(ident)
     limit_s = _wait_s(wait)
     if not limit_s:
         result = ControlResult(origin_of(write_to_ingress(settings, record)))
     else:
-        result = write_and_wait(settings, record, ident, limit_s)
+        result = write_and_wait(settings, record, named, limit_s)
     if as_json:
-        say_json({"id": ident, **result._asdict()})
+        say_json({"recalls" if RECALL in dict(record.headers) else "id": named, **result._asdict()})
     elif result.exit_code == 0:
         say(applied(result))
     else:
-        say(_not_applied(result, ident, record, limit_s))
+        say(_not_applied(result, named, record, limit_s))
     return result.exit_code if limit_s else 0
 
 
-def _not_applied(result: ControlResult, ident: str, record: IngressRecord, limit_s: float) -> str:
+def _not_applied(result: ControlResult, named: str, record: IngressRecord, limit_s: float) -> str:
     if result.outcome == MISSED:
         why = result.detail or "nothing pends with this id"
-        return f"missed: {why}: {ident} (asked as {result.origin}).{_where_else(record)}"
+        return f"missed: {why}: {named} (asked as {result.origin}).{_where_else(record)}"
     if result.outcome is not None:
         return f"{result.outcome}: {result.detail} (asked as {result.origin})"
     if not limit_s:

@@ -11,7 +11,7 @@ from proxy.client.batch import Batch
 from proxy.client.ingress_writer import IngressWriter, OnDelivery
 from proxy.client.kafka_settings import Settings
 from proxy.client.receipt import Receipt
-from proxy.client.request import Data, DelayedRecord, Headers, cancellation, delayed
+from proxy.client.request import Data, DelayedRecord, Headers, cancellation, delayed, recall
 from proxy.client.transactions import Transactions
 from proxy.client.when import Delay, Instant
 
@@ -96,6 +96,17 @@ class DelayProducer:
         outcomes topic, under the receipt's origin: `applied` or `missed`.
         """
         return self._writer.write(cancellation(id), on_delivery)
+
+    def recall(
+        self, receipt: Receipt | str, on_delivery: OnDelivery | None = None
+    ) -> Future[Receipt]:
+        """Ask that the record of this receipt is not delivered; an `id` is not needed.
+
+        `receipt`: what the future of `send` had, or its origin. Whether the request came in time is
+        said by the outcomes topic, as for `cancel`. It costs more than a `cancel`: where many
+        records are to be taken back, give them ids.
+        """
+        return self._writer.write(recall(receipt, self.ingress), on_delivery)
 
     def send_batch(
         self, records: Iterable[DelayedRecord], *, transaction: bool = False

@@ -118,7 +118,12 @@ class IngressWriter:
         self._unconfirmed.add(1)
         try:
             self.producer.produce(
-                self.ingress, request.value, request.key, on_delivery=report, headers=headers
+                self.ingress,
+                request.value,
+                request.key,
+                request.partition,
+                on_delivery=report,
+                headers=headers,
             )
         except BufferError:
             self._unconfirmed.add(-1)

@@ -5,14 +5,16 @@ keyed by the id, and the target's key goes into `timer-key`: so all records and 
 meet in one partition of the ingress, from whatever language they come.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
+from proxy.client.receipt import Receipt
 from proxy.client.when import Delay, Instant, time_headers
-from proxy.records.headers import CANCEL, ID, KEY, PARTITION, PREFIX, TOPIC
+from proxy.records.headers import CANCEL, ID, KEY, PARTITION, PREFIX, RECALL, TOPIC
 from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 Data: TypeAlias = str | bytes | None
@@ -23,6 +25,8 @@ WireHeaders: TypeAlias = list[tuple[str, bytes | None]]
 ID_BYTES: Final = 256
 KNOWN_TOPICS: Final = 1_000
 LAST_PARTITION: Final = 2**31 - 1
+BY_KEY: Final = -1
+ORIGIN: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,10})/(?P<offset>[0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,12 @@ class DelayedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An ingress record, ready to be written."""
+    """An ingress record, ready to be written. partition: BY_KEY, or where it has to go."""
 
     key: bytes | None
     value: bytes | None
     headers: WireHeaders
+    partition: int = BY_KEY
 
     @property
     def size_bytes(self) -> int:
@@ -78,6 +83,19 @@ def cancellation(ident: str | bytes) -> Request:
     """The request that the pending record of that id is not delivered. Raises RequestRefused."""
     key = id_bytes(ident)
     return Request(key, None, [(CANCEL, key)])
+
+
+def recall(receipt: Receipt | str, ingress: str) -> Request:
+    """The request that the record of this receipt, or origin, is not delivered. Raises
+    RequestRefused."""
+    origin: object = getattr(receipt, "origin", receipt)
+    found = ORIGIN.fullmatch(origin) if isinstance(origin, str) else None
+    if not isinstance(origin, str) or found is None or found["topic"] != ingress:
+        raise RequestRefused(
+            f"{receipt!r} is no receipt of a record in {ingress}: give what send returned, or its "
+            "origin, topic/partition/offset"
+        )
+    return Request(None, None, [(RECALL, origin.encode())], int(found["partition"]))
 
 
 def id_bytes(ident: str | bytes) -> bytes:

@@ -26,6 +26,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         check_interval_ms=settings.transactions.check_interval_ms,
         max_checks=settings.transactions.max_checks,
         aliases=settings.header_aliases,
+        recalls_in=settings.topics.ingress,
     )
 
 

@@ -6,6 +6,7 @@ in `scheduling.batch`.
 
 from typing import Final
 
+from proxy.records.delivery import Delivery
 from proxy.records.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
@@ -13,6 +14,7 @@ from proxy.records.headers import (
     DELIVER_AT,
     FIRST_ORIGIN,
     HOP_ATTEMPT,
+    HOP_FIRST,
     HOP_FROM,
     HOP_MAC,
     HOP_NOT_BEFORE,
@@ -22,6 +24,7 @@ from proxy.records.headers import (
 )
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import Outcome, as_ingested
+from proxy.records.receipts import receipt_name
 from proxy.scheduling.batch import AuxiliaryRecord, Hop
 
 NOT_CARRIED_ON: Final = frozenset(
@@ -35,6 +38,7 @@ NOT_CARRIED_ON: Final = frozenset(
         HOP_FROM,
         HOP_NOT_BEFORE,
         HOP_ATTEMPT,
+        HOP_FIRST,
         HOP_MAC,
         FIRST_ORIGIN,
     }
@@ -54,6 +58,7 @@ def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
         HOP_FROM: delivery.entry_offset,
         HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
         HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
+        HOP_FIRST: _first_offset(delivery),
     }
     added = [(name, str(n).encode()) for name, n in numbers.items() if n is not None]
     return AuxiliaryRecord(
@@ -66,6 +71,12 @@ def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
     )
 
 
+def named_hop(hop: Hop) -> tuple[bytes, int]:
+    """Under which name the shard waits for the successor, and the offset that it continues."""
+    delivery = hop.delivery
+    return delivery.header(ID) or receipt_name(_first_offset(delivery)), delivery.entry_offset
+
+
 def outcome_of(hop: Hop) -> Outcome:
     """How the record ended that the successor goes on from."""
     delivery = hop.delivery
@@ -75,6 +86,11 @@ def outcome_of(hop: Hop) -> Outcome:
 def failures(hop_attempt: bytes | None) -> int:
     """How often publishing the record has failed, by its header."""
     return _number(hop_attempt) or 0
+
+
+def _first_offset(delivery: Delivery) -> int:
+    first = _number(delivery.header(HOP_FIRST))
+    return delivery.offset if first is None else first
 
 
 def _number(raw: bytes | None) -> int | None:

@@ -12,6 +12,7 @@ KEY: Final = "timer-key"
 PARTITION: Final = "timer-partition"
 ID: Final = "timer-id"
 CANCEL: Final = "timer-cancel"
+RECALL: Final = "timer-recall"
 RETRY_GROUP: Final = "timer-retry-group"
 ATTEMPT: Final = "timer-attempt"
 TRANSACTION: Final = "timer-transaction"
@@ -44,6 +45,8 @@ HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not tried again."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: how often publishing the record has failed."""
+HOP_FIRST: Final = "timer-hop-first"
+"""Private: offset of the record that its producer wrote, from which all hops have come."""
 HOP_MAC: Final = "timer-hop-mac"
 """Private: shows that the proxy wrote the record; always the last header of one."""
 
@@ -51,6 +54,7 @@ PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITI
 REQUESTS: Final = PLAIN_REQUESTS | {
     ID,
     CANCEL,
+    RECALL,
     RETRY_GROUP,
     ATTEMPT,
     TRANSACTION,
@@ -59,7 +63,7 @@ REQUESTS: Final = PLAIN_REQUESTS | {
 }
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
 """A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
-HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_MAC})
+HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""
 KNOWN: Final = REQUESTS | STAMPS | HOPS

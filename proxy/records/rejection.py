@@ -27,6 +27,7 @@ REASONS: Final = {
     "level-unknown": "timer-level is not a whole number",
     "delay-too-long": "the due time lies beyond max_delay",
     "id-bad": "timer-id or timer-cancel is empty or too long, or an id is missing where one is due",
+    "recall-bad": "timer-recall is no origin of an earlier record in this partition of the ingress",
     "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",
     "transaction-bad": "timer-transaction is none of prepare, commit and rollback",
     "hop-bad": "a timer-hop- header, which the proxy alone writes, cannot be read",

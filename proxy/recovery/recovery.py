@@ -24,7 +24,7 @@ from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.recovery.fetched_bodies import FetchedBodies
-from proxy.requests.parsed import Prepare
+from proxy.requests.parsed import ParsedRecord
 from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader, request_reader
@@ -34,7 +34,7 @@ from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace, ShedReading
 from storage.register import Register
 from storage.store import Store
 
-HALF_MESSAGE_GAP: Final = 500
+READ_BACK_GAP: Final = 500
 """Half messages that nobody decides lie close together: so many records are read through."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
@@ -166,7 +166,7 @@ class Recovery:
             read_from,
             log_range.end,
             register,
-            partial(self._half_messages, partition, readers),
+            partial(self._read_back, partition, readers),
             self._rules,
             self._shed(partition, position),
         )
@@ -183,13 +183,12 @@ class Recovery:
             now_s=self._now_s,
         )
 
-    def _half_messages(
+    def _read_back(
         self, partition: int, readers: ReadersByOffset, offsets: Sequence[int]
-    ) -> dict[int, Prepare]:
-        """The half messages at these offsets, read again from the ingress."""
-        messages = self._lookup.read(partition, offsets, HALF_MESSAGE_GAP)
-        parsed = ((offset, readers.read(message)) for offset, message in messages.items())
-        return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
+    ) -> dict[int, ParsedRecord]:
+        """What the records at these offsets ask for, read again from the ingress."""
+        messages = self._lookup.read(partition, offsets, READ_BACK_GAP)
+        return {offset: readers.read(message) for offset, message in messages.items()}
 
     def _shed(self, partition: int, position: Position) -> ShedOffsets:
         """What is committed of the offsets that were shed, from the floor on."""

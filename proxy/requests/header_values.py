@@ -1,5 +1,6 @@
 """Reads single header values beyond targets and times: partitions, ids, failures, hops."""
 
+import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias, TypeVar
 
@@ -14,6 +15,7 @@ from proxy.records.headers import (
     HOPS,
     ID,
     PARTITION,
+    RECALL,
     ROLLBACK,
     TRANSACTION,
 )
@@ -28,6 +30,7 @@ BY_KEY: Final = -1
 """Partition of an entry that leaves the choice to the key."""
 LONGEST_ID_BYTES: Final = 256
 LONGEST_FAILURES_DIGITS: Final = 9
+OFFSET: Final = re.compile("0|[1-9][0-9]{0,17}")
 DECISIONS: Final = {COMMIT, ROLLBACK, EXPIRE}
 
 T = TypeVar("T")
@@ -78,6 +81,17 @@ def read_ident(name: str, raw: bytes | None) -> bytes:
     length = f"{len(raw)} bytes long" if raw else "empty"
     why = f"{name} is {length}: an id has 1 to {LONGEST_ID_BYTES} bytes"
     raise Rejected(Rejection("id-bad", why))
+
+
+def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> int:
+    """The offset in an origin of a record of this ingress partition, below `before`."""
+    prefix = f"{topic}/{partition}/"
+    text = (raw or b"").decode("utf-8", "replace")
+    digits = text.removeprefix(prefix)
+    if text.startswith(prefix) and OFFSET.fullmatch(digits) and int(digits) < before:
+        return int(digits)
+    why = f"{RECALL} is {shown(raw)}: it must be {prefix} and the offset of an earlier record"
+    raise Rejected(Rejection("recall-bad", why))
 
 
 def required_ident(ident: bytes | None, what: bytes | None) -> bytes:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 from proxy.records.body import has_purpose
 from proxy.records.delivery import delivery_of
+from proxy.records.receipts import receipt_name
 from proxy.records.rejection import Rejection
 from storage.store import Entry
 
@@ -18,7 +19,9 @@ class Scheduled(NamedTuple):
     """A record to be delivered, by the entry that the schedule keeps of it.
 
     hop_from: offset of the entry that the proxy rewrote as this record; None: a producer's own.
-    due_ms: what it asks for. rolls: the entry fires before that, to be rewritten.
+    due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
+    the record that all hops have come from; None: a producer's own, or rewritten before there were
+    recalls.
     """
 
     entry: Entry
@@ -26,6 +29,7 @@ class Scheduled(NamedTuple):
     hop_from: int | None
     due_ms: int
     rolls: bool
+    first: int | None = None
 
 
 class RejectedHop(NamedTuple):
@@ -34,12 +38,19 @@ class RejectedHop(NamedTuple):
     rejection: Rejection
     ident: bytes | None
     hop_from: int
+    first: int | None = None
 
 
 class Cancel(NamedTuple):
     """Whatever pends with this id is not to be delivered."""
 
     ident: bytes
+
+
+class Recall(NamedTuple):
+    """The record at this offset, or what it was rewritten as, is not to be delivered."""
+
+    offset: int
 
 
 class Prepare(NamedTuple):
@@ -67,7 +78,7 @@ class Decision(NamedTuple):
     hop_from: int | None
 
 
-ParsedRecord: TypeAlias = Scheduled | RejectedHop | Cancel | Prepare | Decision | Rejection
+ParsedRecord: TypeAlias = Scheduled | RejectedHop | Cancel | Recall | Prepare | Decision | Rejection
 WithId: TypeAlias = tuple[Entry, bytes]
 Compact: TypeAlias = Entry | WithId | ParsedRecord
 """A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""
@@ -129,7 +140,8 @@ class ParsedBatch:
                 yield None, None, 0
 
     def idents(self) -> list[bytes]:
-        """The ids that records of the batch have or name."""
+        """The ids that records of the batch have or name, and the names of receipts that count for
+        them."""
         found: list[bytes | None] = []
         for record in self._records:
             if type(record) is tuple:
@@ -137,7 +149,15 @@ class ParsedBatch:
                     found.append(record[1])
             elif isinstance(record, WITH_ID):
                 found.append(record.ident)
+                if isinstance(record, Scheduled | RejectedHop) and record.first is not None:
+                    found.append(receipt_name(record.first))
+            elif isinstance(record, Recall):
+                found.append(receipt_name(record.offset))
         return [ident for ident in found if ident is not None]
+
+    def recalled(self) -> list[int]:
+        """The offsets that its recalls name."""
+        return [one.offset for one in self._records if type(one) is Recall]
 
 
 def full(record: Compact) -> ParsedRecord:

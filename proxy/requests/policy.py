@@ -59,6 +59,8 @@ class Policy:
     aliases: tuple[str, ...] = ()
     hop_key: str | None = None
     """Digest of the key of the proxy's own records; None: written before they were signed."""
+    recalls_in: str | None = None
+    """The ingress topic, that recalls must name; None: written before there were recalls."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""

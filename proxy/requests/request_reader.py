@@ -19,6 +19,7 @@ from proxy.records.headers import (
     PARTITION,
     PLAIN,
     PREFIX,
+    RECALL,
     REQUESTS,
     TOPIC,
     UNREADABLE,
@@ -54,6 +55,7 @@ class RequestReader:
         self._special = SpecialRequests(policy, self._names, self._times, self._pack, authenticator)
         self._targets, self._due_ms = self._names.known, self._times.due_ms
         self._usual = set(USUAL)
+        self._unknown_yet = frozenset() if policy.recalls_in else frozenset({RECALL})
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(
@@ -111,7 +113,7 @@ class RequestReader:
             or len(ident) > LONGEST_ID_BYTES
             or (not asked.keys() <= self._usual and self._is_special(asked))
         ):
-            return _unknown_header(asked) or self._special.read(
+            return _unknown_header(asked, self._unknown_yet) or self._special.read(
                 UnparsedRecord(asked, headers, key, value, timestamp_ms, partition, offset)
             )
         target = self._targets.get(asked.get(TOPIC)) or self._names.target(asked)
@@ -155,7 +157,7 @@ class TranslatingReader(RequestReader):
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         super().__init__(policy, authenticator)
-        self._foreign = alias_reader(policy.aliases)
+        self._foreign = alias_reader(policy.aliases, has_recalls=policy.recalls_in is not None)
 
     def _parse(
         self,
@@ -179,11 +181,15 @@ def request_reader(policy: Policy, authenticator: HopAuthenticator | None = None
     return kind(policy, authenticator)
 
 
-def _unknown_header(asked: dict[str, bytes | None]) -> Rejection | None:
-    """Why a record with a header that only looks like ours cannot be served; a cancel always is."""
-    if CANCEL in asked:
+def _unknown_header(
+    asked: dict[str, bytes | None], unknown_yet: frozenset[str]
+) -> Rejection | None:
+    """Why a record with a header that only looks like ours cannot be served; a cancel or a recall
+    always is. unknown_yet: headers that came later than the policy."""
+    if CANCEL in asked or (RECALL in asked and RECALL not in unknown_yet):
         return None
-    strange = (name for name in asked if name[:6] == PREFIX and name not in KNOWN)
+    known = KNOWN - unknown_yet
+    strange = (name for name in asked if name[:6] == PREFIX and name not in known)
     return next(map(_unknown, strange), None)
 
 

@@ -13,6 +13,7 @@ from proxy.records.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
     FIRST_ORIGIN,
+    HOP_FIRST,
     HOP_FROM,
     HOP_NOT_BEFORE,
     ID,
@@ -20,6 +21,7 @@ from proxy.records.headers import (
     KEY,
     PARTITION,
     PREPARE,
+    RECALL,
     RETRY_GROUP,
     TOPIC,
     TRANSACTION,
@@ -38,12 +40,14 @@ from proxy.requests.header_values import (
     read_ident,
     read_number,
     read_partition,
+    read_receipt,
     required_ident,
 )
 from proxy.requests.parsed import (
     Cancel,
     ParsedRecord,
     Prepare,
+    Recall,
     RejectedHop,
     Scheduled,
 )
@@ -89,6 +93,10 @@ class SpecialRequests:
         try:
             if CANCEL in asked:
                 return Cancel(read_ident(CANCEL, asked[CANCEL]))
+            recalls_in = self._policy.recalls_in
+            if RECALL in asked and recalls_in is not None:
+                at = record.partition, record.offset
+                return Recall(read_receipt(asked[RECALL], recalls_in, *at))
             ident = read_ident(ID, asked[ID]) if ID in asked else None
             hop_from = self._hop_from(record)
         except Rejected as refused:
@@ -97,7 +105,9 @@ class SpecialRequests:
             return self._request(record, ident, hop_from)
         except Rejected as refused:
             rejection = refused.rejection
-            return rejection if hop_from is None else RejectedHop(rejection, ident, hop_from)
+            if hop_from is None:
+                return rejection
+            return RejectedHop(rejection, ident, hop_from, _first(asked))
 
     def _hop_from(self, record: UnparsedRecord) -> int | None:
         hop_from = read_hop_from(record.asked, record.offset)
@@ -134,7 +144,8 @@ class SpecialRequests:
         purpose = Purpose(due_ms, offset, wanted_ms)
         body = self._pack((purpose, *content) if has_purpose else content)
         entry = fires_ms, offset, target, body
-        return Scheduled(entry, ident, hop_from, due_ms, fires_ms < wanted_ms)
+        first = None if hop_from is None else _first(asked)
+        return Scheduled(entry, ident, hop_from, due_ms, fires_ms < wanted_ms, first)
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
         """No re-queued record waits longer than this, whatever its header says."""
@@ -200,6 +211,10 @@ def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
     if policy.roll_after_ms is None or timestamp_ms < 0:
         return wanted_ms
     return min(wanted_ms, timestamp_ms + policy.roll_after_ms)
+
+
+def _first(asked: Asked) -> int | None:
+    return read_number(asked, HOP_FIRST) if HOP_FIRST in asked else None
 
 
 def _longest_immunity_ms(policy: Policy) -> int:

@@ -23,6 +23,7 @@ from proxy.requests.parsed import (
     ParsedBatch,
     ParsedRecord,
     Prepare,
+    Recall,
     RejectedHop,
     Scheduled,
 )
@@ -36,6 +37,7 @@ from proxy.scheduling.half_messages import (
     record_of,
 )
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.recalls import MOST_READ, Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named
 from storage.store import Entry
@@ -86,12 +88,13 @@ class Admission:
         readers: ReadersByOffset,
         identities: Identities,
         half_messages: HalfMessages,
+        recalls: Recalls,
         shed: ShedOffsets,
     ) -> None:
         self.buffer = TransactionBuffer()
         self._ingress = ingress
         self._readers, self._identities = readers, identities
-        self._half_messages, self._shed = half_messages, shed
+        self._half_messages, self._recalls, self._shed = half_messages, recalls, shed
         self._entries: list[Entry] = []
         self._waits_for_clock = False
 
@@ -101,6 +104,8 @@ class Admission:
         if (waiting := self._all_wait(batch, limits)) is not None:
             return Admitted(len(batch), waiting, waits_for_clock=False)
         self._identities.look_up(batch.idents())
+        if recalled := batch.recalled():
+            self._recalls.read_ahead(recalled, MOST_READ - self.buffer.recalls)
         self._entries, self._waits_for_clock = [], False
         register_new, watermark = self._identities.register_new, limits.watermark
         room = limits.room
@@ -173,6 +178,8 @@ class Admission:
                 return self._decide(offset, parsed, buffer, limits)
             case Cancel():
                 buffer.outcomes += self._identities.cancel(offset, parsed.ident)
+            case Recall():
+                return self._recall(offset, parsed, buffer)
             case RejectedHop():
                 outcome = self._identities.reject_hop(offset, parsed)
                 if outcome is None:
@@ -247,6 +254,14 @@ class Admission:
         for event in events:
             if (record := record_of(self._ingress, event)) is not None:
                 buffer.add_auxiliary(record)
+        return True
+
+    def _recall(self, offset: int, recall: Recall, buffer: TransactionBuffer) -> bool:
+        """Each takes a look into the ingress: so many for a transaction, and no more."""
+        if buffer.recalls >= MOST_READ:
+            return False
+        buffer.recalls += 1
+        buffer.outcomes += self._recalls.apply(offset, recall.offset)
         return True
 
     def _decide(

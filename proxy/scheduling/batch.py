@@ -102,6 +102,9 @@ class TransactionBuffer:
     size_bytes: int = 0
     """How much bodies and values take in all."""
 
+    recalls: int = 0
+    """How many of the outcomes are of recalls."""
+
     def add_delivery(self, entry: Entry) -> None:
         """Take one of these, and count its body."""
         self.deliveries.append(entry)

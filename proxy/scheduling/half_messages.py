@@ -5,7 +5,7 @@ When one is asked about, and when it expires, follows from its own time alone.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from proxy.records.delivery import delivery_of
 from proxy.records.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.records.message import IngressPartition
 from proxy.records.position import SetBack, Watermark
-from proxy.requests.parsed import Prepare
+from proxy.requests.parsed import ParsedRecord, Prepare
 from proxy.scheduling.batch import AuxiliaryRecord
 from storage.register import Named
 from storage.store import Entry
@@ -28,8 +28,8 @@ LOST: Final = 0
 
 AgendaItem = tuple[int, int, int]
 """(fires_ms, offset, check): the next event of a half message."""
-ReadHalfMessages = Callable[[Sequence[int]], dict[int, Prepare]]
-"""Offsets of half messages, ascending -> those that the ingress still has, read anew."""
+ReadBack = Callable[[Sequence[int]], Mapping[int, ParsedRecord]]
+"""Offsets, ascending -> what those records ask for that the ingress still has, read anew."""
 
 
 class HalfMessageEvent(NamedTuple):
@@ -64,11 +64,11 @@ class HalfMessages:
 
     def __init__(
         self,
-        read_half_messages: ReadHalfMessages,
+        read_back: ReadBack,
         watermark: Watermark,
         set_back: SetBack | None = None,
     ) -> None:
-        self._read_back = read_half_messages
+        self._read_back = read_back
         self._watermark, self._set_back = watermark, set_back
         self._idents: OrderedDict[int, bytes] = OrderedDict()
         self._prepares: dict[int, Prepare] = {}
@@ -199,13 +199,17 @@ class HalfMessages:
         kept = {o: self._prepares[o] for o in offsets if o in self._prepares}
         whole = {offset: prepare for offset, prepare in kept.items() if prepare.entry[3]}
         missing = [offset for offset in offsets if offset not in whole]
-        return {**whole, **self._read_back(missing)} if missing else whole
+        return {**whole, **self._read_again(missing)} if missing else whole
+
+    def _read_again(self, offsets: Sequence[int]) -> dict[int, Prepare]:
+        parsed = self._read_back(offsets).items()
+        return {offset: one for offset, one in parsed if isinstance(one, Prepare)}
 
     def _read_unread(self) -> None:
         while self._unread:
             offsets, self._unread = self._unread[:READ_AT_ONCE], self._unread[READ_AT_ONCE:]
             wanted = [offset for offset in offsets if offset in self._idents]
-            prepares = self._read_back(wanted) if wanted else {}
+            prepares = self._read_again(wanted) if wanted else {}
             for offset in wanted:
                 if offset in prepares:
                     self._keep(offset, prepares[offset])

@@ -9,9 +9,10 @@ from typing import Final
 
 from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, Outcome
 from proxy.records.position import Position
+from proxy.records.receipts import receipt_name
 from proxy.requests.parsed import Prepare, RejectedHop, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
-from storage.register import NOTHING, Named, Register
+from storage.register import NOTHING, Key, Named, Register
 from storage.store import Entry
 
 IS_HALF_MESSAGE: Final = 1
@@ -63,24 +64,32 @@ class Identities:
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
         """A record arrives: what it ends, and whether it stays (else it is among those ended)."""
-        ident, hop_from, due_ms = scheduled.ident, scheduled.hop_from, scheduled.due_ms
+        ident, hop_from = scheduled.ident, scheduled.hop_from
+        if hop_from is not None:
+            ended = self._land(offset, scheduled, hop_from)
+            return ([] if ended is None else [ended]), ended is None
         if ident is None:
             return [], True
-        row = self._row(ident)
-        ended: list[Outcome] = []
-        if hop_from is not None:
-            self._landed(ident, hop_from)
-            if row.latest > hop_from:
-                ended_ms = None if scheduled.rolls else scheduled.entry[0]
-                return [self._ended_in_mid_hop(offset, due_ms, ident, row, ended_ms)], False
-            latest = row.latest
-        else:
-            ended, _found = self._supersede(offset, ident, row, REPLACED)
-            latest = offset
-        fires_ms, _offset, target, _body = scheduled.entry
-        kind = ROLLS if scheduled.rolls else 0
-        self._put(offset, ident, Named(latest, fires_ms, offset, offset, due_ms, target, kind))
-        return ended, True
+        ended_by_it, _found = self._supersede(offset, ident, self._row(ident), REPLACED)
+        self._put(offset, ident, _row_of(offset, scheduled, offset))
+        return ended_by_it, True
+
+    def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
+        """A rewritten record arrives: how it ends, where it was superseded in mid-hop."""
+        ident = scheduled.ident
+        row = self._landed(ident, hop_from, scheduled.first)
+        is_ended = row.latest > hop_from
+        if not is_ended and ident is not None:
+            self._put(offset, ident, _row_of(offset, scheduled, row.latest))
+        if scheduled.first is not None:
+            chain = (
+                Named(offset, kind=IS_CANCEL) if is_ended else _row_of(offset, scheduled, offset)
+            )
+            self._put(offset, receipt_name(scheduled.first), chain)
+        if not is_ended:
+            return None
+        until_ms = None if scheduled.rolls else scheduled.entry[0]
+        return self._ended_in_mid_hop(offset, scheduled.due_ms, ident, row, until_ms)
 
     def is_waiting(self, ident: bytes) -> bool:
         """Whether a record with this id would take the place of another one."""
@@ -127,24 +136,63 @@ class Identities:
 
         What superseded it in mid-hop has had its outcome `applied`: then that is its end instead.
         """
-        if hop.ident is None:
-            return None
-        self._landed(hop.ident, hop.hop_from)
-        row = self._row(hop.ident)
+        row = self._landed(hop.ident, hop.hop_from, hop.first)
+        if hop.first is not None:
+            self.note_recall(offset, hop.first)
         if row.latest > hop.hop_from:
             return self._ended_in_mid_hop(offset, None, hop.ident, row, until_ms=None)
-        if row.offset == hop.hop_from:
+        if hop.ident is not None and row.offset == hop.hop_from:
             self._put(offset, hop.ident, Named(row.latest))
         return None
+
+    def known(self, name: bytes) -> Named:
+        """What is known of an id, or under a receipt's name; asked for now if it was not before."""
+        if name not in self._rows:
+            self._rows.update(self._register.find([name]))
+        return self._row(name)
+
+    def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
+        """End the record at this offset, if it is what the id names; None where it has ended."""
+        row = self.known(ident)
+        if record not in (row.offset, row.origin):
+            return None
+        ended, found = self._supersede(offset, ident, row, CANCELLED)
+        if not found:
+            return None
+        self._put(offset, ident, Named(offset, kind=IS_CANCEL))
+        return ended
+
+    def take_back(self, offset: int, key: Key, target: str) -> None:
+        """A pending entry without an id is not to be delivered."""
+        self._register.add_tombstone(offset, key, target)
+
+    def note_recall(self, offset: int, first: int) -> None:
+        """The record first written there has ended, and what goes on from it does as it arrives."""
+        self._put(offset, receipt_name(first), Named(offset, kind=IS_CANCEL))
+
+    def keep_readable(self, offset: int, low: int) -> None:
+        """Whoever reads the recall at `offset` again must have read what it names, at `low`."""
+        self._register.link(offset, low, offset, None)
+
+    def hops(self, name: bytes, offset: int) -> bool:
+        """Whether the entry at this offset was rewritten, and its successor is not here yet."""
+        return self._hopping.get(name) == offset
 
     def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
         """These entries, by id and offset, were rewritten in a transaction that is committed."""
         self._hopping.update(hops)
 
-    def _landed(self, ident: bytes, hop_from: int) -> None:
-        """The successor is here. A later entry with the id may have hopped meanwhile."""
-        if self._hopping.get(ident) == hop_from:
-            del self._hopping[ident]
+    def _landed(self, ident: bytes | None, hop_from: int, first: int | None) -> Named:
+        """The successor is here, and what is known of its id, or of its recall where that came in
+        mid-hop. A later entry with the id may have hopped meanwhile."""
+        receipt = b"" if first is None else receipt_name(first)
+        name = receipt if ident is None else ident
+        if self._hopping.get(name) == hop_from:
+            del self._hopping[name]
+        row = Named(NOTHING) if ident is None else self._row(ident)
+        recall = self._row(receipt)
+        is_recalled = recall.kind & IS_CANCEL and row.latest <= hop_from < recall.latest
+        return recall if is_recalled else row
 
     def _row(self, ident: bytes) -> Named:
         return self._rows.get(ident) or Named(NOTHING)
@@ -179,10 +227,17 @@ class Identities:
         return bool(row.kind & ROLLS) or self._hopping.get(ident) == row.offset
 
     def _ended_in_mid_hop(
-        self, at: int, due_ms: int | None, ident: bytes, row: Named, until_ms: int | None
+        self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
         """`until_ms`: from then on a replay does not take it for pending, whatever it has read."""
         self._register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
         return Outcome(at, REPLACED, due_ms, ident, next_offset=row.latest)
+
+
+def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
+    """What is known of the name of a record that stays."""
+    fires_ms, _offset, target, _body = scheduled.entry
+    kind = ROLLS if scheduled.rolls else 0
+    return Named(latest, fires_ms, at, at, scheduled.due_ms, target, kind)

@@ -3,9 +3,10 @@
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.records.message import Message
+from proxy.records.receipts import receipt_name
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import ParsedRecord, Prepare, RejectedHop, Scheduled
-from proxy.scheduling.identities import IS_HALF_MESSAGE
+from proxy.requests.parsed import ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
+from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
 from proxy.scheduling.shard import Shard
 from storage.register import NOTHING, Named
 from storage.store import Entry
@@ -47,7 +48,7 @@ def find_record(shard: Shard, message: Message) -> Found:
         return Found(origin, ident, ENDED)
     entry = parsed.entry
     row = None if ident is None else shard.named(ident)
-    state = _of_entry(shard, entry) if ident is None else _of_named(shard, offset, row)
+    state = _of_entry(shard, entry, parsed) if ident is None else _of_named(shard, offset, row)
     fires_ms = entry[0] if row is None or state != "pending" else row.fires_ms
     is_waiting = state == "pending"
     return Found(origin, ident, state, entry[2], parsed.due_ms, fires_ms if is_waiting else None)
@@ -60,7 +61,12 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
     return "pending" if is_pending else None
 
 
-def _of_entry(shard: Shard, entry: Entry) -> RecordState:
+def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
+    """One without an id may have been recalled."""
+    first = parsed.first if isinstance(parsed, Scheduled) else None
+    recall = shard.named(receipt_name(entry[1] if first is None else first))
+    if recall is not None and recall.kind & IS_CANCEL:
+        return ENDED
     return "pending" if entry[:2] > shard.position.ended_upto(entry[1]) else ENDED
 
 
@@ -72,4 +78,4 @@ def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
 
 
 def _ident(parsed: ParsedRecord) -> bytes | None:
-    return None if isinstance(parsed, RejectedHop | Rejection) else parsed.ident
+    return None if isinstance(parsed, RejectedHop | Recall | Rejection) else parsed.ident

@@ -5,7 +5,7 @@ docs/exactly-once.md. Nothing counts as done until `confirm`: a plan that was no
 again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from operator import itemgetter
@@ -13,13 +13,14 @@ from typing import Final
 
 from proxy.records.message import IngressPartition, Message
 from proxy.records.position import LAST_OFFSET, Position, Watermark
-from proxy.requests.parsed import ParsedRecord, Prepare
+from proxy.requests.parsed import ParsedRecord
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
 from proxy.scheduling.admission_rules import AdmissionRules, Room, Waiting
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
-from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, record_of
+from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, ReadBack, record_of
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
+from proxy.scheduling.recalls import Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named, Register
 from storage.store import PEEK_BYTES, Entry, Store, TargetCounts, bodies_bytes
@@ -60,7 +61,7 @@ class Shard:
         read_from: int,
         barrier: int,
         register: Register,
-        read_half_messages: Callable[[Sequence[int]], dict[int, Prepare]],
+        read_back: ReadBack,
         rules: AdmissionRules,
         shed: ShedOffsets,
     ) -> None:
@@ -75,14 +76,15 @@ class Shard:
         self.read_ms = self._next_flush_ms = 0
         self._register, self._readers = register, readers
         self._stored_below = store.covered
-        self._half_messages = HalfMessages(
-            read_half_messages, position.watermark, position.set_back
-        )
+        self._half_messages = HalfMessages(read_back, position.watermark, position.set_back)
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
         self._identities = Identities(register, self._half_messages, position)
         self._rules, self._shed = rules, shed
-        self._admission = Admission(ingress, readers, self._identities, self._half_messages, shed)
+        recalls = Recalls(read_back, self._identities, shed)
+        self._admission = Admission(
+            ingress, readers, self._identities, self._half_messages, recalls, shed
+        )
 
     @property
     def state(self) -> State:

@@ -13,14 +13,14 @@ from typing import Final
 import structlog
 
 from proxy.clock import Clock
+from proxy.dispatch.hops import named_hop
 from proxy.kafka.ingress import Fetched, Ingress
 from proxy.publishing.errors import GroupMoved
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
-from proxy.records.headers import ID
 from proxy.records.position import PolicyFrom
 from proxy.recovery.recovery import Recovery
-from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
+from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard, State
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
@@ -121,7 +121,7 @@ class Pipeline:
         took_s = time.monotonic() - under_way.started_s
         self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
-            self.shards[partition].confirm(plan, _hops_with_ids(batch))
+            self.shards[partition].confirm(plan, map(named_hop, batch.hops))
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
                 self._first_commit(partition, self.shards[partition].position.policies)
@@ -295,12 +295,6 @@ class Pipeline:
 def _rotated(partitions: list[int], turns: int) -> list[int]:
     first = turns % len(partitions) if partitions else 0
     return partitions[first:] + partitions[:first]
-
-
-def _hops_with_ids(batch: Batch | ResolvedBatch) -> list[tuple[bytes, int]]:
-    """Ids and offsets of the entries that were rewritten instead of delivered."""
-    hops = ((hop.delivery.header(ID), hop.delivery.entry_offset) for hop in batch.hops)
-    return [(ident, offset) for ident, offset in hops if ident is not None]
 
 
 def _flush_and_close(partition: int, shard: Shard) -> None:

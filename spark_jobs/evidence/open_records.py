@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.evidence.record_histories import PLACE
+from spark_jobs.evidence.subjects import own_subject, subject_hash
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import Schema, conformed
 from spark_jobs.runtime.materialised import Materialise
@@ -39,15 +40,17 @@ OPEN: Final[Schema] = {
     "ends": f"array<{_struct(_END)}>",
 }
 """review_ms: from when on (epoch ms) every audit looks at it again: ALWAYS, or NEVER unless
-something new asks for it. id_hash: of partition and id; null without an id. request: null of what
+something new asks for it. id_hash: of partition and subject (`subjects`); null without an id, but
+for hops and recalls. request: null of what
 the proxy had not read. ends: the first of each kind, twice where there are more."""
 
 
-def id_hash(ident: str) -> str:
-    """SQL of `id_hash` by the partition and this id."""
-    return f"IF({ident} IS NULL, NULL, xxhash64(partition, {ident}))"
-
-
+_NEW_HASH: Final = f"""
+IF(ident IS NULL AND hop_from IS NULL AND recalled IS NULL, NULL,
+  {subject_hash(own_subject())})
+"""
+"""Of a request that is read for the first time: of those without an id nothing that is known has
+the subject, but for hops and recalls."""
 FOLDERS: Final = ("has_id",)
 BY_REVIEW: Final = ("has_id", "review_ms")
 """How rows are put into files: a review then opens a few of them."""
@@ -98,9 +101,7 @@ class OpenRecords:
         held, version = self._tables.read(TABLE, OPEN), self.version
         due = materialise(held.filter(f"review_ms <= {at_ms}"))
         later = held.filter(f"review_ms > {at_ms}")
-        ids = requests.selectExpr(f"{id_hash('ident')} AS id_hash").unionByName(
-            due.select("id_hash")
-        )
+        ids = requests.selectExpr(f"{_NEW_HASH} AS id_hash").unionByName(due.select("id_hash"))
         by_id = _sharing(later, ids, materialise)
         found = due.select(*PLACE).unionByName(by_id.select(*PLACE))
         named = _named(requests, ends).join(f.broadcast(closed), "partition")
@@ -193,4 +194,5 @@ def _sharing(rows: DataFrame, ids: DataFrame, materialise: Materialise) -> DataF
 def _named(requests: DataFrame, ends: DataFrame) -> DataFrame:
     """Places (PLACE) of which something new speaks."""
     gone_on = requests.filter("hop_from IS NOT NULL").selectExpr("partition", "hop_from AS offset")
-    return ends.select(*PLACE).unionByName(gone_on)
+    recalled = requests.filter("recalled IS NOT NULL").selectExpr("partition", "recalled AS offset")
+    return ends.select(*PLACE).unionByName(gone_on).unionByName(recalled)

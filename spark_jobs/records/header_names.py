@@ -16,6 +16,7 @@ KEY: Final = "timer-key"
 PARTITION: Final = "timer-partition"
 ID: Final = "timer-id"
 CANCEL: Final = "timer-cancel"
+RECALL: Final = "timer-recall"
 RETRY_GROUP: Final = "timer-retry-group"
 ATTEMPT: Final = "timer-attempt"
 TRANSACTION: Final = "timer-transaction"
@@ -41,10 +42,11 @@ UNREADABLE: Final = "timer-unreadable"
 HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 HOP_ATTEMPT: Final = "timer-hop-attempt"
+HOP_FIRST: Final = "timer-hop-first"
 HOP_MAC: Final = "timer-hop-mac"
 
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
-HOPS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_MAC)
+HOPS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC)
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
 """On records that were delivered or dead-lettered and sent in again: they ask for nothing."""
 
@@ -52,7 +54,7 @@ PLAIN_REQUESTS: Final = (TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION)
 USUAL: Final = (*PLAIN_REQUESTS, ID, *(name for name in STAMPS if name != FIRST_ORIGIN))
 """Headers of a record that is to be delivered, perhaps under an id, and asks for no more."""
 BEYOND_PLAIN: Final = (
-    *(ID, CANCEL, RETRY_GROUP, ATTEMPT, TRANSACTION, CHECK_TOPIC, CHECK_IMMUNITY),
+    *(ID, CANCEL, RECALL, RETRY_GROUP, ATTEMPT, TRANSACTION, CHECK_TOPIC, CHECK_IMMUNITY),
     *HOPS,
 )
 """What asks for more than plain delivery."""

@@ -16,11 +16,17 @@ from spark_jobs.requests.targets import target_code
 from spark_jobs.requests.times import delay_ms, digits
 
 LONGEST_ID_BYTES: Final = 256
+OFFSET: Final = r"\A(0|[1-9][0-9]{0,17})\z"
 RECORD: Final = "record"
 CANCELS: Final = "cancel"
+RECALLS: Final = "recall"
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
 """Where check-backs go, when the first is due, how long after it each next one, how many."""
 DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
+TAKE_BACK: Final = (CANCELS, RECALLS)
+CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
+"""Kinds of records that say something about others, and are not delivered. Such a tuple reads in
+SQL as it does in Python."""
 
 
 def is_bad_ident(raw: Column) -> Column:
@@ -28,27 +34,58 @@ def is_bad_ident(raw: Column) -> Column:
     return raw.isNull() | ~f.octet_length(raw).between(1, LONGEST_ID_BYTES)
 
 
-def asked_kind(headers: RequestHeaders) -> Column:
+def is_recall(headers: RequestHeaders, policy: Column) -> Column:
+    """Whether a record takes another one back by its origin: since there are recalls."""
+    return headers.has(names.RECALL) & policy["recalls_in"].isNotNull()
+
+
+def recalled(headers: RequestHeaders, policy: Column, partition: Column, offset: Column) -> Column:
+    """The offset in the origin that a recall names: of an earlier record of its partition; null
+    where it names none."""
+    origin = headers.text(names.RECALL)
+    prefix = f.concat(policy["recalls_in"], f.lit("/"), partition, f.lit("/"))
+    named = f.substring(origin, f.length(prefix) + 1, f.length(origin))
+    found = f.when(origin.startswith(prefix) & named.rlike(OFFSET), named.try_cast("bigint"))
+    return f.when(found < offset, found)
+
+
+def takes_back(headers: RequestHeaders, policy: Column) -> Column:
+    """Whether the record is a cancel or a recall, whatever else it asks for."""
+    return headers.has(names.CANCEL) | is_recall(headers, policy)
+
+
+def asked_kind(headers: RequestHeaders, policy: Column) -> Column:
     """What a record would be if nothing is wrong with it."""
     transaction = headers.text(names.TRANSACTION)
     return (
         f.when(headers.has(names.CANCEL), f.lit(CANCELS))
+        .when(is_recall(headers, policy), f.lit(RECALLS))
         .when(transaction.isin(names.PREPARE, *DECISIONS), transaction)
         .otherwise(f.lit(RECORD))
     )
 
 
 def opening_code(
-    headers: RequestHeaders, special_names: Column, offset: Column, is_forged: Column
+    headers: RequestHeaders,
+    special_names: Column,
+    policy: Column,
+    partition: Column,
+    offset: Column,
+    is_forged: Column,
 ) -> Column:
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
     is_bad_hop = ~_is_whole_hop(headers, offset) | f.coalesce(is_forged, f.lit(False))
     return first_of(
-        _unknown_header_code(headers, special_names),
+        _unknown_header_code(headers, special_names, policy),
         f.when(
             headers.has(names.CANCEL),
             refused(codes.ID_BAD, is_bad_ident(headers.raw(names.CANCEL))),
-        ).otherwise(
+        )
+        .when(
+            is_recall(headers, policy),
+            refused(codes.RECALL_BAD, recalled(headers, policy, partition, offset).isNull()),
+        )
+        .otherwise(
             first_of(
                 refused(codes.ID_BAD, headers.has(names.ID) & is_bad_ident(headers.raw(names.ID))),
                 refused(codes.HOP_BAD, headers.has_any(names.HOPS) & is_bad_hop),
@@ -57,18 +94,18 @@ def opening_code(
     )
 
 
-def hop_from(headers: RequestHeaders) -> Column:
+def hop_from(headers: RequestHeaders, policy: Column) -> Column:
     """The offset that a record goes on from; null for a producer's own, and for a cancel."""
-    return f.when(~headers.has(names.CANCEL), digits(headers.text(names.HOP_FROM)))
+    return f.when(~takes_back(headers, policy), digits(headers.text(names.HOP_FROM)))
 
 
-def transaction_code(headers: RequestHeaders, hop: Column) -> Column:
+def transaction_code(headers: RequestHeaders, policy: Column, hop: Column) -> Column:
     """What is wrong with a half message or a decision. Only the proxy itself asks for expiry."""
     transaction = headers.text(names.TRANSACTION)
     is_own = transaction.eqNullSafe(names.EXPIRE) == hop.isNotNull()
     is_decision = f.coalesce(transaction.isin(*DECISIONS), f.lit(False)) & is_own
     return f.when(
-        headers.has(names.TRANSACTION) & ~headers.has(names.CANCEL),
+        headers.has(names.TRANSACTION) & ~takes_back(headers, policy),
         first_of(
             refused(codes.TRANSACTION_BAD, ~transaction.eqNullSafe(names.PREPARE) & ~is_decision),
             refused(codes.ID_BAD, ~headers.has(names.ID)),
@@ -116,10 +153,17 @@ def _first_check_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Colum
     return f.greatest(timestamp_ms, f.lit(0)) + f.least(asked_ms, longest_ms)
 
 
-def _unknown_header_code(headers: RequestHeaders, special_names: Column) -> Column:
-    unknown = f.get(f.filter(special_names, lambda name: ~name.isin(*names.KNOWN)), f.lit(0))
+def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy: Column) -> Column:
+    has_no_recalls = policy["recalls_in"].isNull()
+    unknown = f.get(
+        f.filter(
+            special_names,
+            lambda name: ~name.isin(*names.KNOWN) | ((name == names.RECALL) & has_no_recalls),
+        ),
+        f.lit(0),
+    )
     return f.when(
-        ~headers.has(names.CANCEL),
+        ~takes_back(headers, policy),
         first_of(
             refused(codes.HEADER_UNREADABLE, unknown == names.UNREADABLE),
             refused(codes.HEADER_UNKNOWN, unknown.isNotNull()),
@@ -132,7 +176,7 @@ def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
     is_whole = headers.has(names.FIRST_ORIGIN) | headers.text(names.TRANSACTION).eqNullSafe(
         names.EXPIRE
     )
-    for name in (names.HOP_FROM, names.HOP_NOT_BEFORE, names.HOP_ATTEMPT):
+    for name in (names.HOP_FROM, names.HOP_NOT_BEFORE, names.HOP_ATTEMPT, names.HOP_FIRST):
         is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
     return is_whole & f.coalesce(digits(headers.text(names.HOP_FROM)) < offset, f.lit(False))
 

@@ -18,6 +18,7 @@ TIME_UNREADABLE: Final = "time-unreadable"
 LEVEL_UNKNOWN: Final = "level-unknown"
 DELAY_TOO_LONG: Final = "delay-too-long"
 ID_BAD: Final = "id-bad"
+RECALL_BAD: Final = "recall-bad"
 RETRY_BAD: Final = "retry-bad"
 TRANSACTION_BAD: Final = "transaction-bad"
 HOP_BAD: Final = "hop-bad"
@@ -34,6 +35,7 @@ DECIDED_WHEN_READ: Final = (
     LEVEL_UNKNOWN,
     DELAY_TOO_LONG,
     ID_BAD,
+    RECALL_BAD,
     RETRY_BAD,
     TRANSACTION_BAD,
     HOP_BAD,

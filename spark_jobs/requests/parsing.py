@@ -37,13 +37,20 @@ from spark_jobs.requests.aliases.translation import translation
 from spark_jobs.requests.error_codes import first_of
 from spark_jobs.requests.policies import Policies, policy_of
 from spark_jobs.requests.targets import partition_code, partition_of, target_code
-from spark_jobs.requests.times import plain_digits
+from spark_jobs.requests.times import digits, plain_digits
 from spark_jobs.runtime.frames import Schema, conformed
 
 REFUSED: Final = "refused"
 MOST_STEPS: Final = 8
 """Sets of policies whose steps are kept: an audit without end meets new ones now and then."""
-KINDS: Final = (controls.RECORD, names.PREPARE, *controls.DECISIONS, controls.CANCELS, REFUSED)
+KINDS: Final = (
+    controls.RECORD,
+    names.PREPARE,
+    *controls.DECISIONS,
+    controls.CANCELS,
+    controls.RECALLS,
+    REFUSED,
+)
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 PARSED: Final[Schema] = {
     "partition": "int",
@@ -61,6 +68,8 @@ PARSED: Final[Schema] = {
     "fires_ms": "bigint",
     "hop_from": "bigint",
     "first_origin": "string",
+    "first_offset": "bigint",
+    "recalled": "bigint",
     "hop_attempt": "int",
     "expires_ms": "bigint",
     "checks": controls.CHECKS,
@@ -71,10 +80,11 @@ PARSED: Final[Schema] = {
 }
 """What each ingress record asks for. kind: one of KINDS; `code` says why refused. wanted_ms: when
 it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
-key_number: what a key counts as where it chooses the partition, null without a key. hop_from: the
-offset of the record that it goes on from, null for a producer's own. size_bytes: of key and
-value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8, for which the proxy
-refuses the record: Java shows both alike.
+hop_from: the offset of the record that it goes on from, null for a producer's own; first_offset: of
+a successor, that of the record that all hops have come from; recalled: of a recall, that of what it
+names. key_number: what a key counts as where it chooses the partition, null without a key.
+size_bytes: of key and value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8,
+for which the proxy refuses the record: Java shows both alike.
 raw_letter_hash: what a dead letter shows of a record with another scheduler's headers that was
 not even read for its due; null without such headers."""
 
@@ -117,7 +127,7 @@ def _steps(aliases: frozenset[str], policies: str) -> list[Select]:
     return [
         *translation(aliases, policy),
         *_headed(policy),
-        *_controlled(),
+        *_controlled(policy),
         *_addressed(policy),
         *_timed(policy),
         *_answered(policy),
@@ -168,18 +178,23 @@ def _is_forged(policy: Column) -> Column:
     return f.when(says_so & policy["hop_inner"].isNotNull(), ~is_own)
 
 
-def _controlled() -> list[Select]:
+def _controlled(policy: Column) -> list[Select]:
     """What is asked for beyond plain delivery, if anything is."""
     headers, is_special = _headers(), f.col("is_special")
     code = controls.opening_code(
-        headers, f.col("special_names"), f.col("offset"), f.col("is_forged")
+        headers,
+        f.col("special_names"),
+        policy,
+        f.col("partition"),
+        f.col("offset"),
+        f.col("is_forged"),
     )
-    hop = f.when(is_special & f.col("opening_code").isNull(), controls.hop_from(headers))
+    hop = f.when(is_special & f.col("opening_code").isNull(), controls.hop_from(headers, policy))
     return [
         [
             "*",
             f.when(is_special, code).alias("opening_code"),
-            f.when(is_special, controls.asked_kind(headers))
+            f.when(is_special, controls.asked_kind(headers, policy))
             .otherwise(f.lit(controls.RECORD))
             .alias("asked_kind"),
         ],
@@ -242,7 +257,9 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
         f.col("alias_code"),
         f.when(
             f.col("is_special"),
-            first_of(f.col("opening_code"), controls.transaction_code(headers, f.col("hop"))),
+            first_of(
+                f.col("opening_code"), controls.transaction_code(headers, policy, f.col("hop"))
+            ),
         ),
         f.when(
             kind.isin(controls.RECORD, names.PREPARE),
@@ -262,8 +279,9 @@ def _answered(policy: Column) -> list[Select]:
     headers, kind = _headers(), f.col("kind")
     is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
     ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
-        headers.raw(names.ID)
+        f.when(kind != controls.RECALLS, headers.raw(names.ID))
     )
+    recalled = controls.recalled(headers, policy, f.col("partition"), f.col("offset"))
     fires = due_times.fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
     hop_attempt = f.when(f.col("is_special"), headers.text(names.HOP_ATTEMPT).try_cast("int"))
     chooses = f.col("asked_key").isNotNull() & f.col("asked_partition").isNull()
@@ -281,6 +299,8 @@ def _answered(policy: Column) -> list[Select]:
         "fires_ms": f.when(is_entry, fires),
         "hop_from": f.when(kind != names.PREPARE, f.col("hop")),
         "first_origin": headers.text(names.FIRST_ORIGIN),
+        "first_offset": f.when(f.col("hop").isNotNull(), digits(headers.text(names.HOP_FIRST))),
+        "recalled": f.when(kind == controls.RECALLS, recalled),
         "hop_attempt": hop_attempt,
         "expires_ms": f.when(kind == names.PREPARE, expires),
         "checks": f.when(

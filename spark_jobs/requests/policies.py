@@ -30,6 +30,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "max_checks": 15,
     "aliases": [],
     "hop_key": None,
+    "recalls_in": None,
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
@@ -62,13 +63,15 @@ POLICY: Final[Schema] = {
     "check_interval_ms": "bigint",
     "max_checks": "bigint",
     "aliases": "array<string>",
+    "recalls_in": "string",
     "hop_topic_id": "string",
     "hop_inner": "string",
     "hop_outer": "string",
 }
 """allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
 retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
-the proxy signs its own records (`records.hop_macs`), null where it does not."""
+the proxy signs its own records (`records.hop_macs`), null where it does not. recalls_in: the
+ingress topic, null where there are no recalls."""
 
 
 class InForce(NamedTuple):

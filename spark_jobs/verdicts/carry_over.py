@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import ENDS
-from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN, id_hash
+from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.evidence.record_histories import KINDS_OF_END, NOT_COMPARED, PLACE
+from spark_jobs.evidence.subjects import subject_hash
 from spark_jobs.runtime.frames import Schema, conformed
 from spark_jobs.verdicts.rules.rule import names
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
@@ -24,7 +25,14 @@ MOST_ENDS: Final = 2
 """Of each kind: more are no other violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
 """Whether a record has outcomes of two names: then it is kept with both."""
-_HISTORY: Final = (*PLACE, "request", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome")
+_HISTORY: Final = (
+    *PLACE,
+    "request",
+    "subject",
+    *KINDS_OF_END,
+    *KINDS_OF_END.values(),
+    "last_outcome",
+)
 _ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
 _IS_READ: Final = "offset < next_offset"
 _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
@@ -61,12 +69,14 @@ _IS_OPEN: Final = f"""
 """
 NEEDED_FROM: Final = f"""
 min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
-  PARTITION BY partition, request.ident, IF(request.ident IS NULL, offset, NULL))
+  PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
 """SQL: of the records that share an id, those from this offset on are kept. What opened the
 generation of one that is not done tells what may become of it."""
 
-IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from, false)"
+_TELLS_OTHERS: Final = f"(subject.ident IS NOT NULL OR request.kind = 'recall' OR {_IS_OPEN})"
+"""Of the hops of a record without an id those that are done tell nothing more."""
+IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)"
 """SQL: whether a record is kept, by `needed_from`."""
 
 
@@ -110,8 +120,8 @@ def open_rows(histories: DataFrame) -> DataFrame:
     }
     several["outcome"] = f"IF({_ARE_TWO}, array(outcome, last), {several['outcome']})"
     columns = {
-        "has_id": "is_request_kept AND request.ident IS NOT NULL",
-        "id_hash": f"IF(is_request_kept, {id_hash('request.ident')}, NULL)",
+        "has_id": "is_request_kept AND subject IS NOT NULL",
+        "id_hash": f"IF(is_request_kept, {subject_hash('subject')}, NULL)",
         "request": f"IF(is_request_kept, {_struct(kept, REQUESTS)}, NULL)",
         "ends": _ends(f"concat({', '.join(several.values())})"),
     }

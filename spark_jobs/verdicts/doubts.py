@@ -9,27 +9,32 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.requests.controls import RECALLS, TAKE_BACK
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
-from spark_jobs.verdicts.rules.order_rules import delivered_after
+from spark_jobs.verdicts.rules.order_rules import TRANSACTION_MS, delivered_after
 from spark_jobs.verdicts.rules.rule import names, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED
 
 ORDER: Final = "order"
 SIZE: Final = "size"
+RECALL: Final = "recall"
 DOUBT: Final = f"""
-CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind != 'cancel'
+CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(TAKE_BACK)}
     AND next_opener.offset < next_offset AND next_opener.timestamp_ms < delivery.at_ms
   THEN named_struct('about', '{ORDER}', 'after', next_opener.offset, 'at_ms', delivery.at_ms,
     'wanted_ms', request.wanted_ms, 'topic', CAST(NULL AS string), 'bytes', CAST(NULL AS bigint))
   WHEN ruling.verdict = 'dead_lettered' AND letter.code = 'too-large'
   THEN named_struct('about', '{SIZE}', 'after', CAST(NULL AS bigint), 'at_ms', letter.at_ms,
     'wanted_ms', request.wanted_ms, 'topic', request.target,
-    'bytes', request.size_bytes + letter.size_bytes) END
+    'bytes', request.size_bytes + letter.size_bytes)
+  WHEN ruling.verdict = 'missed' AND request.kind = '{RECALLS}' AND named IS NULL
+  THEN named_struct('about', '{RECALL}', 'after', request.recalled, 'at_ms', outcome.at_ms,
+    'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
 """SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
 written before it was delivered; perhaps it had been read, too. size: too large for its target,
-which perhaps takes as much."""
+which perhaps takes as much. recall: it missed a record that perhaps was delivered after that."""
 SIGHTED: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -51,6 +56,10 @@ SECOND_MS: Final = 1_000
 _READ_AFTER: Final = sentence(
     "it was delivered {at_ms - read_ms} ms after offset {after}, which replaces it, had been read"
 )
+_MISSED_BEFORE: Final = sentence(
+    "it says missed {ended_ms - at_ms} ms before the record that it names, at offset {after}, was"
+    " delivered"
+)
 _TOOK_MORE: Final = sentence(
     "dead-lettered for too-large with {bytes} bytes; {topic} took {taken} in the seconds before and"
     " after"
@@ -61,7 +70,7 @@ def contradicted(doubts: DataFrame, kinds: Collection[str], sighted: DataFrame) 
     """Of the doubts (partition, offset, `doubt`), which are of these kinds, those that are right:
     partition, offset and `why_wrong`, by SIGHTED of every record."""
     found = doubts.select("partition", "offset", "doubt.*")
-    looks = {ORDER: _ignored, SIZE: _taken}
+    looks = {ORDER: _ignored, SIZE: _taken, RECALL: _missed}
     return [
         look(found.filter(f.col("about") == kind), sighted)
         for kind, look in looks.items()
@@ -106,6 +115,17 @@ def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
     judged = doubts.join(earliest, ["partition", "offset"])
     wrong = judged.filter(delivered_after("at_ms", "wanted_ms", "read_ms"))
     return wrong.selectExpr("partition", "offset", f"{_READ_AFTER} AS why_wrong")
+
+
+def _missed(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Recalls that missed a record which was delivered after that."""
+    delivered = sighted.filter("took_topic IS NOT NULL").selectExpr(
+        "partition", "offset AS after", "ended_ms"
+    )
+    wrong = doubts.join(delivered, ["partition", "after"]).filter(
+        f"ended_ms > at_ms + {TRANSACTION_MS}"
+    )
+    return wrong.selectExpr("partition", "offset", f"{_MISSED_BEFORE} AS why_wrong")
 
 
 def _taken(doubts: DataFrame, sighted: DataFrame) -> DataFrame:

@@ -129,7 +129,8 @@ def evaluate(
     targets = f.broadcast(circumstances.targets(spark))
     first = materialise(_evaluated_alone(histories, state, targets))
     others = first.filter("needs_others").select("history.*").select(*histories.columns)
-    told = told_by_others(_beside_state(others, state), materialise)
+    has_recalls = not others.filter("request.kind = 'recall'").isEmpty()
+    told = told_by_others(_beside_state(others, state), materialise, has_recalls=has_recalls)
     second = materialise(_evaluated_together(others, told, state, targets))
     alone = first.filter("NOT needs_others")
 

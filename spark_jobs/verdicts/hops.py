@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.requests.controls import CONTROLS
 from spark_jobs.verdicts.rules.rule import differences, names
 
 SAME: Final = {
@@ -63,8 +64,8 @@ _FIRST_OFFSET: Final = (
 )
 """That of the first origin of a successor: in the same partition."""
 
-_ENTRY_OFFSET: Final = """
-IF(request.kind IN ('cancel', 'commit', 'rollback', 'expire'), NULL,
+_ENTRY_OFFSET: Final = f"""
+IF(request.kind IN {names(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
 """What a successor names: a half message goes on under the offset of its commit. That itself never

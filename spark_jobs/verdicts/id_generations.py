@@ -1,7 +1,9 @@
 """What the log alone says of records that share an id (docs/guide.md#cancel-and-replace).
 
 Within a partition a new generation of an id begins with each record, half message or cancel that a
-producer writes under it: that is the *opener*, and may end what the generation before it began.
+producer writes under it: that is the *opener*, and may end what the generation before it began. So
+does a recall of what the generation before it began. Records without an id, of which a recall may
+speak, have their receipt in place of one (`recalls`).
 Commits and rollbacks decide the half message that opened their generation. The successor of a hop
 belongs to the generation of the record that it came from; if another opener was written while it
 was in mid-hop, it has been *overtaken*, and ends as it arrives.
@@ -11,12 +13,17 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from spark_jobs.evidence.subjects import SUBJECT
+from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
+from spark_jobs.verdicts.recalls import with_subjects
+
 EITHER: Final = "either"
 """What a cancel has to say that met a record between two publish attempts, or one of which an
 outcome may be unseen; and any control record that may name what the ingress has deleted: applied or
 missed."""
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
+    "subject": SUBJECT,
     "prev_opener": OPENER,
     "overtaken_by": OPENER,
     "next_opener": OPENER,
@@ -24,19 +31,19 @@ GENERATION: Final = {
     "expected": "string",
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint>",
 }
-"""prev_opener: what opened the generation. overtaken_by: the last opener while the record was in
-mid-hop. next_opener: the first after it. decision: what decided the half message. expected: what a
-control record has to say: applied, missed, or either. named: what the id names as the record is
-read, and how that ended."""
+"""subject: SUBJECT. prev_opener: what opened the generation. overtaken_by: the last opener while
+the record was in mid-hop. next_opener: the first after it. decision: what decided the half message.
+expected: what a control record has to say: applied, missed, or either. named: what the subject
+names as the record is read, and how that ended."""
 
 
 def _previous(what: str, order: str = "ASC") -> str:
-    """SQL of the nearest record before with the same id for which `what` is not null.
+    """SQL of the nearest record before with the same subject for which `what` is not null.
 
-    Records without an id are each alone."""
-    alone = "IF(request.ident IS NULL, offset, NULL)"
+    Records without one are each alone."""
+    alone = "IF(subject IS NULL, offset, NULL)"
     return (
-        f"last({what}, true) OVER (PARTITION BY partition, request.ident, {alone}"
+        f"last({what}, true) OVER (PARTITION BY partition, subject, {alone}"
         f" ORDER BY offset {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     )
 
@@ -52,17 +59,38 @@ _MEMBER: Final = """
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms)
 """
-_HAS_ID: Final = "request.ident IS NOT NULL"
-_IS_CONTROL: Final = "request.kind IN ('cancel', 'commit', 'rollback', 'expire')"
+_HAS_ID: Final = "subject IS NOT NULL"
+_IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
+_MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
 IS_SHED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
 )
 """Whether it found no room to wait: then its id, which nothing else had, names it no more."""
+_WRITTEN: Final = f"({_MAY_WAIT} AND request.hop_from IS NULL AND NOT {IS_SHED})"
+_HITS: Final = """
+(request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)
+  AND coalesce(request.recalled IN (recalled_first, landed.offset), true)
+  AND NOT coalesce(outcome.end = 'missed'
+    AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
+"""
+"""Whether a recall takes back what has its subject: that is what it names, as it is now. It may say
+that it missed, and prevail, where that was being tried again."""
+_FINDS: Final = """
+(coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
+  AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
+"""
+"""Whether a recall names what has its subject, as it is now."""
 STEPS: Final = (
     {
-        "opener": f"IF({_HAS_ID} AND NOT {IS_SHED} AND (request.kind = 'cancel'"
-        " OR (request.hop_from IS NULL AND request.kind IN ('record', 'prepare'))),"
+        "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
+        "landed": _previous(
+            f"IF({_MAY_WAIT} AND NOT {IS_SHED},"
+            " named_struct('offset', offset, 'end', outcome.end), NULL)"
+        ),
+    },
+    {
+        "opener": f"IF({_HAS_ID} AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
         f" {_THIS}, NULL)",
     },
     {"prev_opener": _previous("opener"), "next_opener": _next("opener")},
@@ -79,23 +107,28 @@ STEPS: Final = (
         " OR (request.kind = 'expire' AND request.hop_from = prev_opener.offset)),"
         f" {_THIS}, NULL)",
     },
-    {"named": _previous("member"), "prev_candidate": _previous("candidate")},
+    {"holder": _previous("member"), "prev_candidate": _previous("candidate")},
     {
         "decides": "IF(coalesce(prev_candidate.offset < prev_opener.offset, true),"
         " candidate, NULL)",
     },
     {"decided_by": _next("decides")},
     {
+        "named": f"IF(request.kind = 'recall' AND NOT coalesce({_FINDS}, false), NULL, holder)",
         "decision": "IF(request.kind = 'prepare' AND (next_opener IS NULL"
         " OR decided_by.offset < next_opener.offset), decided_by, NULL)",
         "expected": f"""
-          CASE WHEN {_IS_CONTROL} AND prev_opener IS NULL AND known_from > 0 THEN '{EITHER}'
-          WHEN request.kind = 'cancel' THEN
-            CASE WHEN NOT coalesce(prev_opener.kind != 'cancel'
-                AND named.offset >= prev_opener.offset, false) THEN 'missed'
-              WHEN named.end IN ('cancelled', 'rolled') THEN 'applied'
-              WHEN named.end = 'requeued' THEN '{EITHER}'
-              WHEN named.delivered_ms IS NULL AND outcomes_unseen IS NOT NULL THEN '{EITHER}'
+          CASE WHEN request.kind = 'recall' AND request.recalled < known_from THEN '{EITHER}'
+          WHEN {_IS_CONTROL} AND request.kind != 'recall' AND prev_opener IS NULL
+            AND known_from > 0 THEN '{EITHER}'
+          WHEN request.kind = 'recall' AND NOT coalesce({_FINDS}, false) THEN 'missed'
+          WHEN request.kind IN {TAKE_BACK} THEN
+            CASE WHEN NOT coalesce(prev_opener.kind NOT IN {TAKE_BACK}
+                AND holder.offset >= prev_opener.offset, prev_opener IS NULL AND {_FINDS}, false)
+                THEN 'missed'
+              WHEN holder.end IN ('cancelled', 'rolled') THEN 'applied'
+              WHEN holder.end = 'requeued' THEN '{EITHER}'
+              WHEN holder.delivered_ms IS NULL AND outcomes_unseen IS NOT NULL THEN '{EITHER}'
               ELSE 'missed' END
           WHEN request.kind IN ('commit', 'rollback', 'expire')
             THEN IF(decides IS NULL, 'missed', 'applied') END""",
@@ -103,12 +136,13 @@ STEPS: Final = (
 )
 """What is added step by step, each by the columns before it. member: a record of the generation,
 and how it ended. candidate: a decision that names the half message which opened the generation;
-it `decides` if it is the first of them."""
+it `decides` if it is the first of them. holder: what has the subject as the record is read."""
 
 
-def with_generations(histories: DataFrame) -> DataFrame:
-    """The histories, beside the circumstances, with GENERATION; records without an id have none."""
-    found = histories
+def with_generations(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
+    """The histories, beside the circumstances, with GENERATION; records without a subject have
+    none."""
+    found = with_subjects(histories, has_recalls=has_recalls)
     for step in STEPS:
         found = found.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
     return found.select(*histories.columns, *GENERATION)

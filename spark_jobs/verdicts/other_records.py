@@ -18,13 +18,23 @@ GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
 """SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
+  OR outcome.end = 'cancelled'
   OR request.kind NOT IN ('record', 'refused')), false)
 """
-"""SQL: whether other records tell what may become of this one: by its id, or since it hopped."""
+"""SQL: whether other records tell what may become of this one: by its id, since it hopped, or was
+recalled."""
 TOLD: Final = (*GENERATION, "must_have_ended", *HOPS)
 _OF_A_REQUEST: Final = (
     *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms"),
-    *("hop_from", "first_origin", *SAME.values(), "known_from", "known_first_ms"),
+    *(
+        "hop_from",
+        "first_origin",
+        "first_offset",
+        "recalled",
+        *SAME.values(),
+        "known_from",
+        "known_first_ms",
+    ),
 )
 _SEEN: Final = {
     "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
@@ -47,13 +57,17 @@ def told_by_nobody(histories: DataFrame) -> DataFrame:
     return alone.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
 
 
-def told_by_others(histories: DataFrame, materialise: Materialise) -> DataFrame:
+def told_by_others(
+    histories: DataFrame, materialise: Materialise, *, has_recalls: bool
+) -> DataFrame:
     """PLACE and TOLD of each of the histories, all of which have a place. They stand beside their
     partitions and the circumstances."""
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
     )
-    generations = with_generations(seen).selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+    generations = with_generations(seen, has_recalls=has_recalls).selectExpr(
+        "*", f"{MUST_HAVE_ENDED} AS must_have_ended"
+    )
     known = materialise(generations.selectExpr("*", f"{GOES_ON} AS goes_on"))
     hops, others = with_hops(known.filter("goes_on")), without_hops(known.filter("NOT goes_on"))
     return others.unionByName(hops).select(*PLACE, *TOLD)

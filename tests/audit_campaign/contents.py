@@ -132,7 +132,9 @@ class Contents:
         successors = {
             f"{OWN.ingress}/{one.partition}/{one.number('timer-hop-from')}": one
             for one in self.ingress
-            if one.number("timer-hop-from") is not None and one.header("timer-transaction") is None
+            if (hop_from := one.number("timer-hop-from")) is not None
+            and hop_from < one.offset
+            and one.header("timer-transaction") is None
         }
         committed = self.moments[LAST].committed
         return [
@@ -183,6 +185,11 @@ class Ended:
     def ident(self) -> bytes | None:
         cancelled = self.record.header("timer-cancel")
         return self.record.header("timer-id") if cancelled is None else cancelled
+
+    @property
+    def recalled(self) -> str | None:
+        """The origin that a recall names."""
+        return self.record.text("timer-recall") if self.kind == "recall" else None
 
     @property
     def outcome_has_id(self) -> bool:
@@ -241,6 +248,8 @@ def _ended(
 def _kind(record: Held) -> str:
     if any(name == "timer-cancel" for name, _ in record.headers):
         return "cancel"
+    if any(name == "timer-recall" for name, _ in record.headers):
+        return "recall"
     return record.text("timer-transaction") or "record"
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from proxy.requests.policy import Policy
-from tests.audit_campaign.scene import FAR_MS, PARTITIONS, POLICY, named
+from tests.audit_campaign.scene import FAR_MS, OWN, PARTITIONS, POLICY, named
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 
@@ -62,8 +62,9 @@ def _step(chance: Random, run: int, world: World, sends: int, crashes: int) -> l
         _stream(chance, run),
         _taken_back(chance, run, world),
         _decided(chance, run, world),
+        _recalled(chance, run, world),
     ]
-    weights = [sends, 20, 14, crashes, 1, 1, 1, 1, 1, 1, 1, 2, 0.5, 2, 1.5, 6, 5]
+    weights = [sends, 20, 14, crashes, 1, 1, 1, 1, 1, 1, 1, 2, 0.5, 2, 1.5, 6, 5, 6]
     return chance.choices(steps, weights)[0]
 
 
@@ -150,6 +151,30 @@ def _decided(chance: Random, run: int, world: World) -> list[Step]:
                 chance, run, world, _headers({**ident, "timer-transaction": decision}), number
             ),
         ),
+    ]
+
+
+def _recalled(chance: Random, run: int, world: World) -> list[Step]:
+    """A record that waits for long, or one from before, and a recall of it."""
+    number = chance.randrange(PARTITIONS)
+    partition = run * PARTITIONS + number
+    end = world.kafka.end(partition)
+    delay = {"timer-delay": chance.choice(["1s", "30s", "50s", "3h"])}
+    ident = chance.choice([{}, {}, _ident(chance)])
+    target = chance.choice(["orders", "orders", "nowhere"])
+    offset = chance.choice([end, end, end, max(0, end - chance.randrange(1, 9))])
+    origin = f"{OWN.ingress}/{partition}/{offset}"
+    written = _to(target, run, *ident.items(), *delay.items())
+    return [
+        ("write", _written(chance, run, world, written, number)),
+        ("turn", chance.choice([1, 2])),
+        ("pass", chance.choice([0, 900, 11_000, 25_000])),
+        ("turn", chance.choice([1, 2])),
+        (
+            chance.choice(["write", "write meanwhile"]),
+            _written(chance, run, world, _headers({"timer-recall": origin}), number),
+        ),
+        ("turn", 1),
     ]
 
 

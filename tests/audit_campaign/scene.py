@@ -54,6 +54,7 @@ POLICY: Final = Policy(
     check_interval_ms=10_000,
     max_checks=2,
     hop_key=HOP_KEY.digest,
+    recalls_in=OWN.ingress,
 )
 OWN_STRIDE: Final = 1_000_000
 """Runs share the proxy's own topics: offsets of each begin at its number times this."""

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from proxy.embedded import EmbeddedBroker
 from spark_jobs.audit_delivery import audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.open_records import FOLDERS, OPEN, TABLE, id_hash
+from spark_jobs.evidence.open_records import FOLDERS, OPEN, TABLE
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
@@ -69,7 +69,7 @@ def open_rows(spark: SparkSession, count: int, now_ms: int) -> DataFrame:
     columns = {
         "review_ms": "due_ms",
         "has_id": "ident IS NOT NULL",
-        "id_hash": id_hash("ident"),
+        "id_hash": "IF(ident IS NULL, NULL, xxhash64(partition, ident))",
         "request": f"named_struct({fields})",
         "ends": "array()",
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.admin_client import api_address, call
+from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.raw_produce import NOT_UTF_8, produce_raw

@@ -71,6 +71,8 @@ ALSO: dict[str, tuple[str, dict[str, bytes | None]]] = {
     "cancel of 10 kB": ("id-bad", {"cancel": b"x" * 10_000}),
     "prepare without an id": ("id-bad", {"transaction": b"prepare"}),
     "commit without an id": ("id-bad", {"transaction": b"commit"}),
+    "recall of itself": ("recall-bad", {"recall": b"timer.ingress/0/0"}),
+    "recall of junk": ("recall-bad", {"recall": JUNK}),
     "attempt in words": ("retry-bad", {"retry-group": b"g", "attempt": b"second"}),
     "attempt of nobody": ("retry-bad", {"attempt": b"1"}),
     "group that makes no topic": ("target-illegal", {"topic": None, "retry-group": b"no group!"}),

@@ -30,7 +30,7 @@ def _time(chance: random.Random) -> dict[str, str]:
     )
 
 
-def _request(chance: random.Random) -> dict[str, str]:
+def _request(chance: random.Random, recalls: int) -> dict[str, str]:
     time, ident = _time(chance), {"timer-id": chance.choice("ab")}
     prepare = {"timer-transaction": "prepare", "timer-check-topic": "checks"}
     decide = {"timer-transaction": chance.choice(["commit", "commit", "rollback"])}
@@ -42,17 +42,19 @@ def _request(chance: random.Random) -> dict[str, str]:
             {"timer-cancel": ident["timer-id"]},
             {**time, **ident, **prepare},
             {**ident, **decide},
+            {"timer-recall": str(min(chance.randrange(1, 20), chance.randrange(1, 20)))},
         ],
-        [15, 3, 37, 17, 13, 15],
+        [15 + recalls, 3, 37, 17, 13, 15, recalls],
     )[0]
 
 
-def _step(chance: random.Random, sends: int, crashes: int) -> Step:
-    """`sends` and `crashes` are weights: with few records waiting the floor is close behind."""
+def _step(chance: random.Random, sends: int, crashes: int, recalls: int) -> Step:
+    """`sends`, `crashes` and `recalls` are weights: with few records waiting the floor is close
+    behind."""
     when = chance.choice(["send", "send", "send meanwhile"])
     target = chance.choice(["orders", "orders", "bills", "nowhere"])
     steps: list[Step] = [
-        (when, _request(chance), target, chance.choice([0, 0, 0, 1])),
+        (when, _request(chance, recalls), target, chance.choice([0, 0, 0, 1])),
         ("turn", chance.randrange(1, 3)),
         ("pass", chance.choice([0, 1, 2, 3, 5, 8, 13, 30])),
         ("crash",),
@@ -72,7 +74,8 @@ def _play(kind: StoreKind | None, seeds: range) -> None:
     for seed in seeds:
         chance = random.Random(seed)
         sends, crashes = chance.choice([8, 15, 45]), chance.choice([3, 12])
-        script = [_step(chance, sends, crashes) for _ in range(chance.randrange(30, 120))]
+        recalls = chance.choice([0, 20, 150])
+        script = [_step(chance, sends, crashes, recalls) for _ in range(chance.randrange(30, 120))]
         script.insert(0, ("batches", chance.choice([1, 3, 1_000])))
         limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
         try:

@@ -35,6 +35,7 @@ POLICY = Policy(
     immunity_ms=6,
     check_interval_ms=10,
     max_checks=2,
+    recalls_in="timer.ingress",
 )
 RULES = Rules(
     levels_ms=POLICY.levels_ms,
@@ -67,6 +68,8 @@ forged_hops: st.SearchStrategy[dict[str, str]] = st.builds(
     st.integers(0, 9),
     st.one_of(st.just({}), ids.map(lambda ident: {"timer-id": ident})),
 )
+recalls = st.integers(1, 12).map(lambda before: {"timer-recall": str(before)})
+"""Of the record so many offsets before: `_send` makes its origin of it."""
 requests = st.one_of(
     times,
     st.just({"timer-delay": "soon"}),
@@ -89,6 +92,7 @@ requests = st.one_of(
         st.sampled_from(["commit", "rollback"]),
     ),
     st.builds(lambda time, forged: {**time, **forged}, times, forged_hops),
+    recalls,
 )
 sends = st.tuples(
     st.sampled_from(["send", "send", "send meanwhile"]),
@@ -189,7 +193,11 @@ def _start_otherwise(world: World, step: tuple[object, ...]) -> None:
 
 
 def _send(world: World, request: dict[str, str], target: str, partition: int) -> None:
-    value = f"{partition}/{world.kafka.end(partition)}".encode()
+    end = world.kafka.end(partition)
+    value = f"{partition}/{end}".encode()
+    if "timer-recall" in request:
+        recalled = max(0, end - int(request["timer-recall"]))
+        request = {"timer-recall": f"timer.ingress/{partition}/{recalled}"}
     world.send({"timer-topic": target, **request}, value=value, partition=partition)
 
 

@@ -76,6 +76,14 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-partition": [b"0", b"3", b"2147483647", b"2147483648", b"00000000003", b"0000000003"],
     "timer-id": IDENTS,
     "timer-cancel": IDENTS,
+    "timer-recall": [
+        *(
+            b"timer.ingress/%d/%d" % place
+            for place in ((0, 0), (0, 1), (1, 0), (2, 7), (3, 5), (4, 9), (0, 99_999))
+        ),
+        *(b"timer.ingress/0/00", b"timer.ingress/0/1\n", b"timer.ingress/0/" + b"9" * 18),
+        *(b"timer.ingress/0/" + b"9" * 19, b"timer.ingress/0/-1", b"timer.ingress/0/", b"a/0/0"),
+    ],
     "timer-retry-group": [b"g", b"own", b"secret", b"g!", b"g" * 243, b"g" * 246, b"\xff", b""],
     "timer-attempt": ATTEMPTS,
     "timer-transaction": [b"prepare", b"commit", b"rollback", b"expire", b"check", b"Prepare"],
@@ -84,6 +92,7 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-hop-from": OFFSETS,
     "timer-hop-not-before": INSTANTS,
     "timer-hop-attempt": ATTEMPTS,
+    "timer-hop-first": OFFSETS,
     "timer-hop-mac": [b"0" * 32],
     "timer-first-origin": [b"timer.ingress/0/1", b"", None, b"\xff"],
     "timer-origin": [b"timer.ingress/0/1"],
@@ -110,6 +119,7 @@ SHAPES: Final[list[Shape]] = [
     ("timer-topic", "timer-id", "timer-delay"),
     ("timer-topic", "timer-key", "timer-partition", "timer-deliver-at"),
     ("timer-cancel",),
+    ("timer-recall",),
     ("timer-retry-group", "timer-attempt"),
     ("timer-retry-group", "timer-attempt", "timer-topic"),
     ("timer-retry-group", "timer-attempt", "timer-deliver-at"),
@@ -124,6 +134,7 @@ SHAPES: Final[list[Shape]] = [
         *("timer-topic", "timer-deliver-at", "timer-hop-from", "timer-first-origin"),
         *("timer-hop-not-before", "timer-hop-attempt"),
     ),
+    ("timer-topic", "timer-deliver-at", "timer-hop-from", "timer-hop-first", "timer-first-origin"),
     (
         *("timer-retry-group", "timer-attempt", "timer-deliver-at", "timer-hop-from"),
         "timer-first-origin",
@@ -142,6 +153,7 @@ SOUND: Final[dict[str, list[Value]]] = {
     "timer-transaction": [b"prepare", b"prepare", b"commit"],
     "timer-retry-group": [b"g", b"own"],
     "timer-hop-from": [b"0"],
+    "timer-hop-first": [b"0"],
     "timer-first-origin": [b"timer.ingress/0/1"],
 }
 

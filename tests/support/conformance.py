@@ -46,11 +46,13 @@ ANSWERS: Final = {
     "fires": "fires_ms",
     "goes_on_from": "hop_from",
     "expires": "expires_ms",
+    "recalls": "recalled",
+    "began_at": "first_offset",
 }
 """Columns of PARSED by the words of the table."""
 HAS_A_DUE: Final = {"record", "prepare"}
 TIMES: Final = ("due", "not_before", "fires", "expires")
-NUMBERS: Final = ("target_partition", "goes_on_from")
+NUMBERS: Final = ("target_partition", "goes_on_from", "recalls", "began_at")
 BYTES: Final = ("id", "target_key")
 
 Told = Mapping[str, Any]
@@ -266,7 +268,9 @@ def _text(value: bytes | None) -> str:
 def _policy(retention: str | None = None, hops: str = "signed", **told: Any) -> Policy:
     retention_ms = None if retention is None else parse_delay_ms(retention)
     policy = policy_of(Settings.model_validate(told), retention_ms)
-    return policy if hops == "unsigned" else replace(policy, hop_key=signer().key.digest)
+    if hops == "unsigned":
+        return replace(policy, recalls_in=None)
+    return replace(policy, hop_key=signer().key.digest)
 
 
 def _yaml(path: Path) -> Any:

@@ -11,6 +11,7 @@ from proxy.requests.parsed import (
     Decision,
     ParsedRecord,
     Prepare,
+    Recall,
     RejectedHop,
     Scheduled,
 )
@@ -19,7 +20,7 @@ from storage.store import Entry
 NOTHING: dict[str, Any] = dict.fromkeys(
     (
         *("kind", "code", "ident", "target", "target_partition", "target_key"),
-        *("due_ms", "wanted_ms", "fires_ms", "hop_from", "expires_ms"),
+        *("due_ms", "wanted_ms", "fires_ms", "hop_from", "expires_ms", "recalled", "first_offset"),
     )
 )
 
@@ -34,14 +35,27 @@ def _told(parsed: ParsedRecord) -> dict[str, Any]:
         case Rejection():
             return {"kind": "refused", "code": parsed.code}
         case RejectedHop():
-            return {"kind": "refused", "code": parsed.rejection.code, "hop_from": parsed.hop_from}
+            return {
+                "kind": "refused",
+                "code": parsed.rejection.code,
+                "hop_from": parsed.hop_from,
+                "first_offset": parsed.first,
+            }
         case Cancel():
             return {"kind": "cancel", "ident": parsed.ident}
+        case Recall():
+            return {"kind": "recall", "recalled": parsed.offset}
         case Decision():
             return {"kind": parsed.what, "ident": parsed.ident, "hop_from": parsed.hop_from}
         case Scheduled():
             entry = _entry(parsed.entry)
-            return {**entry, "kind": "record", "ident": parsed.ident, "hop_from": parsed.hop_from}
+            return {
+                **entry,
+                "kind": "record",
+                "ident": parsed.ident,
+                "hop_from": parsed.hop_from,
+                "first_offset": parsed.first,
+            }
         case Prepare():
             expires_ms = parsed.first_check_ms + parsed.max_checks * parsed.interval_ms
             entry = _entry(parsed.entry)

@@ -1,4 +1,4 @@
-"""Writes a control record (cancel, commit, rollback) and waits for its outcome."""
+"""Writes a control record (cancel, recall, commit, rollback) and waits for its outcome."""
 
 import time
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class ControlResult(NamedTuple):
 
 
 def write_and_wait(
-    settings: Settings, record: IngressRecord, ident: str, limit_s: float
+    settings: Settings, record: IngressRecord, named: str, limit_s: float
 ) -> ControlResult:
     """Write a control record and wait for its outcome.
 
@@ -42,21 +42,22 @@ def write_and_wait(
     outcomes = settings.topics.outcomes
     with closing(open_consumer(settings, outcomes, from_beginning=False)) as consumer:
         origin = origin_of(write_to_ingress(settings, record))
-        return find_result(_outcomes(consumer, settings, limit_s), origin, ident)
+        return find_result(_outcomes(consumer, settings, limit_s), origin, named)
 
 
-def find_result(outcomes: Iterator[dict[str, Any]], origin: str, ident: str) -> ControlResult:
+def find_result(outcomes: Iterator[dict[str, Any]], origin: str, named: str) -> ControlResult:
     """What became of the control record at `origin`, found among outcomes as they come.
 
-    The outcome of what it ended comes before its own, in the same transaction, under the same id
-    and partition.
+    The outcome of what it ended comes before its own, in the same transaction, and has what was
+    `named`: as its id, in the same partition, or as its origin.
     """
     partition = origin.rpartition("/")[0]
     ended = None
     for outcome in outcomes:
         if outcome["origin"] == origin:
             return ControlResult(origin, outcome["outcome"], outcome.get("detail") or "", ended)
-        if outcome.get("id") == ident and outcome["origin"].rpartition("/")[0] == partition:
+        is_there = outcome["origin"].rpartition("/")[0] == partition
+        if outcome["origin"] == named or (is_there and outcome.get("id") == named):
             ended = outcome
     return ControlResult(origin)
 

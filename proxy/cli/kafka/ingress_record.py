@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.records.body import Headers
-from proxy.records.headers import CANCEL, ID, KEY, TRANSACTION
+from proxy.records.headers import CANCEL, ID, KEY, RECALL, TRANSACTION
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import Prepare, Scheduled
 from proxy.requests.request_reader import request_reader
@@ -46,6 +46,14 @@ def cancel_of(ident: str, partition: int | None = None) -> IngressRecord:
 def decision_on(ident: str, what: str, partition: int | None = None) -> IngressRecord:
     """A record that decides a half message: `what` is `commit` or `rollback`."""
     return _control([(TRANSACTION, what.encode()), (ID, ident.encode())], ident, partition)
+
+
+def recall_of(origin: str) -> IngressRecord:
+    """A record that takes back the one at this origin. Raises ValueError where it is none."""
+    topic, partition, offset = origin.split("/")
+    if not topic or str(int(partition)) != partition or str(int(offset)) != offset:
+        raise ValueError(origin)
+    return IngressRecord([(RECALL, origin.encode())], None, None, int(partition))
 
 
 def _control(headers: Headers, ident: str, partition: int | None) -> IngressRecord:

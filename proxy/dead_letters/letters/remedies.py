@@ -24,6 +24,8 @@ REMEDIES: Final = {
     "not-authorised": "Grant the proxy's user Write and Describe on the target, then replay.",
     "publish-failed": "Do what the detail says, then replay.",
     "id-bad": "Replay with --set timer-id=... or timer-cancel=... (1 to 256 bytes), or --unset.",
+    "recall-bad": "Replay with --set timer-recall=... (topic/partition/offset of a record). It "
+    "goes to the partition that the letter came from.",
     "retry-bad": "Replay with --set timer-attempt=... and --set timer-retry-group=...",
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
     "--unset it to have an ordinary record.",

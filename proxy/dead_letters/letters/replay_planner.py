@@ -12,8 +12,9 @@ from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.records.body import Headers
 from proxy.records.delivery import delivery_of
 from proxy.records.headers import UNREADABLE
+from proxy.records.position import LAST_OFFSET
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Cancel, Decision, RejectedHop
+from proxy.requests.parsed import Cancel, Decision, Recall, RejectedHop
 from proxy.requests.request_reader import RequestReader
 
 NOT_OURS: Final = "not-a-dead-letter"
@@ -90,14 +91,15 @@ class ReplayPlanner:
 
     def _decide_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> ReplayDecision:
         headers = requests_of(letter, letter.headers, self.edits)
-        place = letter.place
-        parsed = self.reader.read(headers, letter.key, value, now_ms, place.partition, place.offset)
+        partition = self._partition_of(letter)
+        parsed = self.reader.read(
+            headers, letter.key, value, now_ms, max(partition, 0), LAST_OFFSET
+        )
         if isinstance(parsed, RejectedHop):
             parsed = parsed.rejection
         if isinstance(parsed, Rejection):
             return NotReplayed(letter, parsed.code, parsed.detail)
-        partition = self._partition_of(letter)
-        if isinstance(parsed, Cancel | Decision):
+        if isinstance(parsed, Cancel | Recall | Decision):
             return Replayable(letter, A_CONTROL, now_ms, partition, value, headers)
         asked = delivery_of(parsed.entry)
         if refusal := self.refusal(asked.target, asked.partition):

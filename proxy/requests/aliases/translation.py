@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from proxy.records.body import Headers
 from proxy.records.header_text import shown
-from proxy.records.headers import CANCEL, HOP_FROM, PARTITION, TOPIC
+from proxy.records.headers import CANCEL, HOP_FROM, PARTITION, RECALL, TOPIC
 from proxy.records.rejection import Rejection
 from proxy.requests.aliases import cesium, etf1, karafka, nats, rabbitmq, rocketmq, spring
 from proxy.requests.aliases.foreign import TIMES, Ask, ForeignRecord, Refused
@@ -55,10 +55,10 @@ class Translator:
     that a null value may, too: a caller that has the names at hand can skip `translate` by them.
     """
 
-    __slots__ = ("_aliases", "deletions", "triggers")
+    __slots__ = ("_aliases", "_decisive", "deletions", "triggers")
 
-    def __init__(self, aliases: tuple[Alias, ...]) -> None:
-        self._aliases = aliases
+    def __init__(self, aliases: tuple[Alias, ...], decisive: frozenset[str]) -> None:
+        self._aliases, self._decisive = aliases, decisive
         self.triggers = frozenset[str]().union(*(alias.triggers for alias in aliases))
         self.deletions = ALIASES["etf1"] in aliases
 
@@ -73,7 +73,7 @@ class Translator:
         asked = dict(headers)
         if self.triggers.isdisjoint(asked) and not (value is None and self.deletions):
             return headers, key, value
-        if CANCEL in asked or HOP_FROM in asked:
+        if not self._decisive.isdisjoint(asked):
             return headers, key, value
         try:
             ask = _one_request(self._asks(ForeignRecord(asked, key, value)))
@@ -94,8 +94,9 @@ class Translator:
         ]
 
 
-def alias_reader(names: tuple[str, ...]) -> Translator:
-    """A translator for the aliases named; their order means nothing.
+def alias_reader(names: tuple[str, ...], *, has_recalls: bool = True) -> Translator:
+    """A translator for the aliases named; their order means nothing. A cancel, or a recall where
+    there are recalls, decides everything, and what the proxy wrote itself has our own headers.
 
     Raises ValueError with the nearest known name for one that is unknown.
     """
@@ -104,7 +105,8 @@ def alias_reader(names: tuple[str, ...]) -> Translator:
             near = get_close_matches(name, KNOWN_ALIASES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
             raise ValueError(f"{name!r} is no header alias: {hint}")
-    return Translator(tuple(alias for name, alias in ALIASES.items() if name in names))
+    decisive = frozenset({CANCEL, HOP_FROM, *([RECALL] if has_recalls else [])})
+    return Translator(tuple(alias for name, alias in ALIASES.items() if name in names), decisive)
 
 
 def _one_request(asks: list[Ask]) -> Ask:

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from spark_jobs.records.fingerprints import letter_hash
-from spark_jobs.records.header_names import CANCEL, HOP_FROM, PARTITION, TIMES, TOPIC
+from spark_jobs.records.header_names import CANCEL, HOP_FROM, PARTITION, RECALL, TIMES, TOPIC
 from spark_jobs.records.headers import by_name
 from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.aliases.alias_headers import ALIAS_HEADERS
@@ -46,7 +46,7 @@ def translation(named: Collection[str], policy: Column) -> list[list[Column | st
     has_more = f.size(pieces) > 0
     return [
         ["*", by_name(headers).alias("by_name")],
-        ["*", _is_aliased(record, aliases, counts).alias("is_aliased")],
+        ["*", _is_aliased(record, aliases, counts, policy).alias("is_aliased")],
         ["*", translated.alias("translated")],
         ["*", f.when(f.col("is_aliased"), code).alias("alias_code")],
         [
@@ -63,12 +63,14 @@ def _null(kind: str, name: str) -> Column:
 
 
 def _is_aliased(
-    record: AliasedRecord, aliases: tuple[str, ...], counts: Mapping[str, Column]
+    record: AliasedRecord, aliases: tuple[str, ...], counts: Mapping[str, Column], policy: Column
 ) -> Column:
-    """Our own cancel decides everything, and what the proxy wrote itself has our own headers."""
+    """Our own cancel or recall decides everything, and what the proxy wrote itself has our own
+    headers."""
+    is_recall = record.has_any((RECALL,)) & policy["recalls_in"].isNotNull()
     parts = reduce(or_, (_is_of(record, alias, counts) for alias in aliases))
     deletes = record.is_deletion & counts[DELETING]
-    return (parts | deletes) & ~record.has_any((CANCEL, HOP_FROM))
+    return (parts | deletes) & ~record.has_any((CANCEL, HOP_FROM)) & ~is_recall
 
 
 def _is_of(record: AliasedRecord, alias: str, counts: Mapping[str, Column]) -> Column:

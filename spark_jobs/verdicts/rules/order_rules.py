@@ -7,7 +7,8 @@ delivered after that, but for records that were delivered in the same transactio
 
 from typing import Final
 
-from spark_jobs.verdicts.rules.rule import Rule
+from spark_jobs.requests.controls import TAKE_BACK
+from spark_jobs.verdicts.rules.rule import Rule, names
 from spark_jobs.verdicts.verdict_names import CONTRADICTED
 
 TRANSACTION_MS: Final = 10_000
@@ -27,7 +28,7 @@ def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
 _IS_IGNORED: Final = delivered_after("named.delivered_ms", "named.wanted_ms", "outcome.at_ms")
 IGNORED_CANCEL_RULE: Final = Rule(
     CONTRADICTED,
-    "request.kind = 'cancel' AND outcome.end = 'missed' AND offset < next_offset"
+    f"request.kind IN {names(TAKE_BACK)} AND outcome.end = 'missed' AND offset < next_offset"
     f" AND named.delivered_ms IS NOT NULL AND {_IS_IGNORED}",
     "it says missed {named.delivered_ms - outcome.at_ms} ms before the record that it names, at"
     " offset {named.offset}, was delivered",

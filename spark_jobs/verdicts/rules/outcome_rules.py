@@ -3,6 +3,7 @@
 from typing import Final
 
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
+from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
@@ -21,14 +22,14 @@ _EXPECTED: Final = "IF(offset < next_offset, expected, NULL)"
 
 _POSSIBLE: Final = f"""
 coalesce(CASE
-  WHEN request.kind IN ('cancel', 'commit', 'rollback', 'expire')
+  WHEN request.kind IN {names(CONTROLS)}
     THEN outcome.end = 'dead-lettered' OR (outcome.end IN {names(CONTROL_OUTCOMES)}
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
   WHEN outcome.end = 'dead-lettered' THEN true
   WHEN request.kind = 'refused' THEN false
   WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < known_from THEN true
-  WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind = 'cancel'
-  WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind != 'cancel'
+  WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind IN {names(TAKE_BACK)}
+  WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind NOT IN {names(TAKE_BACK)}
     AND outcome.next_offset = {_SUPERSEDED_BY}.offset
   WHEN overtaken_by IS NOT NULL THEN false
   WHEN outcome.end = 'rolled-back' THEN decision.kind = 'rollback'

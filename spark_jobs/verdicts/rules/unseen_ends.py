@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame
 
 from spark_jobs.circumstances.overdue_rules import DROP
 from spark_jobs.records.murmur2 import text_key_number
+from spark_jobs.requests.controls import CONTROLS
 from spark_jobs.verdicts.rules.delivery_rules import MAY_BE_DELIVERED, TARGET_PARTITION
+from spark_jobs.verdicts.rules.rule import names
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether nothing shows how a record ended that has."""
@@ -36,7 +38,7 @@ _MAY_BE_DROPPED: Final = f"""
 """
 _OUTCOME_ALONE_FROM_MS: Final = f"""
 least(
-  IF(request.kind IN ('cancel', 'commit', 'rollback', 'expire'), request.timestamp_ms, NULL),
+  IF(request.kind IN {names(CONTROLS)}, request.timestamp_ms, NULL),
   IF(overtaken_by IS NOT NULL, request.timestamp_ms, NULL),
   IF(next_opener.offset < next_offset, next_opener.timestamp_ms, NULL),
   IF(request.kind = 'prepare' AND decision.kind = 'rollback', decision.timestamp_ms, NULL),

@@ -31,7 +31,7 @@ def aborted_and_delivered(t: Planting, one: Ended) -> Planted:
 )
 def aborted_with_outcome(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.record)
-    return named((one.origin, "orphaned"))
+    return named((one.origin, "orphaned"), sides=t.recalls_of(one))
 
 
 @add("The ingress holds another value than was delivered", is_plain)

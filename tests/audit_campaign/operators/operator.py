@@ -13,7 +13,7 @@ from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, OWN_STRIDE
 
 Verdicts = Mapping[str, frozenset[str]]
 FAITHFUL_MS: Final = 5_000
-CONTROLS: Final = ("cancel", "commit", "rollback", "expire")
+CONTROLS: Final = ("cancel", "recall", "commit", "rollback", "expire")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,18 @@ class Planting:
             and other.ident == one.ident
             and other.kind in CONTROLS
         ]
-        return [*same, *((after.origin, "contradicted") for after in self.after(one))]
+        after = [(later.origin, "contradicted") for later in self.after(one)]
+        return [*same, *self.recalls_of(one), *after]
+
+    def recalls_of(self, one: Ended) -> list[tuple[str, str]]:
+        """What its recalls have to say hangs on how it ended: pairs for `named`."""
+        origins = {one.origin, one.record.text("timer-first-origin")}
+        recalls = (o for o in self.records if o.kind == "recall")
+        return [(o.origin, "contradicted") for o in recalls if o.recalled in origins]
+
+    def recall_of(self, one: Ended) -> Ended | None:
+        """The first recall that names it."""
+        return next((other for other in self.records if other.recalled == one.origin), None)
 
     def after(self, one: Ended) -> list[Ended]:
         """All that goes on from it, one from the other."""
@@ -226,7 +237,7 @@ def ended_as(*outcomes: str, kinds: Iterable[str] = ("record", "prepare")) -> Wh
 
 
 def is_control(*outcomes: str) -> Where:
-    return ended_as(*outcomes, kinds=("cancel", "commit", "rollback", "expire"))
+    return ended_as(*outcomes, kinds=CONTROLS)
 
 
 def both(*all_of: Where) -> Where:

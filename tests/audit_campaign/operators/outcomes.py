@@ -214,6 +214,10 @@ def _is_ripe(t: Planting, one: Ended) -> bool:
 
 
 def _cancel_that_applied(t: Planting, one: Ended) -> Ended | None:
+    """Or the recall that did."""
+    recall = t.recall_of(one)
+    if recall is not None and recall.end == "applied":
+        return recall
     found = t.next_with_id(one)
     is_cancel = found is not None and found.kind == "cancel" and found.end == "applied"
     return found if is_cancel else None
@@ -225,7 +229,7 @@ def _was_cancelled(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A cancel applied, and the record is delivered all the same",
+    "A cancel or recall applied, and the record is delivered all the same",
     both(_was_cancelled, is_alone, _is_ripe),
 )
 def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
@@ -233,7 +237,8 @@ def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
     assert cancel
     t.contents.remove(one.outcome)
     t.deliver(one)
-    return named((cancel.origin, "contradicted"), sides=[(one.origin, "delivered missing")])
+    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
+    return named((cancel.origin, "contradicted"), sides=sides)
 
 
 def _waited_long(t: Planting, one: Ended) -> bool:
@@ -242,7 +247,7 @@ def _waited_long(t: Planting, one: Ended) -> bool:
 
 
 @add(
-    "A cancel is ignored: it says missed, and the record is delivered later",
+    "A cancel or recall is ignored: it says missed, and the record is delivered later",
     both(_was_cancelled, is_alone, _is_ripe, _waited_long),
 )
 def cancel_ignored(t: Planting, one: Ended) -> Planted:
@@ -251,7 +256,8 @@ def cancel_ignored(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     cancel.outcome.say(outcome="missed")
     t.deliver(one)
-    return named((cancel.origin, "contradicted"), sides=[(one.origin, "delivered missing")])
+    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
+    return named((cancel.origin, "contradicted"), sides=sides)
 
 
 def _was_replaced(t: Planting, one: Ended) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.admin_client import call
+from tests.support.installation.admin_client import call
 from tests.support.installation.certificates import Authority, Identity
 from tests.support.installation.installation import Installation
 from tests.support.installation.secured_broker import HOST, MUTUAL

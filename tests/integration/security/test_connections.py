@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.admin_client import call
+from tests.support.installation.admin_client import call
 from tests.support.installation.certificates import Authority
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import REPOSITORY, ProxyProcess

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
-from tests.integration.admin_client import call
 from tests.integration.security.commands import run_check, run_command
+from tests.support.installation.admin_client import call
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.rights import Right, documented_rights, grant, revoke

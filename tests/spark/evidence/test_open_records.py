@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.evidence.ends import ENDS
-from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN, OpenRecords, Touched, id_hash
+from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN, OpenRecords, Touched
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import conformed
@@ -54,7 +54,7 @@ def open_of(found: DataFrame) -> DataFrame:
     )
     columns = {
         "has_id": "ident IS NOT NULL",
-        "id_hash": id_hash("ident"),
+        "id_hash": "IF(ident IS NULL, NULL, xxhash64(partition, ident))",
         "request": f"named_struct({fields})",
         "ends": "array()",
     }

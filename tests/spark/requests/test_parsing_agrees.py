@@ -29,7 +29,8 @@ HOP_KEYS: Final = HopKeys(SIGNED_BY.topic_id, {HOP_KEY: SIGNED_BY.key.secret})
 POLICIES: Final = [
     Policy(),
     Policy(roll_after_ms=4_001, max_delay_ms=86_400_000, max_checks=0, hop_key=HOP_KEY),
-    Policy(hop_key=HOP_KEY),
+    Policy(hop_key=HOP_KEY, recalls_in="timer.ingress"),
+    Policy(recalls_in="timer.ingress"),
     Policy(
         levels_ms=(10, 20, 30),
         allow=("orders", "sh[a-o]p.*", "retry.?"),
@@ -45,7 +46,7 @@ POLICIES: Final = [
     Policy(retry_first_level=40, retry_max_attempts=1, deny=("retry.own", "dlq.*"), allow=()),
 ]
 WITH_ALIASES: Final = [
-    *(Policy(aliases=(alias,)) for alias in KNOWN_ALIASES),
+    *(Policy(aliases=(alias,), recalls_in="timer.ingress") for alias in KNOWN_ALIASES),
     *(
         Policy(aliases=KNOWN_ALIASES, hop_key=HOP_KEY),
         Policy(aliases=KNOWN_ALIASES[::-1], roll_after_ms=4_001),

@@ -58,12 +58,15 @@ class Rules:
 def is_control(record: Incoming) -> bool:
     """Whether the record only says what becomes of another one."""
     said = record.header("timer-transaction")
-    return record.header("timer-cancel") is not None or said not in (None, b"prepare")
+    takes_back = any(record.header(name) is not None for name in ("timer-cancel", "timer-recall"))
+    return takes_back or said not in (None, b"prepare")
 
 
 def asked_ident(record: Incoming) -> bytes | None:
     """The id that the record has, or means."""
     cancelled = record.header("timer-cancel")
+    if cancelled is None and record.header("timer-recall") is not None:
+        return None
     return record.header("timer-id") if cancelled is None else cancelled
 
 

@@ -22,6 +22,7 @@ AT_INGEST = {
     "level-unknown",
     "delay-too-long",
     "id-bad",
+    "recall-bad",
     "retry-bad",
     "transaction-bad",
     "hop-bad",
@@ -66,6 +67,7 @@ class Lives:
     wrong: list[str] = field(default_factory=list)
     _lives: list[Life] = field(default_factory=list)
     _of_entry: dict[int, Life] = field(default_factory=dict)
+    _of_place: dict[str, Life] = field(default_factory=dict)
     _of_id: dict[bytes, Life] = field(default_factory=dict)
     _last_how: dict[bytes, str] = field(default_factory=dict)
     _cancels: list[tuple[str, Life | None]] = field(default_factory=list)
@@ -79,6 +81,8 @@ class Lives:
         cancel, decision = record.header("timer-cancel"), record.header("timer-transaction")
         if cancel is not None:
             self._superseded(cancel, "cancelled", place)
+        elif (recalled := record.header("timer-recall")) is not None:
+            self._recalled(recalled.decode(), place)
         elif decision not in (None, b"prepare"):
             self._decided(record, decision or b"", offset, place)
         elif hop_from is not None:
@@ -107,14 +111,20 @@ class Lives:
             return
         self._of_entry[offset] = life
         life.members.append(place)
-        if life.ended_by is not None and life.ident is not None:
-            life.ended_by, life.is_named_late = self._last_how[life.ident], True
+        if life.ended_by is not None:
+            life.is_named_late = True
+            if life.ident is not None and self._of_id.get(life.ident) is not life:
+                life.ended_by = self._last_how[life.ident]
+            elif life.ident is not None:
+                del self._of_id[life.ident]
+        self._of_place[place] = life
 
     def _begin(self, ident: bytes | None, is_half: bool, offset: int, place: str) -> None:
         if ident is not None:
             self._superseded(ident, "replaced", place)
         begun = self._of_entry[offset] = Life(ident, is_half, [place])
         self._lives.append(begun)
+        self._of_place[place] = begun
         if ident is not None:
             self._of_id[ident] = begun
 
@@ -126,6 +136,21 @@ class Lives:
             life.ended_by, life.superseded_by = how, by
         if how == "cancelled":
             self._cancels.append((by, life))
+
+    def _recalled(self, origin: str, place: str) -> None:
+        """By its first origin, or the one under which it waits: else it is too late for it. One
+        that came too late says nothing of what else has the id."""
+        life = self._of_place.get(origin)
+        if life is not None and origin not in (life.members[0], life.members[-1]):
+            life = None
+        if life is not None and life.ended_by is not None:
+            life = None
+        if life is not None:
+            life.ended_by, life.superseded_by = "cancelled", place
+        if life is not None and life.ident is not None and self._said(place) != "missed":
+            self._last_how[life.ident] = "cancelled"
+            del self._of_id[life.ident]
+        self._cancels.append((place, life))
 
     def _decided(self, record: Asking, what: bytes, offset: int, place: str) -> None:
         ident, hop_from = record.header("timer-id") or b"", record.header("timer-hop-from")

@@ -57,6 +57,7 @@ class MadeUpBroker:
 
     paused: set[str] = field(default_factory=set)
     cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
+    recalls: list[tuple[int, str]] = field(default_factory=list)
     is_noticed: bool = True
     refusal: Exception | None = None
 
@@ -68,6 +69,13 @@ class MadeUpBroker:
         self.cancels.append((ident, key, partition))
         origin = f"{INGRESS}/{partition or 0}/9"
         return Cancelled(origin, "applied", "") if wait_s else Cancelled(origin)
+
+    def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled:
+        if self.refusal is not None:
+            raise self.refusal
+        self.recalls.append((partition, origin))
+        written = f"{INGRESS}/{partition}/9"
+        return Cancelled(written, "applied", "") if wait_s else Cancelled(written)
 
     def pause(self, pattern: str, now_ms: int) -> None:
         if self.is_noticed:

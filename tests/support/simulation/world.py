@@ -148,7 +148,7 @@ class World:
         self.kafka = StandInKafka(partitions, lambda: self.time.broker_now_ms)
         self.kafka.topics = dict.fromkeys(targets, 4)
         self.policies = SettingsTopic(self.kafka)
-        self.policy = Policy()
+        self.policy = Policy(recalls_in=INGRESS)
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
         self.set_back_watermark: tuple[int, ...] = ()

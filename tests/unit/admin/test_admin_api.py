@@ -103,6 +103,16 @@ def test_a_cancel_is_written_and_says_where_it_lies() -> None:
     assert made.broker.cancels == [(b"a", None, 2)] * 2
 
 
+def test_a_recall_is_written_to_the_partition_of_its_record() -> None:
+    made = MadeUpApi()
+    recalled = {"recalls": "timer.ingress/2/5", "origin": "timer.ingress/2/9"}
+    said = {**recalled, "outcome": None, "detail": None}
+    assert made.ask("/records/timer.ingress/2/5", "DELETE") == (202, said)
+    said = {**recalled, "outcome": "applied", "detail": ""}
+    assert made.ask("/records/timer.ingress/2/5?wait=5s", "DELETE") == (200, said)
+    assert made.broker.recalls == [(2, "timer.ingress/2/5")] * 2
+
+
 def test_a_cancel_that_is_waited_for_says_what_became_of_it() -> None:
     made = MadeUpApi()
     code, said = made.ask("/cancellations?wait=5s", "POST", {"id": "a", "key": "k"})
@@ -205,6 +215,10 @@ def test_a_defect_is_said_to_be_one() -> None:
         ("GET", "/records/timer.ingress/00/1", None, 400, "bad-request"),
         ("GET", "/records/timer.ingress/0/-1", None, 400, "bad-request"),
         ("GET", "/records/timer.ingress/0/" + "9" * 30, None, 400, "bad-request"),
+        ("DELETE", "/records/timer.ingress/0/x", None, 400, "bad-request"),
+        ("DELETE", "/records/timer.ingress/0/05", None, 400, "bad-request"),
+        ("DELETE", "/records/orders/0/5", None, 404, "not-found"),
+        ("DELETE", "/records/timer.ingress/0/5?wait=1h", None, 400, "bad-request"),
         ("POST", "/cancellations", b"{", 400, "bad-request"),
         ("POST", "/cancellations", b"\xff", 400, "bad-request"),
         ("POST", "/cancellations", [], 400, "bad-request"),
@@ -235,6 +249,7 @@ def test_what_is_wrong_with_a_call_is_said_cleanly(
     if code != 200:
         assert set(said) == {"error", "detail"}
         assert made.broker.cancels == []
+        assert made.broker.recalls == []
 
 
 def test_a_wrong_method_says_which_ones_there_are() -> None:

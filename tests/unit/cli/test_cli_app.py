@@ -73,6 +73,12 @@ def test_the_settings_file_can_be_named_by_a_variable(
         ("cancel", ""),
         ("cancel", "x" * 257),
         ("cancel", "x", "--wait", "long"),
+        ("recall",),
+        ("recall", "17"),
+        ("recall", "timer.ingress/0/x"),
+        ("recall", "timer.ingress/0/017"),
+        ("recall", "orders/0/17"),
+        ("recall", "timer.ingress/0/17", "--wait", "long"),
         ("commit", "x", "--partition", "-1"),
         ("broker", "--port", "70000"),
         ("watch", "t", "--count", "0"),
@@ -85,7 +91,14 @@ def test_wrong_use_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize(
-    "arguments", [("send", "--topic", "t"), ("cancel", "x"), ("commit", "x"), ("rollback", "x")]
+    "arguments",
+    [
+        ("send", "--topic", "t"),
+        ("cancel", "x"),
+        ("recall", "timer.ingress/0/17"),
+        ("commit", "x"),
+        ("rollback", "x"),
+    ],
 )
 def test_a_broker_that_is_not_there_is_one_sentence(call: Call, arguments: tuple[str, ...]) -> None:
     code, out, err = call(*arguments, "--bootstrap", "127.0.0.1:1")

@@ -26,6 +26,11 @@ def test_what_was_cancelled_is_told_with_the_answer() -> None:
     assert answer(CANCELLED, APPLIED).ended == CANCELLED
 
 
+def test_what_was_recalled_is_told_by_its_origin() -> None:
+    found = find_result(iter([CANCELLED, APPLIED]), ORIGIN, "timer.ingress/2/5")
+    assert found.ended == CANCELLED
+
+
 def test_the_same_id_in_another_partition_is_another_record() -> None:
     elsewhere = {**CANCELLED, "origin": "timer.ingress/1/5"}
     assert answer(elsewhere, APPLIED).ended is None

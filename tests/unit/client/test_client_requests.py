@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.client.errors import RequestRefused
-from proxy.client.request import DelayedRecord, Request, WireHeaders, cancellation, delayed
+from proxy.client.receipt import Receipt
+from proxy.client.request import (
+    DelayedRecord,
+    Request,
+    WireHeaders,
+    cancellation,
+    delayed,
+    recall,
+)
 
 
 def refusal(**asked: Any) -> str:
@@ -31,6 +39,24 @@ def test_a_record_with_an_id_is_keyed_by_it_and_carries_its_key_in_a_header() ->
 def test_a_null_key_beside_an_id_travels_as_a_header_with_a_null_value() -> None:
     assert ("timer-key", None) in delayed(DelayedRecord("orders", id="x")).headers
     assert ("timer-key", b"") in delayed(DelayedRecord("orders", key="", id="x")).headers
+
+
+@pytest.mark.parametrize("receipt", [Receipt("timer.ingress", 3, 17, 5), "timer.ingress/3/17"])
+def test_a_recall_goes_to_the_partition_of_its_record(receipt: Receipt | str) -> None:
+    headers: WireHeaders = [("timer-recall", b"timer.ingress/3/17")]
+    assert recall(receipt, "timer.ingress") == Request(None, None, headers, 3)
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        *("", "17", "timer.ingress/3", "timer.ingress/x/17", "timer.ingress/3/-1", "orders/3/17"),
+        *(Receipt("timer.ingress", 3, -1, 5), Receipt("orders", 3, 17, 5), None, 17),
+    ],
+)
+def test_what_is_no_receipt_cannot_be_recalled(receipt: Any) -> None:
+    with pytest.raises(RequestRefused, match="is no receipt of a record in timer"):
+        recall(receipt, "timer.ingress")
 
 
 def test_a_cancel_is_keyed_like_the_record_it_cancels() -> None:

@@ -43,6 +43,7 @@ def test_successor_is_the_same_record_with_an_absolute_time() -> None:
         ("x", None),
         ("timer-deliver-at", b"5000"),
         ("timer-hop-from", b"7"),
+        ("timer-hop-first", b"7"),
         ("timer-first-origin", b"timer.ingress/2/7"),
     ]
 
@@ -58,6 +59,7 @@ def test_successor_of_a_committed_half_message_is_an_ordinary_record() -> None:
     said = dict(note.headers)
     assert not {name for name, _ in asked} & set(said)
     assert said["timer-hop-from"] == b"9"
+    assert said["timer-hop-first"] == b"7"
     assert said["timer-first-origin"] == b"timer.ingress/2/7"
 
 
@@ -67,12 +69,14 @@ def test_second_successor_keeps_where_it_began_and_what_has_failed() -> None:
         ("timer-hop-from", b"3"),
         ("timer-hop-not-before", b"9000"),
         ("timer-hop-attempt", b"4"),
+        ("timer-hop-first", b"1"),
         ("timer-first-origin", b"timer.ingress/2/1"),
     )
     said = dict(successor(INGRESS, Hop(a_delivery(*hopped), "rolled")).headers)
     assert said["timer-hop-from"] == b"7"
     assert said["timer-hop-not-before"] == b"9000"
     assert said["timer-hop-attempt"] == b"4"
+    assert said["timer-hop-first"] == b"1"
     assert said["timer-first-origin"] == b"timer.ingress/2/1"
 
 

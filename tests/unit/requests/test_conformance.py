@@ -54,7 +54,16 @@ def _codes_of_the_guide() -> str:
 
 def test_every_kind_of_answer_occurs_with_and_without_each_of_its_columns() -> None:
     kinds = {row.expected["kind"] for row in rows()}
-    assert kinds == {"record", "prepare", "commit", "rollback", "expire", "cancel", "refused"}
+    assert kinds == {
+        "record",
+        "prepare",
+        "commit",
+        "rollback",
+        "expire",
+        "cancel",
+        "recall",
+        "refused",
+    }
     for column in set(ANSWERS.values()) - {"kind"}:
         told_by_rows = {row.expected[column] is None for row in rows()}
         assert told_by_rows == {False, True}, column

@@ -1,0 +1,113 @@
+"""Takes records back by their receipts (docs/exactly-once.md#recalls).
+
+A receipt is the origin that a producer was told. What waits for a record is found by reading that
+again from the ingress: what is still needed has not been deleted there, and is read as before.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from proxy.records.outcome import APPLIED, CANCELLED, MISSED, Outcome
+from proxy.records.receipts import receipt_name
+from proxy.requests.parsed import ParsedRecord, Prepare, Scheduled
+from proxy.scheduling.half_messages import ReadBack
+from proxy.scheduling.identities import IS_CANCEL, Identities
+from proxy.scheduling.shed_offsets import ShedOffsets
+from storage.register import NOTHING, Key
+
+MOST_READ: Final = 32
+"""Records that are read again for one transaction."""
+RECALLED: Final = "recalled"
+IS_OVER: Final = "it had ended before"
+NEVER_WAITED: Final = "nothing that could wait lies there"
+
+
+class _Waiting(NamedTuple):
+    """What a record asked for that may wait; `first`: the offset that its producer wrote it at."""
+
+    offset: int
+    first: int
+    key: Key
+    target: str
+    due_ms: int
+    ident: bytes | None
+    rolls: bool
+
+
+class Recalls:
+    """The recalls of one shard."""
+
+    def __init__(self, read_back: ReadBack, identities: Identities, shed: ShedOffsets) -> None:
+        self._read_back, self._identities, self._shed = read_back, identities, shed
+        self._read: dict[int, _Waiting | None] = {}
+
+    def read_ahead(self, offsets: Sequence[int], most: int) -> None:
+        """Read again what the next recalls name, so many at most: all at once."""
+        self._read = {}
+        current = (self._current(offset) for offset in offsets[:most])
+        self._fetch(sorted({offset for offset in current if offset is not None}))
+
+    def apply(self, at: int, offset: int) -> list[Outcome]:
+        """The recall at `at` of the record at `offset`: what it ends, itself included."""
+        current = self._current(offset)
+        if current is None:
+            self._identities.note_recall(at, offset)
+            return [_missed(at, IS_OVER)]
+        found = self._waiting(current)
+        if found is None:
+            return [_missed(at, NEVER_WAITED)]
+        chain = self._identities.known(receipt_name(found.first))
+        if chain.latest != NOTHING and chain.offset != found.offset:
+            return [_missed(at, IS_OVER)]
+        ended = self._end(at, found)
+        self._identities.note_recall(at, found.first)
+        if not ended and offset != found.first:
+            self._identities.keep_readable(at, offset)
+        return (
+            [_missed(at, IS_OVER)] if ended is None else [*ended, Outcome(at, APPLIED, None, None)]
+        )
+
+    def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
+        """What is ended: nothing where the record is in mid-hop, and ends as it arrives; None where
+        it had ended before, as far as is known."""
+        ids = self._identities
+        if found.ident is not None:
+            return ids.recall_named(at, found.ident, found.offset)
+        if found.key > ids.position.ended_upto(found.offset):
+            ids.take_back(at, found.key, found.target)
+            return [Outcome(found.offset, CANCELLED, found.due_ms, None, RECALLED)]
+        is_hopping = found.rolls or ids.hops(receipt_name(found.first), found.offset)
+        return [] if is_hopping else None
+
+    def _current(self, offset: int) -> int | None:
+        """Where the record is now that was written at `offset`; None where it has ended. A replay
+        may not be able to read it again any more: that it was recalled is noted by the origin."""
+        row = self._identities.known(receipt_name(offset))
+        if row.kind & IS_CANCEL:
+            return None
+        current = offset if row.offset == NOTHING else row.offset
+        return None if current < self._identities.position.floor else current
+
+    def _waiting(self, offset: int) -> _Waiting | None:
+        if offset not in self._read:
+            self._fetch([offset])
+        return None if offset in self._shed else self._read.get(offset)
+
+    def _fetch(self, offsets: Sequence[int]) -> None:
+        parsed = self._read_back(offsets) if offsets else {}
+        for offset in offsets:
+            self._read[offset] = _waiting(parsed.get(offset))
+
+
+def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:
+    match parsed:
+        case Scheduled((fires_ms, offset, target, _), ident, _, due_ms, rolls, first):
+            first = offset if first is None else first
+            return _Waiting(offset, first, (fires_ms, offset), target, due_ms, ident, rolls)
+        case Prepare(ident, (fires_ms, offset, target, _), due_ms):
+            return _Waiting(offset, offset, (fires_ms, offset), target, due_ms, ident, rolls=False)
+    return None
+
+
+def _missed(at: int, why: str) -> Outcome:
+    return Outcome(at, MISSED, None, None, why)

@@ -1,0 +1,125 @@
+"""Stories of records that were taken back by their origins (docs/guide.md#recall)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_jobs.circumstances.circumstances import Circumstances
+from tests.spark.verdicts.topics_told import NEXT_OFFSET, SEEN, Story, Topics
+
+LATER: dict[str, Any] = {"due_ms": 150_000}
+
+
+def recall(t: Topics, expected: str, of: int, detail: str = "", **other: Any) -> int:
+    return t.record(expected, detail, kind="recall", recalled=of, **other)
+
+
+def successor(t: Topics, expected: str, of: int, detail: str = "", **other: Any) -> int:
+    first = other.pop("first", of)
+    told = {"hop_from": of, "first_offset": first, "first_origin": t.origin(first), **LATER}
+    return t.record(expected, detail, timestamp_ms=90_500, **{**told, **other})
+
+
+def rolled(t: Topics, expected: str = "rolled", **other: Any) -> int:
+    told = {"wanted_ms": 150_000, "fires_ms": 90_000, **LATER, **other}
+    offset = t.record(expected, **told)
+    t.outcome(offset, "rolled", at_ms=90_000)
+    return offset
+
+
+def a_recall_takes_back_what_it_names(t: Topics) -> None:
+    for ident in (None, b"a"):
+        taken = t.record("cancelled", ident=ident, **LATER)
+        t.outcome(taken, "cancelled")
+        t.outcome(recall(t, "applied", taken), "applied")
+        t.outcome(recall(t, "missed", taken), "missed")
+        t.outcome(recall(t, "contradicted", taken, "should say missed"), "applied")
+    delivered = t.record("delivered")
+    t.delivered(delivered)
+    t.outcome(recall(t, "missed", delivered), "missed")
+    t.outcome(recall(t, "contradicted", delivered, "should say missed"), "applied")
+    t.outcome(recall(t, "missed", 8), "missed")
+    t.outcome(t.record("contradicted", "no later record", **LATER), "cancelled")
+    waiting = t.record("pending", **LATER)
+    t.outcome(recall(t, "contradicted", waiting, "should say missed"), "applied")
+    recall(t, "missing", waiting)
+    recall(t, "pending", waiting, offset=NEXT_OFFSET + 1)
+
+
+def a_recall_is_of_one_record_and_not_of_its_id(t: Topics) -> None:
+    first = t.record("replaced", ident=b"a", **LATER)
+    t.outcome(first, "replaced", next_offset=first + 1)
+    t.record("pending", ident=b"a", **LATER)
+    t.outcome(recall(t, "missed", first), "missed")
+    t.outcome(recall(t, "contradicted", first, "should say missed"), "applied")
+    third = t.record("cancelled", ident=b"b", **LATER)
+    t.outcome(third, "cancelled")
+    t.outcome(recall(t, "applied", third), "applied")
+    t.outcome(t.record("missed", kind="cancel", ident=b"b"), "missed")
+    t.record("pending", ident=b"b", **LATER)
+    t.outcome(recall(t, "missed", third), "missed")
+    half = t.record("cancelled", kind="prepare", ident=b"t", expires_ms=190_000, **LATER)
+    t.outcome(half, "cancelled")
+    t.outcome(recall(t, "applied", half), "applied")
+
+
+def a_recall_finds_what_was_rewritten(t: Topics) -> None:
+    for ident in (None, b"r"):
+        one = rolled(t, ident=ident)
+        two = successor(t, "cancelled", one, ident=ident)
+        t.outcome(two, "cancelled")
+        t.outcome(recall(t, "applied", one), "applied")
+        t.outcome(recall(t, "missed", two), "missed")
+    for ident in (None, b"s"):
+        one = rolled(t, ident=ident)
+        two = successor(t, "cancelled", one, ident=ident)
+        t.outcome(two, "cancelled")
+        t.outcome(recall(t, "applied", two), "applied")
+    met = rolled(t)
+    t.outcome(recall(t, "applied", met), "applied")
+    t.outcome(successor(t, "cancelled", met), "cancelled")
+    unmet = rolled(t, due_ms=90_000, wanted_ms=90_000, fires_ms=80_000)
+    t.outcome(recall(t, "applied", unmet), "applied")
+    t.delivered(
+        successor(t, "contradicted", unmet, due_ms=90_000),
+        due_ms=90_000,
+        at_ms=90_600,
+        stamps="timer-origin,timer-due,timer-first-origin",
+        first_origin=t.origin(unmet),
+    )
+    one = rolled(t)
+    two = successor(t, "rolled", one, fires_ms=95_000)
+    t.outcome(two, "rolled", at_ms=95_000)
+    three = successor(t, "missing", two, first=one)
+    t.outcome(recall(t, "missed", two), "missed")
+    t.outcome(recall(t, "contradicted", three, "should say missed"), "applied")
+
+
+def a_recall_that_was_ignored_is_found(t: Topics) -> None:
+    late = t.record("delivered")
+    t.delivered(late, at_ms=70_000)
+    ignored = ("contradicted", late, "20000 ms before the record that it names")
+    t.outcome(recall(t, *ignored, timestamp_ms=45_000), "missed", at_ms=50_000)
+    named = t.record("delivered", ident=b"a")
+    t.delivered(named, at_ms=70_000)
+    ignored = ("contradicted", named, "20000 ms before the record that it names")
+    t.outcome(recall(t, *ignored, timestamp_ms=45_000), "missed", at_ms=50_000)
+    at_once = t.record("delivered")
+    t.delivered(at_once)
+    t.outcome(recall(t, "missed", at_once), "missed", at_ms=50_000)
+
+
+def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
+    t.read_from = 10
+    t.outcome(recall(t, "applied", 3), "applied")
+    t.outcome(recall(t, "missed", 4), "missed")
+
+
+STORIES: dict[Story, Circumstances] = {
+    a_recall_takes_back_what_it_names: SEEN,
+    a_recall_is_of_one_record_and_not_of_its_id: SEEN,
+    a_recall_finds_what_was_rewritten: SEEN,
+    a_recall_that_was_ignored_is_found: SEEN,
+    what_recalls_name_may_have_been_deleted: SEEN,
+}
+"""What is told, and the circumstances under which it is judged."""

@@ -1,0 +1,162 @@
+"""Recalls in a whole proxy on the stand-in Kafka (docs/guide.md#recall)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from proxy.config.settings import AdmissionSettings
+from proxy.scheduling.recalls import MOST_READ
+from tests.support.simulation.stand_in import INGRESS
+from tests.support.simulation.world import OUTCOMES, World
+
+HOUR = {"timer-topic": "orders", "timer-delay": "1h"}
+ROLL_AFTER_MS = 60_000
+
+
+def recall(world: World, offset: int, **more: str) -> None:
+    asked = {f"timer-{name}": text for name, text in more.items()}
+    world.send({"timer-recall": f"{INGRESS}/0/{offset}", **asked})
+
+
+def outcomes(world: World) -> dict[int, tuple[str, str]]:
+    """By offset, what an outcome says and adds."""
+    said = [json.loads(record.value() or b"") for record in world.kafka.read(OUTCOMES)]
+    assert len({one["origin"] for one in said}) == len(said)
+    return {int(one["origin"].split("/")[2]): (one["outcome"], one["detail"]) for one in said}
+
+
+def test_a_recall_ends_the_record_that_it_names_and_a_second_one_misses() -> None:
+    world = World()
+    world.send(HOUR)
+    recall(world, 0)
+    recall(world, 0)
+    world.settle()
+    assert outcomes(world) == {
+        0: ("cancelled", "recalled"),
+        1: ("applied", ""),
+        2: ("missed", "it had ended before"),
+    }
+    world.come_to_an_end()
+    assert world.delivered() == []
+
+
+def test_the_rest_of_a_recall_is_ignored() -> None:
+    world = World()
+    world.send(HOUR)
+    recall(world, 0, id="", topic="no topic!", dealy="5s")
+    world.settle()
+    assert outcomes(world)[1] == ("applied", "")
+
+
+@pytest.mark.parametrize("headers", [{"timer-cancel": "a"}, {"timer-topic": "no topic!"}])
+def test_what_never_waited_cannot_be_recalled(headers: dict[str, str]) -> None:
+    world = World()
+    world.send(headers)
+    recall(world, 0)
+    world.settle()
+    assert outcomes(world)[1] == ("missed", "nothing that could wait lies there")
+
+
+def test_what_was_delivered_has_ended() -> None:
+    world = World()
+    world.send({"timer-topic": "orders"})
+    world.settle()
+    recall(world, 0)
+    world.settle()
+    assert outcomes(world) == {1: ("missed", "it had ended before")}
+
+
+def test_what_found_no_room_has_ended() -> None:
+    world = World()
+    world.admission = AdmissionSettings(records=1)
+    world.settle()
+    world.send(HOUR)
+    world.send(HOUR)
+    recall(world, 1)
+    world.settle()
+    assert outcomes(world)[2][0] == "missed"
+    assert len(world.delivered()) == 0
+
+
+def test_a_recall_is_of_a_record_and_not_of_what_has_replaced_it() -> None:
+    world = World()
+    world.send({**HOUR, "timer-id": "a"})
+    world.send({**HOUR, "timer-id": "a"})
+    recall(world, 0)
+    recall(world, 1)
+    world.settle()
+    said = [outcome for outcome, _ in outcomes(world).values()]
+    assert said == ["replaced", "missed", "cancelled", "applied"]
+
+
+@pytest.mark.parametrize("decision", [[], ["commit"]])
+def test_a_half_message_is_recalled_by_its_prepare(decision: list[str]) -> None:
+    world = World()
+    world.send({**HOUR, "timer-id": "t", "timer-transaction": "prepare"})
+    for one in decision:
+        world.send({"timer-id": "t", "timer-transaction": one})
+    recall(world, 0)
+    world.settle()
+    assert outcomes(world)[0] == ("cancelled", "")
+
+
+def rolled(world: World, **more: str) -> None:
+    """A record at offset 0 that has been rewritten as the one at offset 1."""
+    world.policy = replace(world.policy, roll_after_ms=ROLL_AFTER_MS)
+    world.send({**HOUR, **{f"timer-{name}": text for name, text in more.items()}})
+    world.settle()
+    world.time.pass_ms(ROLL_AFTER_MS)
+    world.turn()
+
+
+@pytest.mark.parametrize("origin", [0, 1])
+@pytest.mark.parametrize("ident", [{}, {"id": "a"}])
+def test_what_was_rewritten_is_recalled_by_either_origin(
+    ident: dict[str, str], origin: int
+) -> None:
+    world = World()
+    rolled(world, **ident)
+    world.settle()
+    recall(world, origin)
+    world.settle()
+    assert [outcomes(world)[offset][0] for offset in range(3)] == ["rolled", "cancelled", "applied"]
+
+
+def test_what_was_rewritten_and_refused_since_has_ended() -> None:
+    """Its target was denied meanwhile."""
+    world = World()
+    rolled(world)
+    world.stop()
+    world.policy = replace(world.policy, deny=("orders",))
+    world.settle()
+    recall(world, 0)
+    world.settle()
+    said = [outcomes(world)[offset][0] for offset in range(3)]
+    assert said in (["rolled", "dead-lettered", "missed"], ["rolled", "cancelled", "applied"])
+
+
+def test_so_many_are_read_again_for_a_transaction_and_the_others_wait() -> None:
+    world = World()
+    many = 2 * MOST_READ + 1
+    for _ in range(many):
+        world.send(HOUR)
+    world.settle()
+    for offset in range(many):
+        recall(world, offset)
+    world.turn()
+    assert len(outcomes(world)) == 2 * MOST_READ
+    world.come_to_an_end()
+    assert len(outcomes(world)) == 2 * many
+
+
+def test_before_there_were_recalls_the_header_is_refused() -> None:
+    world = World()
+    world.policy = replace(world.policy, recalls_in=None)
+    world.send(HOUR)
+    recall(world, 0)
+    world.settle()
+    assert outcomes(world)[1][0] == "dead-lettered"
+    assert outcomes(world)[1][1].startswith("header-unknown")
