@@ -27,6 +27,7 @@ PEEK_BYTES: Final = 32 * 1024 * 1024
 """Bodies that are peeked at together, unless the caller says how much they may take."""
 
 _due_of = itemgetter(0)
+_target_of = itemgetter(2)
 _body_of = itemgetter(3)
 
 
@@ -184,6 +185,11 @@ class Store(Protocol):
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
     """The dues of `entries`, their first field, as one array."""
     return np.fromiter(map(_due_of, entries), np.int64, len(entries))
+
+
+def targets_of(entries: Sequence[tuple[Any, ...]]) -> list[str]:
+    """The targets of `entries`, their third field."""
+    return list(map(_target_of, entries))
 
 
 def bodies_bytes(entries: Iterable[tuple[Any, ...]]) -> int:

@@ -221,6 +221,7 @@ class AdminSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = Field(None, min_length=1)
+    targets_shown: int = Field(50, ge=0, le=1_000)
 
 
 class LogSettings(Section):

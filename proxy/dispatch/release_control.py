@@ -45,7 +45,14 @@ class OverdueRule(NamedTuple):
         )
         if self.action == "dead-letter":
             return Rejection("overdue", f"the record for {delivery.target} was {detail}")
-        return Outcome(delivery.offset, EXPIRED, delivery.due_ms, delivery.header(ID), detail)
+        return Outcome(
+            delivery.offset,
+            EXPIRED,
+            delivery.due_ms,
+            delivery.header(ID),
+            detail,
+            target=delivery.target,
+        )
 
 
 class _TargetRules(NamedTuple):

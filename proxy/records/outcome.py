@@ -36,7 +36,8 @@ OUTCOMES: Final = (
 class Outcome(NamedTuple):
     """How the ingress record at `offset` ended, other than by delivery. what: one of `OUTCOMES`.
 
-    `next_offset`: of the record that goes on in its place, where that is known.
+    `next_offset`: of the record that goes on in its place, where that is known. target: where the
+    record was to go, where that is known; it is not written.
     """
 
     offset: int
@@ -45,6 +46,7 @@ class Outcome(NamedTuple):
     ident: bytes | None
     detail: str = ""
     next_offset: int | None = None
+    target: str | None = None
 
     def to_json(self, ingress: IngressPartition) -> bytes:
         """The value of the outcome record; its key is the origin."""
@@ -71,6 +73,7 @@ class DeadLetter(NamedTuple):
     headers: Headers
     ident: bytes | None = None
     outcome: str = DEAD_LETTERED
+    target: str | None = None
 
 
 def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
@@ -84,6 +87,7 @@ def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
         delivery.value,
         headers,
         delivery.header(ID),
+        target=delivery.target,
     )
 
 

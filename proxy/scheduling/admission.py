@@ -210,7 +210,9 @@ class Admission:
         if why is None:
             room.take(parsed.entry)
             return False
-        letter = _dead_letter(message, why)._replace(due_ms=parsed.due_ms, ident=ident)
+        letter = _dead_letter(message, why)._replace(
+            due_ms=parsed.due_ms, ident=ident, target=parsed.entry[2]
+        )
         buffer.add_dead_letter(letter)
         self._shed.add(message.offset())
         return True
@@ -293,7 +295,9 @@ class Admission:
 
     def _undo(self, decision: Decision, half: Named, buffer: TransactionBuffer) -> None:
         if decision.what == "rollback":
-            rolled_back = Outcome(half.origin, ROLLED_BACK, half.due_ms, decision.ident)
+            rolled_back = Outcome(half.origin, ROLLED_BACK, half.due_ms, decision.ident)._replace(
+                target=half.target
+            )
             buffer.outcomes.append(rolled_back)
         else:
             entry, _rolls = self._committed(half.offset, half)

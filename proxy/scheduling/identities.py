@@ -206,7 +206,7 @@ class Identities:
     ) -> tuple[list[Outcome], bool]:
         """End what the id names; the outcome, and whether there was anything to end."""
         by = at if what == REPLACED else None
-        ended = Outcome(row.origin, what, row.due_ms, ident, next_offset=by)
+        ended = Outcome(row.origin, what, row.due_ms, ident, "", by, row.target)
         if row.kind & IS_HALF_MESSAGE:
             self._half_messages.discard(row.offset)
             return [ended], True

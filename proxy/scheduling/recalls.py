@@ -75,7 +75,9 @@ class Recalls:
             return ids.recall_named(at, found.ident, found.offset)
         if found.key > ids.position.ended_upto(found.offset):
             ids.take_back(at, found.key, found.target)
-            return [Outcome(found.offset, CANCELLED, found.due_ms, None, RECALLED)]
+            return [
+                Outcome(found.offset, CANCELLED, found.due_ms, None, RECALLED, None, found.target)
+            ]
         is_hopping = found.rolls or ids.hops(receipt_name(found.first), found.offset)
         return [] if is_hopping else None
 

@@ -139,6 +139,10 @@ class Shard:
         """What waits in the store, in bytes; what was cancelled or replaced too, until its time."""
         return self.store.pending_bytes()
 
+    def pending_bytes_by_target(self) -> TargetCounts:
+        """The same for each target; by name for a bounded number of them."""
+        return self.store.pending_bytes_by_target()
+
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """About how many of them are due up to each of the ascending edges, and beyond the last;
         those cancelled or replaced count until their time has come."""

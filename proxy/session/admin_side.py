@@ -18,10 +18,10 @@ class AdminSide:
     mailbox: QueryMailbox
 
     @classmethod
-    def of_new_worker(cls) -> Self:
-        """Of a worker that starts now."""
+    def of_new_worker(cls, targets_shown: int) -> Self:
+        """Of a worker that starts now; so many targets have metrics of their own."""
         board = StatusBoard(time.monotonic())
-        return cls(board, Metrics(board.read), QueryMailbox())
+        return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 
     def show_lost_session(self) -> None:
         """The loop lives, and serves nothing until the next session has its shards."""

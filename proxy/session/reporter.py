@@ -11,7 +11,7 @@ from proxy.scheduling.shard import Shard, State
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import Parts
 from proxy.telemetry.status import ShardState, ShardStatus, Status
-from storage.store import NO_COUNTS, TargetCounts, added
+from storage.store import NO_COUNTS, added
 
 DISK_EVERY_S: Final = 10.0
 PAUSE_PER_COUNTING: Final = 50
@@ -34,34 +34,37 @@ class Reporter:
         self._board, self._metrics = side.board, side.metrics
         self._retention, self._local = retention, local
         self._next_disk_s = self._next_targets_s = 0.0
-        self._by_target = NO_COUNTS
+        self._by_target = self._bytes_by_target = NO_COUNTS
 
     def report(self) -> None:
         """Take a snapshot of everything; what has to be asked for is asked for the next one."""
         now_ms, shards = self._clock.now_ms(), self._pipeline.shards
+        self._count_by_target()
         statuses = tuple(self._shard_status(p, shards[p], now_ms) for p in sorted(shards))
         self._board.show(
             Status(
                 statuses,
                 time.monotonic(),
                 self._pipeline.is_assigned,
-                self._pending_by_target(),
+                self._by_target,
                 self._release.paused,
+                self._bytes_by_target,
             )
         )
         self._show_gauges(now_ms)
         self._show_disk()
         self._retention.look(shards)
 
-    def _pending_by_target(self) -> TargetCounts:
+    def _count_by_target(self) -> None:
         """Counted anew at once where that is cheap, seldom where shards have many targets."""
         began_s = time.monotonic()
         if began_s >= self._next_targets_s:
             shards = self._pipeline.shards.values()
             self._by_target = added([shard.pending_by_target() for shard in shards])
+            self._metrics.targets.meet(self._by_target.by_name)
+            self._bytes_by_target = added([shard.pending_bytes_by_target() for shard in shards])
             ended_s = time.monotonic()
             self._next_targets_s = ended_s + (ended_s - began_s) * PAUSE_PER_COUNTING
-        return self._by_target
 
     def _shard_status(self, partition: int, shard: Shard, now_ms: int) -> ShardStatus:
         behind = max(0, self._ingress.newest(partition) - shard.next_offset)

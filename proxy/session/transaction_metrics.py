@@ -1,13 +1,13 @@
 """What transactions have ended, as metrics; dead letters are logged, too."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.telemetry.metrics import Metrics
-from storage.store import dues_of
+from storage.store import dues_of, targets_of
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,9 @@ class TransactionMetrics:
         self._metrics.count_transaction("committed", seconds)
         for batch in batches:
             if batch.deliveries:
-                self._metrics.observe_lateness(now_ms - dues_of(batch.deliveries))
+                lateness_ms = now_ms - dues_of(batch.deliveries)
+                self._metrics.count_deliveries(targets_of(batch.deliveries), lateness_ms)
+            self._metrics.targets.ended(_ends_by_target(batch))
             self._metrics.count_outcomes(
                 [outcome.what for outcome in batch.outcomes] + [hop.what for hop in batch.hops]
             )
@@ -37,6 +39,12 @@ class TransactionMetrics:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)
                 _log_dead_letters(batch, reasons)
+
+
+def _ends_by_target(batch: Batch | ResolvedBatch) -> Iterator[tuple[str | None, str]]:
+    yield from ((outcome.target, outcome.what) for outcome in batch.outcomes)
+    yield from ((hop.delivery.target, hop.what) for hop in batch.hops)
+    yield from ((letter.target, letter.outcome) for letter in batch.dead_letters)
 
 
 def _log_dead_letters(batch: Batch | ResolvedBatch, reasons: Mapping[str, int]) -> None:

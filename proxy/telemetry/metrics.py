@@ -6,14 +6,11 @@ Every label has a bounded number of values.
 """
 
 import math
-import threading
 import time
 from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
-import numpy as np
-import numpy.typing as npt
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,19 +20,18 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy import __version__
 from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
+from proxy.telemetry.target_metrics import OTHER, Numbers, TargetMetrics
 from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50
 REASONS_SHOWN = 50
-OTHER = "(other)"
-"""No topic name has parentheses, so no target is called so."""
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
@@ -44,10 +40,13 @@ TransactionResult = Literal["committed", "aborted"]
 class Metrics:
     """All metrics of one worker, in a registry of their own.
 
-    `read_status` is asked at each scrape, from the admin server's thread.
+    `read_status` is asked at each scrape, from the admin server's thread; `targets_shown` have
+    series of their own.
     """
 
-    def __init__(self, read_status: Callable[[], Status] = Status) -> None:
+    def __init__(
+        self, read_status: Callable[[], Status] = Status, targets_shown: int = TARGETS_SHOWN
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._reasons: set[str] = set(REASONS)
@@ -105,22 +104,18 @@ class Metrics:
             "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
         )
         self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
-        self.lateness = BatchHistogram(
-            "delay_proxy_lateness_seconds",
-            "Delivery minus due, per record, when its transaction was committed.",
-            LATENESS_BOUNDS_MS,
-        )
-        self.registry.register(self.lateness)
-        self.registry.register(StatusCollector(read_status))
+        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS)
+        self.registry.register(self.targets)
+        self.registry.register(StatusCollector(read_status, targets_shown))
         ProcessCollector("delay_proxy", registry=self.registry)
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
             {"version": __version__}
         )
 
-    def observe_lateness(self, values_ms: "Sequence[int] | npt.NDArray[np.int64]") -> None:
-        """Count the lateness of each record of a committed transaction, and the deliveries."""
-        self.lateness.observe_ms(values_ms)
-        self.deliveries.inc(len(values_ms))
+    def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
+        """Count what a committed transaction delivered, each record to its target so late."""
+        self.targets.delivered(targets, lateness_ms)
+        self.deliveries.inc(len(targets))
 
     def count_transaction(self, result: TransactionResult, seconds: float) -> None:
         """Count one transaction and the time it took."""
@@ -170,13 +165,21 @@ class Metrics:
 class StatusCollector(Collector):
     """Turns the newest `Status` into gauges."""
 
-    def __init__(self, read_status: Callable[[], Status]) -> None:
-        self._read_status = read_status
+    def __init__(self, read_status: Callable[[], Status], targets_shown: int) -> None:
+        self._read_status, self._targets_shown = read_status, targets_shown
 
     def collect(self) -> Iterator[Metric]:
         """Pending records by target, whether all is ready, then a gauge per fact about a shard."""
         status = self._read_status()
-        yield _pending(status.pending_by_target)
+        records, in_bytes = status.pending_by_target, status.pending_bytes_by_target
+        most = self._targets_shown
+        yield _by_target("pending_records", "Records waiting for their due", records, most)
+        yield _by_target(
+            "pending_bytes",
+            "Bytes in the local data of what waits, of what was cancelled until its due, too",
+            in_bytes,
+            most,
+        )
         ready = float(is_ready([status]))
         yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
         for name, text, read in SHARD_FACTS:
@@ -210,6 +213,11 @@ SHARD_FACTS: tuple[ShardFact, ...] = (
         "Bytes in the local data of what waits, of what was cancelled until its due, too.",
         lambda shard: shard.pending_bytes,
     ),
+    (
+        "undecided_half_messages",
+        "Half messages that nobody has committed or rolled back.",
+        lambda shard: shard.undecided,
+    ),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (
         "enqueue_lag_seconds",
@@ -231,51 +239,15 @@ def _states(shards: Iterable[ShardStatus]) -> Metric:
     return family
 
 
-def _pending(by_target: TargetCounts) -> Metric:
+def _by_target(name: str, text: str, counts: TargetCounts, most: int) -> Metric:
     family = GaugeMetricFamily(
-        "delay_proxy_pending_records",
-        f"Records waiting for their due: the {TARGETS_SHOWN} targets with most, and `{OTHER}`.",
+        f"delay_proxy_{name}",
+        f"{text}: the targets with most, and `{OTHER}`.",
         labels=["target"],
     )
-    shown, others = by_target.largest(TARGETS_SHOWN)
+    shown, others = counts.largest(most)
     for target, count in shown.items():
         family.add_metric([target], count)
     if others:
         family.add_metric([OTHER], others)
     return family
-
-
-class BatchHistogram(Collector):
-    """Counts values in ms into buckets that are shown in seconds, as Prometheus wants them.
-
-    `bounds_ms` are the buckets' upper bounds, rising, each inclusive; one more takes the rest.
-    """
-
-    def __init__(self, name: str, documentation: str, bounds_ms: Sequence[int]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._bounds_ms: npt.NDArray[np.int64] = np.asarray(bounds_ms, dtype=np.int64)
-        self._names = [f"{bound / 1000:g}" for bound in bounds_ms] + ["+Inf"]
-        self._counts: npt.NDArray[np.int64] = np.zeros(len(self._names), dtype=np.int64)
-        self._sum_ms = 0
-        self._lock = threading.Lock()
-
-    def observe_ms(self, values_ms: "Sequence[int] | npt.NDArray[np.int64]") -> None:
-        """Count each value; thread-safe."""
-        values = np.asarray(values_ms, dtype=np.int64)
-        buckets = np.searchsorted(self._bounds_ms, values, side="left")
-        counts = np.bincount(buckets, minlength=len(self._names))
-        total_ms = int(values.sum())
-        with self._lock:
-            self._counts += counts
-            self._sum_ms += total_ms
-
-    def collect(self) -> Iterator[Metric]:
-        """One histogram family, its buckets cumulative."""
-        with self._lock:
-            cumulative = np.cumsum(self._counts).tolist()
-            sum_ms = self._sum_ms
-        family = HistogramMetricFamily(self._name, self._documentation)
-        buckets = list(zip(self._names, map(float, cumulative), strict=True))
-        family.add_metric([], buckets, sum_ms / 1000)
-        yield family

@@ -48,7 +48,8 @@ class ShardStatus:
 class Status:
     """One worker: its shards, and when its loop last turned (`time.monotonic()`).
 
-    `pending_by_target` counts over all its shards; nobody changes it once it is here.
+    `pending_by_target` and `pending_bytes_by_target` count over all its shards; nobody changes them
+    once they are here.
     `assigned` becomes true with the group's first answer, an empty one included: a worker that
     has joined and got no partition is idle, not unready. `paused`: patterns of targets.
     """
@@ -58,6 +59,7 @@ class Status:
     assigned: bool = False
     pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
+    pending_bytes_by_target: TargetCounts = NO_COUNTS
 
 
 def is_ready(statuses: Iterable[Status]) -> bool:

@@ -102,7 +102,7 @@ def _child(
     _end_with_parent()
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
-    side = AdminSide.of_new_worker()
+    side = AdminSide.of_new_worker(settings.admin.targets_shown)
     QueryReceiver(queries_in, side.mailbox)
     sender = SnapshotSender(snapshots_out, side.metrics.registry, side.board.read)
     try:

@@ -54,6 +54,7 @@ def test_the_rows_ask_the_questions_of_a_night_in_their_order() -> None:
     assert [title.split(" (")[0] for _, title in rows] == [
         "Is it on time?",
         "What waits",
+        "By target",
         "What came in and went out",
         "The broker, as the proxy sees it",
         "The machine",

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from functools import partial
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -11,14 +12,13 @@ from prometheus_client.exposition import generate_latest
 
 from proxy.records.rejection import REASONS
 from proxy.telemetry.metrics import (
-    OTHER,
     REASONS_SHOWN,
     TARGETS_SHOWN,
-    BatchHistogram,
     Metrics,
     StatusCollector,
 )
 from proxy.telemetry.status import ShardStatus, Status
+from proxy.telemetry.target_metrics import OTHER
 from storage.store import TargetCounts
 
 BOUNDS_MS = (1, 5, 100, 1000)
@@ -50,26 +50,11 @@ def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], flo
     }
 
 
-@given(st.lists(st.lists(st.integers(-10, 2_000), max_size=30), max_size=5))
-def test_a_batch_histogram_counts_as_one_value_at_a_time_would(batches: list[list[int]]) -> None:
-    """Each bucket holds the number of values at or below its bound, the sum is theirs."""
-    histogram = BatchHistogram("lateness", "", BOUNDS_MS)
-    for batch in batches:
-        histogram.observe_ms(batch)
-    (family,) = histogram.collect()
-    found = {s.labels.get("le", s.name): s.value for s in family.samples}
-    values = [value for batch in batches for value in batch]
-    for bound_ms in BOUNDS_MS:
-        assert found[f"{bound_ms / 1000:g}"] == sum(value <= bound_ms for value in values)
-    assert found["+Inf"] == found["lateness_count"] == len(values)
-    assert abs(found["lateness_sum"] - sum(values) / 1000) < 1e-9
-
-
 @given(st.dictionaries(st.integers(0, 999).map(str), st.integers(1, 100), max_size=80))
 def test_pending_shows_the_largest_targets_and_loses_no_record(pending: dict[str, int]) -> None:
     """However many targets there are, the largest are shown, and the sum stays the sum."""
     (family, *_) = StatusCollector(
-        lambda: Status(pending_by_target=TargetCounts(pending))
+        lambda: Status(pending_by_target=TargetCounts(pending)), TARGETS_SHOWN
     ).collect()
     shown = {sample.labels["target"]: sample.value for sample in family.samples}
     assert sum(shown.values()) == sum(pending.values())
@@ -88,6 +73,14 @@ def test_targets_beyond_the_bound_are_counted_together() -> None:
     assert sum(shown.values()) == sum(pending.values()) + 7
 
 
+def test_so_many_targets_are_shown_as_are_asked_for() -> None:
+    counts = TargetCounts({"a": 3, "b": 2, "c": 1})
+    status = Status(pending_by_target=counts, pending_bytes_by_target=counts)
+    registry = Metrics(lambda: status, targets_shown=1).registry
+    for name in ("pending_records", "pending_bytes"):
+        assert samples(registry, name) == {("a",): 3, (OTHER,): 3}
+
+
 def test_reasons_beyond_the_bound_are_counted_together() -> None:
     metrics = Metrics()
     for number in range(REASONS_SHOWN - len(REASONS) + 2):
@@ -101,7 +94,7 @@ def test_reasons_beyond_the_bound_are_counted_together() -> None:
 
 def test_lateness_counts_the_deliveries_too() -> None:
     metrics = Metrics()
-    metrics.observe_lateness([0, 3, 70_000])
+    metrics.count_deliveries(["a", "b", "a"], np.array([0, 3, 70_000]))
     assert samples(metrics.registry, "deliveries_total") == {(): 3}
     assert samples(metrics.registry, "lateness_seconds_count") == {(): 3}
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
@@ -35,7 +36,7 @@ def test_samples_of_all_workers_are_shown_under_one_family_with_their_label() ->
     snapshots = WorkerSnapshots()
     for name, count in (("0", 3), ("1", 5)):
         with a_worker(snapshots, name, Status(assigned=True)) as metrics:
-            metrics.observe_lateness([1] * count)
+            metrics.count_deliveries(["orders"] * count, np.ones(count, np.int64))
     snapshots.receive(LIMIT_S)
     lines = scrape(snapshots)
     assert 'delay_proxy_deliveries_total{worker="0"} 3.0' in lines

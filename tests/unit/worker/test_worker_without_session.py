@@ -30,7 +30,7 @@ def side(monkeypatch: pytest.MonkeyPatch) -> AdminSide:
         )
         raise SessionLost("the broker is away")
 
-    made = AdminSide.of_new_worker()
+    made = AdminSide.of_new_worker(50)
     monkeypatch.setattr(worker, "open_session", lost)
     monkeypatch.setattr(gc, "disable", lambda: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
