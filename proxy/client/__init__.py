@@ -30,9 +30,9 @@ from proxy.client.half_messages.transactional_producer import (
 )
 from proxy.client.receipt import Receipt
 from proxy.client.request import DelayedRecord
+from proxy.client.retries.failure import DeadLetter, RetryLater
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_consumer import RetryConsumer
-from proxy.client.retries.retry_request import DeadLetter
 
 __all__ = [
     "BatchFailed",
@@ -49,6 +49,7 @@ __all__ = [
     "Received",
     "RequestRefused",
     "RetryConsumer",
+    "RetryLater",
     "RetryNotStored",
     "State",
     "StillUnsent",

@@ -16,6 +16,7 @@ from proxy.client import (
     HalfMessage,
     Received,
     RetryConsumer,
+    RetryLater,
     State,
     TransactionalDelayProducer,
 )
@@ -130,6 +131,29 @@ def test_a_failing_record_is_retried_level_by_level_and_ends_in_the_dead_letters
     assert attempts == list(range(17))
     assert letter.header("retry-original-topic") == target.encode()
     assert letter.header("retry-exception") == b"ValueError: never"
+
+
+def test_a_handler_chooses_when_its_record_comes_again(
+    installation: Installation, target: str, producer: DelayProducer
+) -> None:
+    attempts: list[int] = []
+
+    def handler(record: Received) -> None:
+        attempts.append(record.attempt)
+        if record.attempt:
+            consumer.stop()
+        else:
+            raise RetryLater(timedelta(milliseconds=1_700), "the bank is closed")
+
+    consumer = consuming(installation, target, handler)
+    producer.send(target, "v", "k")
+    consumer.run()
+    assert attempts == [0, 1]
+    (again,) = read_to_end(installation.bootstrap, f"retry.{installation.name}", 1)
+    requests = read_to_end(installation.bootstrap, installation.ingress, 2)
+    (asked_ms,) = [r.timestamp_ms for r in requests if r.header("timer-retry-group")]
+    assert int(again.header("timer-due") or b"") == asked_ms + 1_700
+    assert again.header("retry-exception") == b"the bank is closed"
 
 
 def test_a_dead_letter_skips_the_levels(

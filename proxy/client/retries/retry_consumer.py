@@ -22,8 +22,9 @@ from proxy.client.kafka_settings import (
 from proxy.client.needed_topics import ensure_topics
 from proxy.client.place import UnreadableHeaders, place_of
 from proxy.client.retries.backlog import Backlog
+from proxy.client.retries.failure import Failure, failure_of
 from proxy.client.retries.received import Received, received
-from proxy.client.retries.retry_request import DeadLetter, retry_request
+from proxy.client.retries.retry_request import retry_request
 from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved, Settlement
 from proxy.client.transactions import Transactions
 
@@ -45,7 +46,8 @@ class RetryConsumer:
 
     The record goes through the proxy to `retry.<group>`, after 10 s the first time, then 30 s,
     1 m, 2 m and so on; after `max_attempts` failures, or when the handler raises DeadLetter, to
-    `dlq.<group>`. The records behind it are not held up. Both topics are made if they are missing.
+    `dlq.<group>`. RetryLater chooses the delay. The records behind it are not held up. Both topics
+    are made if they are missing.
 
     `config` is what confluent_kafka.Consumer takes. `producer_config` is for the producer of the
     retry requests; how to reach the broker it takes from `config`. With a `transactional.id` in
@@ -139,18 +141,20 @@ class RetryConsumer:
         try:
             record = received(message, self._retry_topic)
         except UnreadableHeaders as error:
-            self._failed(_without_headers(message), DeadLetter(str(error)))
+            self._failed(_without_headers(message), Failure(str(error), is_final=True))
             return
         try:
             self._handler(record)
         except Exception as error:  # noqa: BLE001 (whatever the handler raises is a failure)
             log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
-            self._failed(record, error)
+            self._failed(record, failure_of(error))
         else:
             self._backlog.handled(record.read_from)
 
-    def _failed(self, record: Received, error: Exception) -> None:
-        request = retry_request(record, error, self._group, self._max_attempts, self._retry_target)
+    def _failed(self, record: Received, failure: Failure) -> None:
+        request = retry_request(
+            record, failure, self._group, self._max_attempts, self._retry_target
+        )
         self._backlog.failed(record.read_from, request)
 
     def _is_time(self) -> bool:

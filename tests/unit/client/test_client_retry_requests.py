@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from proxy.client import DeadLetter, Received
+from proxy.client import DeadLetter, Received, RequestRefused, RetryLater
 from proxy.client.place import Place
 from proxy.client.request import WireHeaders
+from proxy.client.retries.failure import failure_of
 from proxy.client.retries.received import received
 from proxy.client.retries.retry_request import LONGEST_EXCEPTION, retry_request
+from proxy.client.when import Delay
 
 GROUP, RETRY = "billing", "retry.billing"
 PLACE = Place("orders", 2, 41)
@@ -51,12 +55,13 @@ def record(place: Place = PLACE, headers: WireHeaders | None = None) -> Received
 def request_headers(
     failed: Received, error: Exception | None = None, target: str | None = None
 ) -> dict[str, bytes | None]:
-    return dict(retry_request(failed, error or ValueError("no"), GROUP, 16, target).headers)
+    failure = failure_of(error or ValueError("no"))
+    return dict(retry_request(failed, failure, GROUP, 16, target).headers)
 
 
 def retried(failed: Received, place: Place) -> Received:
     """The record as it comes back through the proxy, which strips requests and adds stamps."""
-    request = retry_request(failed, ValueError("no"), GROUP, 16)
+    request = retry_request(failed, failure_of(ValueError("no")), GROUP, 16)
     own = [header for header in request.headers if not header[0].startswith("timer-")]
     return record(place, [*own, ("timer-origin", b"i/0/1"), ("timer-due", b"1")])
 
@@ -75,7 +80,7 @@ def test_the_first_failure_is_attempt_nought_and_tells_where_it_came_from() -> N
 
 def test_key_value_and_own_headers_travel_unchanged() -> None:
     headers: WireHeaders = [("a", b"1"), ("b", None), ("a", b"\xff"), ("Timer-x", b"y")]
-    request = retry_request(record(headers=headers), ValueError(), GROUP, 16)
+    request = retry_request(record(headers=headers), failure_of(ValueError()), GROUP, 16)
     assert (request.key, request.value) == (b"k", b"v")
     assert request.headers[2:6] == headers
 
@@ -122,6 +127,35 @@ def test_a_dead_letter_asks_for_the_last_attempt_and_gives_the_reason() -> None:
     assert headers["timer-attempt"] == b"16"
     assert headers["retry-attempt"] == b"4"
     assert headers["retry-exception"] == b"no such customer"
+
+
+@pytest.mark.parametrize(
+    ("delay", "asked"),
+    [(1_500, b"1500"), ("30s", b"30s"), (timedelta(minutes=2), b"120000"), (0, b"0")],
+)
+def test_a_handler_may_choose_the_delay_and_it_counts_as_a_failure(
+    delay: Delay, asked: bytes
+) -> None:
+    headers = request_headers(replace(record(), attempt=3), RetryLater(delay))
+    assert headers["timer-delay"] == asked
+    assert headers["timer-retry-group"] == b"billing"
+    assert headers["timer-attempt"] == b"3"
+    assert headers["retry-attempt"] == b"4"
+    assert headers["retry-exception"] == b"RetryLater: " + asked
+
+
+def test_a_chosen_delay_keeps_a_retry_topic_of_another_name() -> None:
+    assert request_headers(record(), RetryLater(5), target="again")["timer-topic"] == b"again"
+
+
+def test_the_reason_for_a_chosen_delay_is_told() -> None:
+    assert request_headers(record(), RetryLater("5m", "closed"))["retry-exception"] == b"closed"
+
+
+@pytest.mark.parametrize("delay", ["soon", -1, 1.5, timedelta(seconds=-1), None, True])
+def test_a_delay_that_cannot_be_read_is_refused_where_it_is_raised(delay: Any) -> None:
+    with pytest.raises(RequestRefused, match="RetryLater's delay"):
+        raise RetryLater(delay)
 
 
 def test_a_retry_topic_of_another_name_is_the_target_until_the_end() -> None:

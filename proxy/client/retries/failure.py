@@ -1,0 +1,51 @@
+"""What a handler may raise to say what is to become of its record, and what that comes to."""
+
+from typing import NamedTuple
+
+from proxy.client.when import Delay, delay_text
+
+
+class DeadLetter(Exception):
+    """Raised by a handler: this record will never be handled, to the dead letters with it at once.
+
+    The reason ends up in the header `retry-exception`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryLater(Exception):
+    """Raised by a handler: give me this record again after `delay`, whatever the retry levels say.
+
+    `delay` is a timedelta, milliseconds or text (`30s`), as in `DelayProducer.send`. It counts as
+    a failure like any other: after `max_attempts` of them the record goes to the dead letters. The
+    reason ends up in the header `retry-exception`. Raises RequestRefused for a delay that cannot be
+    read; one beyond the proxy's `max_delay` makes the record a dead letter of the proxy's.
+    """
+
+    def __init__(self, delay: Delay, reason: str = "") -> None:
+        self.delay = delay_text(delay, "RetryLater's delay")
+        self.reason = reason or f"RetryLater: {self.delay}"
+        super().__init__(self.reason)
+
+
+class Failure(NamedTuple):
+    """Why a record was not handled and what is next: a retry, after `delay` if it names one.
+
+    `is_final`: no retry, to the dead letters at once.
+    """
+
+    reason: str
+    is_final: bool = False
+    delay: str | None = None
+
+
+def failure_of(error: Exception) -> Failure:
+    """What an exception of a handler comes to."""
+    if isinstance(error, DeadLetter):
+        return Failure(error.reason, is_final=True)
+    if isinstance(error, RetryLater):
+        return Failure(error.reason, delay=error.delay)
+    return Failure(f"{type(error).__name__}: {error}")
