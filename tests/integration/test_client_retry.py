@@ -5,151 +5,38 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from proxy.client import (
-    DeadLetter,
-    Received,
-    RetryConsumer,
-    RetryNotStored,
-    TransactionFailed,
-)
+from proxy.client import DeadLetter, Received, RetryNotStored, TransactionFailed
 from tests.conftest import StartBroker
+from tests.integration.retry_world import (
+    CLASSIC,
+    WITHIN_S,
+    Handle,
+    Relay,
+    World,
+    at_work,
+    fails,
+)
 from tests.support.installation.other_kafka import FROM_KAFKA_4
 from tests.support.quiet_clients import QUIET
 from tests.support.raw_produce import produce_raw
-from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
+from tests.support.records import Outgoing, new_topic, read_to_end
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
-WITHIN_S = 180
-Handle = Callable[[Received], object]
-CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
 KIP_848 = {"group.protocol": "consumer"}
 EXACTLY_ONCE_KIP_848 = pytest.param(KIP_848, True, marks=FROM_KAFKA_4)
 
 
-class World:
-    """Topics and consumers of one group."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self.group = f"g{uuid.uuid4().hex[:8]}"
-        self.orders = new_topic(bootstrap, "orders", 4)
-        self.ingress = new_topic(bootstrap, "ingress", 2)
-        self.retry, self.dlq = f"retry.{self.group}", f"dlq.{self.group}"
-
-    def consumer(
-        self, handler: Handle, config: Mapping[str, Any] = CLASSIC, **options: Any
-    ) -> RetryConsumer:
-        given = {"ingress": self.ingress, **options}
-        settings = {"bootstrap.servers": self.bootstrap, **QUIET, **config}
-        return RetryConsumer(settings, self.group, [self.orders], handler, **given)
-
-    def write(self, *records: Outgoing) -> None:
-        write(self.bootstrap, self.orders, records)
-
-    def requests(self, at_least: int) -> list[Incoming]:
-        return read_to_end(self.bootstrap, self.ingress, at_least)
-
-    def committed(self, topic: str, partition: int = 0) -> int:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-        try:
-            (place,) = consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
-            return place.offset
-        finally:
-            consumer.close()
-
-
 @pytest.fixture
 def world(kafka: str) -> World:
     return World(kafka)
-
-
-class Running:
-    """A consumer in a thread of its own, stopped at the end; what it raised is raised again."""
-
-    def __init__(self, consumer: RetryConsumer) -> None:
-        self.consumer = consumer
-        self.error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            self.consumer.run()
-        except BaseException as error:  # noqa: BLE001 (raised again where the test can see it)
-            self.error = error
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.consumer.stop()
-        self._thread.join(WITHIN_S)
-        assert not self._thread.is_alive(), "it does not stop"
-        if self.error:
-            raise self.error
-
-
-class Relay:
-    """Takes retry requests from the ingress and delivers them at once, as the proxy does late."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        world = self._world
-        settings = {"bootstrap.servers": world.bootstrap, "group.id": f"relay-{world.group}"}
-        consumer = Consumer({**settings, "isolation.level": "read_committed"})
-        consumer.assign([TopicPartition(world.ingress, number, 0) for number in range(2)])
-        while not self._stopping.is_set():
-            message = consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                headers: Any = message.headers() or []
-                write(world.bootstrap, *_delivery(world, message.key(), message.value(), headers))
-        consumer.close()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(WITHIN_S)
-
-
-def _delivery(
-    world: World, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
-) -> tuple[str, list[Outgoing]]:
-    is_over = int(dict(headers)["timer-attempt"] or b"") >= 16
-    kept = [header for header in headers if not header[0].startswith("timer-")]
-    return (world.dlq if is_over else world.retry), [Outgoing(key, value, kept)]
-
-
-@contextmanager
-def at_work(world: World, handler: Handle, **options: Any) -> Iterator[Running]:
-    with Running(world.consumer(handler, **options)) as running:
-        yield running
-
-
-def fails(*values: bytes) -> Handle:
-    """A handler that cannot do with these values."""
-
-    def handle(record: Received) -> None:
-        if record.value in values:
-            raise ValueError(f"no {record.value!r}")
-
-    return handle
 
 
 def test_a_failed_record_asks_for_its_retry_and_those_behind_it_are_not_held_up(
@@ -225,6 +112,25 @@ def test_a_handler_may_send_a_record_to_the_dead_letters_at_once(world: World) -
         assert seen.wait(WITHIN_S)
         (letter,) = read_to_end(world.bootstrap, world.dlq, 1)
     assert letter.header("retry-exception") == b"no such customer"
+
+
+def test_an_exception_means_what_the_consumer_was_told_of_its_class(world: World) -> None:
+    raised: dict[bytes | None, Exception] = {
+        b"give up": ValueError("no"),
+        b"ignore": KeyError("k"),
+        b"retry": UnicodeError("odd"),
+    }
+
+    def handler(record: Received) -> None:
+        raise raised[record.value]
+
+    world.write(*(Outgoing(b"k", value, partition=0) for value in raised))
+    rules = {"give_up": [ValueError], "ignore": [KeyError], "retry": [UnicodeError]}
+    with at_work(world, handler, **rules):
+        requests = world.requests(2)
+        wait_for(lambda: world.committed(world.orders) == 3, WITHIN_S, "the offsets")
+    attempts = {request.value: request.header("timer-attempt") for request in requests}
+    assert attempts == {b"give up": b"16", b"retry": b"0"}
 
 
 def test_a_record_whose_headers_cannot_be_read_goes_to_the_dead_letters(world: World) -> None:

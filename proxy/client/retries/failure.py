@@ -40,12 +40,3 @@ class Failure(NamedTuple):
     reason: str
     is_final: bool = False
     delay: str | None = None
-
-
-def failure_of(error: Exception) -> Failure:
-    """What an exception of a handler comes to."""
-    if isinstance(error, DeadLetter):
-        return Failure(error.reason, is_final=True)
-    if isinstance(error, RetryLater):
-        return Failure(error.reason, delay=error.delay)
-    return Failure(f"{type(error).__name__}: {error}")

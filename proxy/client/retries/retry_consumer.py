@@ -22,7 +22,8 @@ from proxy.client.kafka_settings import (
 from proxy.client.needed_topics import ensure_topics
 from proxy.client.place import UnreadableHeaders, place_of
 from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.failure import Failure, failure_of
+from proxy.client.retries.failure import Failure
+from proxy.client.retries.failure_rules import Exceptions, FailureRules
 from proxy.client.retries.received import Received, received
 from proxy.client.retries.retry_request import retry_request
 from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved, Settlement
@@ -49,6 +50,10 @@ class RetryConsumer:
     `dlq.<group>`. RetryLater chooses the delay. The records behind it are not held up. Both topics
     are made if they are missing.
 
+    `give_up` names exceptions that send a record to the dead letters at once, `ignore` those after
+    which it counts as handled, `retry` those that are retried all the same; all others are, too.
+    The most specific class counts.
+
     `config` is what confluent_kafka.Consumer takes. `producer_config` is for the producer of the
     retry requests; how to reach the broker it takes from `config`. With a `transactional.id` in
     it a retry request and the offsets are one Kafka transaction: each failure is retried exactly
@@ -72,6 +77,9 @@ class RetryConsumer:
         ingress: str = INGRESS,
         retry_topic: str | None = None,
         max_attempts: int = MAX_ATTEMPTS,
+        retry: Exceptions = (),
+        give_up: Exceptions = (),
+        ignore: Exceptions = (),
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
@@ -81,6 +89,7 @@ class RetryConsumer:
         self._max_attempts, self._ingress = max_attempts, ingress
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
+        self._rules = FailureRules(retry, give_up, ignore)
         self._backlog = Backlog()
         self._settlement: Settlement | None = None
         self._settled_at_s = 0.0
@@ -146,10 +155,18 @@ class RetryConsumer:
         try:
             self._handler(record)
         except Exception as error:  # noqa: BLE001 (whatever the handler raises is a failure)
-            log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
-            self._failed(record, failure_of(error))
+            self._raised(record, error)
         else:
             self._backlog.handled(record.read_from)
+
+    def _raised(self, record: Received, error: Exception) -> None:
+        failure = self._rules.failure_of(error)
+        if failure is None:
+            log.info("%s is handled in spite of %r", record.read_from, error)
+            self._backlog.handled(record.read_from)
+        else:
+            log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
+            self._failed(record, failure)
 
     def _failed(self, record: Received, failure: Failure) -> None:
         request = retry_request(

@@ -11,13 +11,15 @@ import pytest
 from proxy.client import DeadLetter, Received, RequestRefused, RetryLater
 from proxy.client.place import Place
 from proxy.client.request import WireHeaders
-from proxy.client.retries.failure import failure_of
+from proxy.client.retries.failure import Failure
+from proxy.client.retries.failure_rules import FailureRules
 from proxy.client.retries.received import received
 from proxy.client.retries.retry_request import LONGEST_EXCEPTION, retry_request
 from proxy.client.when import Delay
 
 GROUP, RETRY = "billing", "retry.billing"
 PLACE = Place("orders", 2, 41)
+NO = Failure("ValueError: no")
 
 
 class Message:
@@ -55,13 +57,14 @@ def record(place: Place = PLACE, headers: WireHeaders | None = None) -> Received
 def request_headers(
     failed: Received, error: Exception | None = None, target: str | None = None
 ) -> dict[str, bytes | None]:
-    failure = failure_of(error or ValueError("no"))
+    failure = FailureRules().failure_of(error or ValueError("no"))
+    assert failure is not None
     return dict(retry_request(failed, failure, GROUP, 16, target).headers)
 
 
 def retried(failed: Received, place: Place) -> Received:
     """The record as it comes back through the proxy, which strips requests and adds stamps."""
-    request = retry_request(failed, failure_of(ValueError("no")), GROUP, 16)
+    request = retry_request(failed, NO, GROUP, 16)
     own = [header for header in request.headers if not header[0].startswith("timer-")]
     return record(place, [*own, ("timer-origin", b"i/0/1"), ("timer-due", b"1")])
 
@@ -80,7 +83,7 @@ def test_the_first_failure_is_attempt_nought_and_tells_where_it_came_from() -> N
 
 def test_key_value_and_own_headers_travel_unchanged() -> None:
     headers: WireHeaders = [("a", b"1"), ("b", None), ("a", b"\xff"), ("Timer-x", b"y")]
-    request = retry_request(record(headers=headers), failure_of(ValueError()), GROUP, 16)
+    request = retry_request(record(headers=headers), NO, GROUP, 16)
     assert (request.key, request.value) == (b"k", b"v")
     assert request.headers[2:6] == headers
 

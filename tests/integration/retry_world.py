@@ -1,0 +1,130 @@
+"""A group of retry consumers on a real broker; a relay stands in for the proxy, at once."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+from proxy.client import Received, RetryConsumer
+from tests.support.quiet_clients import QUIET
+from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
+
+WITHIN_S = 180
+Handle = Callable[[Received], object]
+CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+
+
+class World:
+    """Topics and consumers of one group."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.group = f"g{uuid.uuid4().hex[:8]}"
+        self.orders = new_topic(bootstrap, "orders", 4)
+        self.ingress = new_topic(bootstrap, "ingress", 2)
+        self.retry, self.dlq = f"retry.{self.group}", f"dlq.{self.group}"
+
+    def consumer(
+        self, handler: Handle, config: Mapping[str, Any] = CLASSIC, **options: Any
+    ) -> RetryConsumer:
+        given = {"ingress": self.ingress, **options}
+        settings = {"bootstrap.servers": self.bootstrap, **QUIET, **config}
+        return RetryConsumer(settings, self.group, [self.orders], handler, **given)
+
+    def write(self, *records: Outgoing) -> None:
+        write(self.bootstrap, self.orders, records)
+
+    def requests(self, at_least: int) -> list[Incoming]:
+        return read_to_end(self.bootstrap, self.ingress, at_least)
+
+    def committed(self, topic: str, partition: int = 0) -> int:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+        try:
+            (place,) = consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
+            return place.offset
+        finally:
+            consumer.close()
+
+
+class Running:
+    """A consumer in a thread of its own, stopped at the end; what it raised is raised again."""
+
+    def __init__(self, consumer: RetryConsumer) -> None:
+        self.consumer = consumer
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.consumer.run()
+        except BaseException as error:  # noqa: BLE001 (raised again where the test can see it)
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.consumer.stop()
+        self._thread.join(WITHIN_S)
+        assert not self._thread.is_alive(), "it does not stop"
+        if self.error:
+            raise self.error
+
+
+class Relay:
+    """Takes retry requests from the ingress and delivers them at once, as the proxy does late."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        world = self._world
+        settings = {"bootstrap.servers": world.bootstrap, "group.id": f"relay-{world.group}"}
+        consumer = Consumer({**settings, "isolation.level": "read_committed"})
+        consumer.assign([TopicPartition(world.ingress, number, 0) for number in range(2)])
+        while not self._stopping.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                headers: Any = message.headers() or []
+                write(world.bootstrap, *_delivery(world, message.key(), message.value(), headers))
+        consumer.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join(WITHIN_S)
+
+
+def _delivery(
+    world: World, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+) -> tuple[str, list[Outgoing]]:
+    is_over = int(dict(headers)["timer-attempt"] or b"") >= 16
+    kept = [header for header in headers if not header[0].startswith("timer-")]
+    return (world.dlq if is_over else world.retry), [Outgoing(key, value, kept)]
+
+
+@contextmanager
+def at_work(world: World, handler: Handle, **options: Any) -> Iterator[Running]:
+    with Running(world.consumer(handler, **options)) as running:
+        yield running
+
+
+def fails(*values: bytes) -> Handle:
+    """A handler that cannot do with these values."""
+
+    def handle(record: Received) -> None:
+        if record.value in values:
+            raise ValueError(f"no {record.value!r}")
+
+    return handle
