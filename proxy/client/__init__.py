@@ -12,6 +12,7 @@ from proxy.client.errors import (
     BatchFailed,
     ClientError,
     ConfigRefused,
+    HandlersHang,
     NotStored,
     ProducerFenced,
     QueueFull,
@@ -30,7 +31,7 @@ from proxy.client.half_messages.transactional_producer import (
 )
 from proxy.client.receipt import Receipt
 from proxy.client.request import DelayedRecord
-from proxy.client.retries.failure import DeadLetter, RetryLater
+from proxy.client.retries.handling.failure import DeadLetter, RetryLater
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_consumer import RetryConsumer
 
@@ -42,6 +43,7 @@ __all__ = [
     "DelayProducer",
     "DelayedRecord",
     "HalfMessage",
+    "HandlersHang",
     "NotStored",
     "ProducerFenced",
     "QueueFull",

@@ -90,6 +90,21 @@ class RetryNotStored(ClientError):
     """
 
 
+class HandlersHang(ClientError):
+    """Too many handlers were given up because they did not return in time, and still run.
+
+    What is handled is committed. A thread cannot be ended from outside: start the process anew.
+    """
+
+    def __init__(self, hanging: int, most: int) -> None:
+        super().__init__(
+            f"{hanging} handlers have not returned within handler_timeout and still run, more than "
+            f"max_hanging={most}: start this process anew, which alone ends their threads, and "
+            "give what the handler waits for (its database, its HTTP client) a time limit"
+        )
+        self.hanging = hanging
+
+
 class TopicsMissing(ClientError):
     """Topics that the consumer needs do not exist and could not be made."""
 

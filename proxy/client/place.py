@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from confluent_kafka import Message
 
 from proxy.client.request import WireHeaders
 from proxy.records.header_text import read_headers
+
+Partition: TypeAlias = tuple[str, int]
+"""(topic, partition)."""
 
 
 class UnreadableHeaders(Exception):
@@ -20,6 +23,11 @@ class Place(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+    @property
+    def topic_partition(self) -> Partition:
+        """The partition that it lies in."""
+        return self.topic, self.partition
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}"

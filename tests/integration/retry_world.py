@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from proxy.client import Received, RetryConsumer
 from tests.support.quiet_clients import QUIET
@@ -16,6 +22,8 @@ from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, wr
 
 WITHIN_S = 180
 Handle = Callable[[Received], object]
+NOT_LOOKED_AFTER_YET = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE}
+"""A group that has just been made."""
 CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
 
 
@@ -43,10 +51,15 @@ class World:
         return read_to_end(self.bootstrap, self.ingress, at_least)
 
     def committed(self, topic: str, partition: int = 0) -> int:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **QUIET}
+        consumer = Consumer(settings)
         try:
             (place,) = consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
             return place.offset
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_LOOKED_AFTER_YET:
+                raise
+            return OFFSET_INVALID
         finally:
             consumer.close()
 

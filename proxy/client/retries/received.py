@@ -38,6 +38,11 @@ class Received:
         """The topic it first came from, also when it comes from the retry topic."""
         return self.original.topic
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return len(self.key or b"") + len(self.value or b"")
+
     def header(self, name: str) -> bytes | None:
         """The last header of that name, None without one."""
         return next((value for key, value in reversed(self.headers) if key == name), None)

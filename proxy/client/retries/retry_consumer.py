@@ -1,13 +1,13 @@
 """A consumer whose failed records come again later, through the proxy (RocketMQ's retry levels)."""
 
-import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer
 
 from proxy.client.delay_producer import INGRESS
 from proxy.client.errors import ConfigRefused, StillUnsent
@@ -20,26 +20,24 @@ from proxy.client.kafka_settings import (
     producer_settings,
 )
 from proxy.client.needed_topics import ensure_topics
-from proxy.client.place import UnreadableHeaders, place_of
-from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.failure import Failure
-from proxy.client.retries.failure_rules import Exceptions, FailureRules
-from proxy.client.retries.received import Received, received
+from proxy.client.retries.consumer_loop import ConsumerLoop
+from proxy.client.retries.handling.failure_rules import Exceptions, FailureRules
+from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
+from proxy.client.retries.handling.handling import Handling
+from proxy.client.retries.handling.job import Runner
 from proxy.client.retries.retry_request import retry_request
-from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved, Settlement
+from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, Settlement
 from proxy.client.transactions import Transactions
-
-Handler: TypeAlias = Callable[[Received], object]
+from proxy.client.when import Delay, delay_text
+from proxy.requests.times import parse_delay_ms
 
 MAX_ATTEMPTS: Final = 16
-POLL_S: Final = 0.5
-SETTLE_EVERY_S: Final = 1.0
-MOST_UNSETTLED: Final = 100
-MOST_UNSETTLED_BYTES: Final = 16 * 1024 * 1024
+HANDLER_TIMEOUT: Final = timedelta(minutes=15)
+MAX_HANGING: Final = 10
 STORE_WITHIN_MS: Final = 30_000
 CLOSE_WITHIN_S: Final = 10.0
-
-log = logging.getLogger("proxy.client")
+MAX_POLL_INTERVAL_MS: Final = 300_000
+"""librdkafka's own: how long the group waits for a member when it is shared out anew."""
 
 
 class RetryConsumer:
@@ -49,6 +47,11 @@ class RetryConsumer:
     1 m, 2 m and so on; after `max_attempts` failures, or when the handler raises DeadLetter, to
     `dlq.<group>`. RetryLater chooses the delay. The records behind it are not held up. Both topics
     are made if they are missing.
+
+    `parallel` handlers run at a time, each in a thread of its own; records with the same key come
+    one after the other. One that has not returned after `handler_timeout` counts as failed. Its
+    thread cannot be ended and may go on; with more than `max_hanging` of these `run` raises
+    HandlersHang.
 
     `give_up` names exceptions that send a record to the dead letters at once, `ignore` those after
     which it counts as handled, `retry` those that are retried all the same; all others are, too.
@@ -60,7 +63,6 @@ class RetryConsumer:
     once. Without, the request is stored first, so a crash in between retries it twice. A handler
     itself always runs at least once.
 
-    One thread: `run` polls, handles and commits; to go faster run more consumers of the group.
     It is the proxy that gives up, by its settings. Where these differ, `retry_topic` and
     `max_attempts` must be what they say; the topic of dead letters is then yours to make. How often
     a record has failed arrives in `retry-attempt`; `timer-attempt` is taken off on the way.
@@ -80,6 +82,9 @@ class RetryConsumer:
         retry: Exceptions = (),
         give_up: Exceptions = (),
         ignore: Exceptions = (),
+        parallel: int = 1,
+        handler_timeout: Delay = HANDLER_TIMEOUT,
+        max_hanging: int = MAX_HANGING,
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
@@ -87,120 +92,80 @@ class RetryConsumer:
         self._retry_target = retry_topic
         self._retry_topic = retry_topic or f"retry.{group}"
         self._max_attempts, self._ingress = max_attempts, ingress
+        self._rules = FailureRules(retry, give_up, ignore)
+        self._parallel = _at_least(1, parallel, "parallel")
+        self._handler_timeout_s = _seconds(handler_timeout, "handler_timeout")
+        self._max_hanging = _at_least(0, max_hanging, "max_hanging")
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
-        self._rules = FailureRules(retry, give_up, ignore)
-        self._backlog = Backlog()
-        self._settlement: Settlement | None = None
-        self._settled_at_s = 0.0
         self._stopping = threading.Event()
 
     def run(self) -> None:
         """Work until `stop` is called; then commit what is handled, leave the group and return.
 
         Raises RetryNotStored when a failed record cannot be handed over: its offset stays
-        uncommitted, so that nothing is lost. TransactionInDoubt or ProducerFenced when its
-        transaction went wrong; KafkaException when the broker refuses the consumer.
+        uncommitted, so that nothing is lost. HandlersHang when too many handlers do not return;
+        TransactionInDoubt or ProducerFenced when its transaction went wrong; KafkaException when
+        the broker refuses the consumer; what a handler raises that is no Exception.
         """
+        self._run(HandlerThreads(self._handler))
+
+    def stop(self) -> None:
+        """Make `run` return after the records in hand; for signal handlers and other threads."""
+        self._stopping.set()
+
+    def _run(self, runner: Runner) -> None:
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
         try:
-            consumer = Consumer(self._consumer_settings)
-            try:
-                self._work(consumer, writer)
-            finally:
-                consumer.close()
+            with closing(runner), closing(Consumer(self._consumer_settings)) as consumer:
+                self._work(consumer, writer, runner)
         finally:
             with suppress(StillUnsent):  # what was not stored has its offset uncommitted
                 writer.close(CLOSE_WITHIN_S)
 
-    def stop(self) -> None:
-        """Make `run` return after the record in hand; for signal handlers and other threads."""
-        self._stopping.set()
-
-    def _work(self, consumer: Consumer, writer: IngressWriter) -> None:
+    def _work(self, consumer: Consumer, writer: IngressWriter, runner: Runner) -> None:
         own = [] if self._retry_target else [f"dlq.{self._group}"]
         ensure_topics(consumer, self._consumer_settings, [self._retry_topic, *own])
-        if writer.transactional_id:
-            transactions = Transactions(writer, STORE_WITHIN_MS / 1000)
-            self._settlement = ExactlyOnce(consumer, writer, transactions)
-        else:
-            self._settlement = AtLeastOnce(consumer, writer)
-        consumer.subscribe(
-            [*self._topics, self._retry_topic], on_revoke=self._on_revoke, on_lost=self._on_lost
+        request_of = partial(
+            retry_request,
+            group=self._group,
+            max_attempts=self._max_attempts,
+            target=self._retry_target,
         )
-        while not self._stopping.is_set():
-            self._step(consumer)
-        self._settle()
-
-    def _step(self, consumer: Consumer) -> None:
-        """One record, if there is one; commits when there is none, or when it is time."""
-        message = consumer.poll(0 if self._backlog else POLL_S)
-        if message is None:
-            self._settle()
-        elif (error := message.error()) is not None:
-            _raise_if_hopeless(error)
-        else:
-            self._take(message)
-            if self._is_time():
-                self._settle()
-
-    def _take(self, message: Message) -> None:
-        if not self._backlog:
-            self._settled_at_s = time.monotonic()
-        try:
-            record = received(message, self._retry_topic)
-        except UnreadableHeaders as error:
-            self._failed(_without_headers(message), Failure(str(error), is_final=True))
-            return
-        try:
-            self._handler(record)
-        except Exception as error:  # noqa: BLE001 (whatever the handler raises is a failure)
-            self._raised(record, error)
-        else:
-            self._backlog.handled(record.read_from)
-
-    def _raised(self, record: Received, error: Exception) -> None:
-        failure = self._rules.failure_of(error)
-        if failure is None:
-            log.info("%s is handled in spite of %r", record.read_from, error)
-            self._backlog.handled(record.read_from)
-        else:
-            log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
-            self._failed(record, failure)
-
-    def _failed(self, record: Received, failure: Failure) -> None:
-        request = retry_request(
-            record, failure, self._group, self._max_attempts, self._retry_target
+        loop = ConsumerLoop(
+            consumer,
+            _settlement(consumer, writer),
+            Handling(runner, self._parallel, self._handler_timeout_s),
+            self._rules,
+            request_of,
+            self._retry_topic,
+            self._max_hanging,
+            _poll_interval_s(self._consumer_settings) / 2,
         )
-        self._backlog.failed(record.read_from, request)
+        loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
 
-    def _is_time(self) -> bool:
-        return (
-            self._backlog.records >= MOST_UNSETTLED
-            or self._backlog.request_bytes >= MOST_UNSETTLED_BYTES
-            or time.monotonic() - self._settled_at_s >= SETTLE_EVERY_S
-        )
 
-    def _settle(self) -> bool:
-        """False when it has to be done again after a poll."""
-        if not self._backlog or self._settlement is None:
-            return True
-        try:
-            self._settlement.settle(self._backlog)
-        except GroupMoved as moved:
-            log.info("the group %s is being shared out anew: %s", self._group, moved)
-            return False
-        except Exception:
-            self._backlog.clear()
-            raise
-        return True
+def _settlement(consumer: Consumer, writer: IngressWriter) -> Settlement:
+    if writer.transactional_id:
+        return ExactlyOnce(consumer, writer, Transactions(writer, STORE_WITHIN_MS / 1000))
+    return AtLeastOnce(consumer, writer)
 
-    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if not self._settle():
-            self._on_lost(_consumer, partitions)
 
-    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._backlog.drop((lost.topic, lost.partition) for lost in partitions)
+def _poll_interval_s(settings: dict[str, Any]) -> float:
+    return int(settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)) / 1000
+
+
+def _at_least(least: int, number: object, name: str) -> int:
+    if isinstance(number, int) and not isinstance(number, bool) and number >= least:
+        return number
+    raise ConfigRefused(f"{name} is {number!r}: it must be a whole number from {least}")
+
+
+def _seconds(length: Delay, name: str) -> float:
+    length_ms = parse_delay_ms(delay_text(length, name))
+    if length_ms == 0:
+        raise ConfigRefused(f"{name} is {length!r}: it must be longer than nothing")
+    return length_ms / 1000
 
 
 def _for_requests(config: Settings, given: Settings) -> dict[str, object]:
@@ -211,20 +176,3 @@ def _for_requests(config: Settings, given: Settings) -> dict[str, object]:
     settings = {**connection_settings(config), **within, **given}
     producer_settings(settings)
     return settings
-
-
-def _without_headers(message: Message) -> Received:
-    place = place_of(message)
-    return Received(place, place, 0, message.key(), message.value(), [], message.timestamp()[1])
-
-
-def _raise_if_hopeless(error: KafkaError) -> None:
-    """Raise what no waiting cures; librdkafka sees to the rest by itself."""
-    hopeless = {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.FENCED_INSTANCE_ID,
-    }
-    if error.fatal() or error.code() in hopeless:
-        raise KafkaException(error)
-    log.warning("the consumer goes on after: %s", error.str())

@@ -6,7 +6,7 @@ Its headers: docs/guide.md#retries-of-consumers.
 from typing import Final
 
 from proxy.client.request import Request, WireHeaders
-from proxy.client.retries.failure import Failure
+from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import (
     ATTEMPT,
     EXCEPTION,

@@ -15,9 +15,9 @@ from proxy.client.errors import (
     TransactionInDoubt,
 )
 from proxy.client.ingress_writer import IngressWriter
-from proxy.client.place import Place
+from proxy.client.place import Partition, Place
 from proxy.client.receipt import Receipt
-from proxy.client.retries.backlog import Backlog, Partition
+from proxy.client.retries.backlog import Backlog
 from proxy.client.transactions import Transactions
 
 OTHER_GENERATION: Final = frozenset(
@@ -37,8 +37,8 @@ class GroupMoved(Exception):
 class Settlement(Protocol):
     """Makes a backlog's records final.
 
-    `settle` empties the backlog, or raises GroupMoved and leaves in it what is still to be done,
-    or raises what ends the consumer.
+    `settle` takes out of the backlog what can be settled, or raises GroupMoved and leaves in it
+    what is still to be done, or raises what ends the consumer.
     """
 
     def settle(self, backlog: Backlog) -> None:
@@ -60,7 +60,7 @@ class AtLeastOnce:
             raise _not_stored(unstored)
         backlog.stored()
         commit(self._consumer, backlog.offsets())
-        backlog.clear()
+        backlog.settled()
 
     def _unstored(self, backlog: Backlog) -> dict[Place, NotStored]:
         unstored: dict[Place, NotStored] = {}
@@ -93,7 +93,7 @@ class ExactlyOnce:
             self._settle_in_transaction(backlog)
         else:
             commit(self._consumer, backlog.offsets())
-        backlog.clear()
+        backlog.settled()
 
     def _settle_in_transaction(self, backlog: Backlog) -> None:
         try:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.client import ConfigRefused, DeadLetter, RetryLater
-from proxy.client.retries.failure import Failure
-from proxy.client.retries.failure_rules import FailureRules
+from proxy.client.retries.handling.failure import Failure
+from proxy.client.retries.handling.failure_rules import FailureRules
 
 
 class BankError(ConnectionError):

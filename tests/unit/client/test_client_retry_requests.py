@@ -11,8 +11,8 @@ import pytest
 from proxy.client import DeadLetter, Received, RequestRefused, RetryLater
 from proxy.client.place import Place
 from proxy.client.request import WireHeaders
-from proxy.client.retries.failure import Failure
-from proxy.client.retries.failure_rules import FailureRules
+from proxy.client.retries.handling.failure import Failure
+from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.received import received
 from proxy.client.retries.retry_request import LONGEST_EXCEPTION, retry_request
 from proxy.client.when import Delay

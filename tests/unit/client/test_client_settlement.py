@@ -78,6 +78,7 @@ def backlog(*failed: int) -> Backlog:
     made = Backlog()
     for offset in range(5):
         place = Place("orders", 0, offset)
+        made.taken(place)
         if offset in failed:
             made.failed(place, Request(None, b"%d" % offset, []))
         else:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from proxy.client.errors import ConfigRefused
-from proxy.client.retries.failure import DeadLetter, Failure, RetryLater
+from proxy.client.retries.handling.failure import DeadLetter, Failure, RetryLater
 
 Exceptions: TypeAlias = Sequence[type[Exception]]
 

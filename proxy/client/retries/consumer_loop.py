@@ -1,0 +1,230 @@
+"""The loop of a retry consumer: poll, hand out, take note of what has ended, settle."""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+from typing import Final, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from proxy.client.errors import HandlersHang
+from proxy.client.place import Partition, UnreadableHeaders, place_of
+from proxy.client.request import Request
+from proxy.client.retries.backlog import Backlog
+from proxy.client.retries.handling.failure import Failure
+from proxy.client.retries.handling.failure_rules import FailureRules
+from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
+from proxy.client.retries.pauses import Pauses
+from proxy.client.retries.received import Received, received
+from proxy.client.retries.settlement import GroupMoved, Settlement
+
+POLL_S: Final = 0.5
+LOOK_EVERY_S: Final = 0.02
+"""While handlers are at work, for records that have come meanwhile."""
+POLL_AT_LEAST_EVERY_S: Final = 1.0
+SETTLE_EVERY_S: Final = 1.0
+MOST_UNSETTLED: Final = 100
+MOST_BYTES: Final = 16 * 1024 * 1024
+MOST_WAITING: Final = 100
+MOST_BEHIND: Final = 1_000
+"""Records of a partition that are read while one before them is not done with."""
+
+RequestOf: TypeAlias = Callable[[Received, Failure], Request]
+
+log = logging.getLogger("proxy.client")
+
+
+class ConsumerLoop:
+    """What a retry consumer does between joining its group and leaving it, in one thread.
+
+    Handlers run elsewhere, so that this thread can poll whatever they do: the group keeps its
+    member, and a rebalance is served at once.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        settlement: Settlement,
+        handling: Handling,
+        rules: FailureRules,
+        request_of: RequestOf,
+        retry_topic: str,
+        max_hanging: int,
+        revoke_within_s: float,
+    ) -> None:
+        self._consumer, self._settlement, self._handling = consumer, settlement, handling
+        self._rules, self._request_of, self._retry_topic = rules, request_of, retry_topic
+        self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
+        self._backlog, self._pauses = Backlog(), Pauses(consumer)
+        self._polled_s = 0.0
+        self._unsettled_since_s: float | None = None
+        self._is_over = False
+
+    def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
+        """Work until told to stop; then wait for the handlers at work and commit."""
+        self._consumer.subscribe(topics, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        try:
+            while not is_stopping():
+                self._turn()
+            self._finish()
+        finally:
+            self._is_over = True
+
+    def _turn(self) -> None:
+        self._handling.begin()
+        message = self._next_message()
+        if message is not None:
+            self._take(message)
+        self._note_outcomes(0 if message is not None else LOOK_EVERY_S)
+        is_idle = message is None and not (self._handling.in_hand or self._handling.waiting)
+        if is_idle or self._is_time():
+            self._settle()
+
+    def _next_message(self) -> Message | None:
+        """None when none is there, or nothing more may be taken now."""
+        is_full, now_s = self._is_full(), time.monotonic()
+        if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
+            return None
+        if is_full:
+            self._pauses.pause_all()
+        else:
+            self._pauses.pause_only(self._crowded())
+        self._polled_s = now_s
+        return self._polled(0 if self._handling.in_hand or self._backlog else POLL_S)
+
+    def _polled(self, timeout_s: float) -> Message | None:
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return None
+        error = message.error()
+        if error is None:
+            return message
+        _raise_if_hopeless(error)
+        return None
+
+    def _is_full(self) -> bool:
+        """Once everything is paused, it stays so until half is done."""
+        handling, share = self._handling, 2 if self._pauses.is_all else 1
+        held_bytes = handling.waiting_bytes + self._backlog.request_bytes
+        return handling.waiting >= MOST_WAITING // share or held_bytes >= MOST_BYTES // share
+
+    def _crowded(self) -> AbstractSet[Partition]:
+        """Partitions with too many records behind one that is not done with."""
+        still = self._backlog.crowded(MOST_BEHIND // 2) & self._pauses.paused
+        return still | self._backlog.crowded(MOST_BEHIND)
+
+    def _take(self, message: Message) -> None:
+        place = place_of(message)
+        if not self._backlog.taken(place):
+            log.info("%s came again and is left out", place)
+            return
+        try:
+            self._handling.add(received(message, self._retry_topic))
+        except UnreadableHeaders as error:
+            self._failed(_without_headers(message), Failure(str(error), is_final=True))
+
+    def _note_outcomes(self, wait_s: float) -> None:
+        """Raises what ends the consumer, after all that has ended is noted."""
+        fatal: BaseException | None = None
+        for record, error in self._handling.outcomes(wait_s):
+            if error is None:
+                self._backlog.handled(record.read_from)
+            elif isinstance(error, Exception):
+                self._raised(record, error)
+            else:
+                fatal = error
+            self._handling.done(record)
+        if fatal is not None:
+            raise fatal
+        if (hanging := self._handling.hanging) > self._max_hanging:
+            raise HandlersHang(hanging, self._max_hanging)
+
+    def _raised(self, record: Received, error: Exception) -> None:
+        if isinstance(error, HandlerTimedOut):
+            failure: Failure | None = Failure(f"{type(error).__name__}: {error}")
+        else:
+            failure = self._rules.failure_of(error)
+        if failure is None:
+            log.info("%s is handled in spite of %r", record.read_from, error)
+            self._backlog.handled(record.read_from)
+        else:
+            log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
+            self._failed(record, failure)
+
+    def _failed(self, record: Received, failure: Failure) -> None:
+        self._backlog.failed(record.read_from, self._request_of(record, failure))
+
+    def _is_time(self) -> bool:
+        if not self._backlog:
+            self._unsettled_since_s = None
+            return False
+        now_s = time.monotonic()
+        self._unsettled_since_s = self._unsettled_since_s or now_s
+        return (
+            self._backlog.records >= MOST_UNSETTLED
+            or self._backlog.request_bytes >= MOST_BYTES
+            or now_s - self._unsettled_since_s >= SETTLE_EVERY_S
+        )
+
+    def _settle(self) -> bool:
+        """False when it has to be done again after a poll."""
+        if not self._backlog:
+            return True
+        try:
+            self._settlement.settle(self._backlog)
+        except GroupMoved as moved:
+            log.info("the group is being shared out anew: %s", moved)
+            return False
+        except Exception:
+            self._backlog.clear()
+            raise
+        self._unsettled_since_s = None
+        return True
+
+    def _finish(self) -> None:
+        """What no handler has begun with is left; it will be read again."""
+        while self._handling.is_at_work():
+            self._pauses.pause_all()
+            self._polled(0)
+            self._note_outcomes(LOOK_EVERY_S)
+        self._settle()
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """What is in hand may end, for as long as the group waits for its members."""
+        gone = _names(partitions)
+        self._handling.drop_waiting(gone)
+        until_s = time.monotonic() + (0 if self._is_over else self._revoke_within_s)
+        while self._handling.is_at_work(gone) and time.monotonic() < until_s:
+            self._note_outcomes(LOOK_EVERY_S)
+        self._settle()
+        self._drop(gone)
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._drop(_names(partitions))
+
+    def _drop(self, gone: Collection[Partition]) -> None:
+        self._pauses.forget(gone)
+        self._handling.drop(gone)
+        self._backlog.drop(gone)
+
+
+def _names(partitions: list[TopicPartition]) -> set[Partition]:
+    return {(one.topic, one.partition) for one in partitions}
+
+
+def _without_headers(message: Message) -> Received:
+    place = place_of(message)
+    return Received(place, place, 0, message.key(), message.value(), [], message.timestamp()[1])
+
+
+def _raise_if_hopeless(error: KafkaError) -> None:
+    """Raise what no waiting cures; librdkafka sees to the rest by itself."""
+    hopeless = {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+    if error.fatal() or error.code() in hopeless:
+        raise KafkaException(error)
+    log.warning("the consumer goes on after: %s", error.str())
