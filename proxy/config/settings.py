@@ -83,7 +83,11 @@ class TopicSettings(Section):
     @property
     def replay_marks(self) -> str:
         """Where `dead-letters replay` notes what it has replayed; made when it is first used."""
-        return f"{self.dead_letters}.replayed"
+        return self.replay_marks_of(self.dead_letters)
+
+    def replay_marks_of(self, dead_letters: str) -> str:
+        """The same for another topic of dead letters, that of a group."""
+        return f"{dead_letters}.replayed"
 
     @model_validator(mode="after")
     def _all_different(self) -> "TopicSettings":

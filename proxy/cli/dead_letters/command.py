@@ -17,7 +17,7 @@ from proxy.cli.dead_letters.output import (
     summary_json,
 )
 from proxy.cli.dead_letters.replay import ReplayOptions
-from proxy.cli.dead_letters.topics import DeadLetterTopics
+from proxy.cli.dead_letters.topics import DeadLetterTopics, checked_group
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.clock import wall_clock_ms
@@ -38,7 +38,11 @@ R = TypeVar("R")
 
 Reasons = Annotated[
     list[str] | None,
-    typer.Option("--reason", "-r", help="Only those with this timer-error; repeatable."),
+    typer.Option(
+        "--reason",
+        "-r",
+        help="Only those with this timer-error, with --group an exception like this; repeatable.",
+    ),
 ]
 Targets = Annotated[
     list[str] | None,
@@ -52,6 +56,10 @@ From = Annotated[
     str | None,
     typer.Option("--from", help="Written then or later: RFC 3339, epoch ms, or an age (2h)."),
 ]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-g", help="Those of a group's consumers, instead of the proxy's."),
+]
 To = Annotated[str | None, typer.Option("--to", help="Written before: as --from.")]
 
 
@@ -62,6 +70,7 @@ def list_letters(
     origin: Origins = None,
     from_: From = None,
     to: To = None,
+    group: Group = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_LISTED)] = 20,
     oldest_first: Annotated[
         bool, typer.Option("--oldest-first", help="The first ones instead of the last.")
@@ -71,10 +80,10 @@ def list_letters(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, the newest first, and whether they have been replayed."""
-    selection = _selection(reason, target, origin, from_, to)
+    selection = _selection(reason, target, origin, from_, to, group)
     settings = settings_for(config, bootstrap)
     with explained(settings):
-        topics = DeadLetterTopics(settings)
+        topics = DeadLetterTopics(settings, _usage(checked_group, group))
         spans = topics.spans(selection)
         with reading("looking", spans.values(), is_silent=as_json) as on_read:
             letters = partial(topics.letters, selection, on_read)
@@ -86,7 +95,7 @@ def list_letters(
     elif not shown:
         say(nothing_there(topics.name, selection))
     else:
-        say_summaries(shown, marks)
+        say_summaries(shown, marks, group)
         if len(shown) == limit:
             say(f"These are the {'first' if oldest_first else 'last'} {limit}; --limit shows more.")
 
@@ -97,6 +106,7 @@ def show_letter(
     raw: Annotated[
         bool, typer.Option("--raw", help="Write the value to stdout, byte for byte, and no more.")
     ] = False,
+    group: Group = None,
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -105,11 +115,11 @@ def show_letter(
     named = _usage(read_place, place)
     settings = settings_for(config, bootstrap)
     with explained(settings):
-        topics = DeadLetterTopics(settings)
+        topics = DeadLetterTopics(settings, _usage(checked_group, group))
         letter = find_letter(topics, named)
         if raw:
             value = letter.value
-            if value is None and letter.is_ours:
+            if letter.lacks_value:
                 _, value = _original_value(topics, letter)
             sys.stdout.buffer.write(value or b"")
             sys.stdout.buffer.flush()
@@ -131,6 +141,7 @@ def replay_letters(
     origin: Origins = None,
     from_: From = None,
     to: To = None,
+    group: Group = None,
     to_set: Annotated[
         list[str] | None, typer.Option("--set", help="Give a header this value: name=value.")
     ] = None,
@@ -153,7 +164,7 @@ def replay_letters(
     as_json: AsJson = False,
 ) -> None:
     """Send dead letters in again, with edited headers if need be; none twice unless asked to."""
-    selection = _selection(reason, target, origin, from_, to)
+    selection = _selection(reason, target, origin, from_, to, group)
     named = [_usage(read_place, text) for text in place or []]
     if named and not selection.is_all:
         raise typer.BadParameter("name letters, or choose them by filters; not both")
@@ -165,9 +176,8 @@ def replay_letters(
         )
     settings = settings_for(config, bootstrap)
     with explained(settings):
-        replay = InteractiveReplay(
-            DeadLetterTopics(settings), selection, named, options, as_json=as_json
-        )
+        topics = DeadLetterTopics(settings, _usage(checked_group, group))
+        replay = InteractiveReplay(topics, selection, named, options, as_json=as_json)
         if dry_run or not yes:
             replay.preview(is_dry=dry_run)
         if not dry_run and (yes or replay.counts.replayable):
@@ -191,13 +201,14 @@ def _selection(
     origins: list[str] | None,
     from_: str | None,
     to: str | None,
+    group: str | None,
 ) -> Selection:
     moment_ms = partial(read_moment_ms, now_ms=wall_clock_ms())
     from_ms = None if from_ is None else _usage(moment_ms, from_)
     to_ms = None if to is None else _usage(moment_ms, to)
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise typer.BadParameter("--from must be before --to")
-    codes = _usage(read_reasons, reasons or [])
+    codes = tuple(reasons or ()) if group else _usage(read_reasons, reasons or [])
     return Selection(codes, tuple(targets or ()), tuple(origins or ()), from_ms, to_ms)
 
 
@@ -212,7 +223,7 @@ def _original_value(topics: DeadLetterTopics, letter: Letter) -> tuple[bool, byt
 
 def _value_note(topics: DeadLetterTopics, letter: Letter) -> str | None:
     """Why a letter has no value: it never had one, or the dead-letter topic could not take it."""
-    if letter.value is not None or not letter.is_ours:
+    if not letter.lacks_value:
         return None
     is_there, value = _original_value(topics, letter)
     if not is_there:

@@ -16,7 +16,6 @@ from proxy.cli.terminal.output import (
 from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.dead_letters.letters.letter_summary import LetterSummary
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.remedies import meaning, remedy
 from proxy.dead_letters.letters.replay_counts import ReasonCount, ReplayCounts, TargetCount
 from proxy.dead_letters.letters.replay_planner import ALREADY, Replayable, ReplayDecision
 from proxy.dead_letters.letters.selection import Selection
@@ -28,19 +27,22 @@ TEXT_SHOWN = 2_000
 HEX_SHOWN = 512
 HEX_ROW = 16
 WHOLE = ("place", "written")
+LAST = ("key", "origin", "replayed")
 TARGETS_SHOWN = 10
 TOGETHER_MS = 1_000
 
 
-def say_summaries(shown: Sequence[LetterSummary], marks: Mapping[Place, Mark]) -> None:
+def say_summaries(
+    shown: Sequence[LetterSummary], marks: Mapping[Place, Mark], group: str | None
+) -> None:
     """One row a letter; on a narrow terminal cells fold, so that a place can be copied whole."""
     say_table(
-        ["place", "written", "reason", "target", "key", "origin", "replayed"],
+        ["place", "written", "reason", "target" if group is None else "from", *LAST],
         [
             (
                 str(one.place),
                 shown_time(one.timestamp_ms),
-                one.reason or NOT_THE_PROXYS,
+                plain(one.reason) or NOT_THE_PROXYS,
                 plain(one.target),
                 shown_bytes(one.key),
                 plain(one.origin),
@@ -93,8 +95,8 @@ def letter_json(letter: Letter, mark: Mark | None) -> dict[str, Any]:
         "offset": letter.place.offset,
         "written_ms": letter.timestamp_ms,
         "reason": letter.reason,
-        "meaning": None if letter.reason is None else meaning(letter.reason),
-        "remedy": None if letter.reason is None else remedy(letter.reason),
+        "meaning": None if letter.reason is None else letter.meaning,
+        "remedy": None if letter.reason is None else letter.remedy,
         "detail": letter.detail,
         "target": letter.target,
         "origin": letter.text(ORIGIN),
@@ -182,11 +184,11 @@ def nothing_there(topic: str, selection: Selection) -> str:
 
 def _facts(letter: Letter, mark: Mark | None) -> Iterator[tuple[str, str]]:
     if letter.reason is None:
-        yield "reason", "none: it has no timer-error, so the proxy did not write it"
+        yield "reason", "none: the proxy did not write it"
     else:
-        yield "reason", f"{plain(letter.reason)}: {meaning(letter.reason)}"
+        yield "reason", f"{plain(letter.reason)}: {plain(letter.meaning)}"
         yield "detail", plain(letter.detail)
-        yield "do", remedy(letter.reason)
+        yield "do", letter.remedy
     yield "origin", plain(letter.text(ORIGIN)) or "unknown"
     if letter.first_origin:
         yield "first", f"{plain(letter.first_origin)} (it has been sent in again since)"

@@ -87,6 +87,7 @@ def replay_planner(
             partial(_refusal, targets),
             ingress,
             partitions,
+            topics.group,
         )
 
 

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer
 
 from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
 from proxy.config.settings import Settings
+from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
 from proxy.dead_letters.letters.letter_summary import LetterSummary, windows
 from proxy.dead_letters.letters.marks import Mark
@@ -16,6 +17,7 @@ from proxy.dead_letters.originals import Originals
 from proxy.dead_letters.topic_reader import READER_CONFIG, TopicReader
 from proxy.errors import ProxyError
 from proxy.kafka.client_settings import lookup_config
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 GROUP = "kafka-delay-proxy-dead-letters"
 """Never joined and nothing is committed; the client library wants a name."""
@@ -27,11 +29,14 @@ OnRead = Callable[[int], None]
 class DeadLettersMissing(ProxyError):
     """There is no dead-letter topic."""
 
-    def __init__(self, topic: str, bootstrap: str) -> None:
+    def __init__(self, topic: str, bootstrap: str, group: str | None) -> None:
+        name, none = ("dead_letters", "a proxy that has never run there has no dead letters")
+        if group is not None:
+            name, none = ("dlq_prefix", "a group whose consumers have never given up may have none")
         super().__init__(
             f"The dead-letter topic {topic} does not exist at {bootstrap}.",
             "Name the proxy's settings file with --config if it is called otherwise there "
-            "(`topics: dead_letters`); a proxy that has never run there has no dead letters.",
+            f"(`topics: {name}`); {none}.",
         )
 
 
@@ -39,21 +44,30 @@ class NoSuchLetter(ProxyError):
     """Nothing lies at the place, or came from the origin, that a person named."""
 
 
+def checked_group(group: str | None) -> str | None:
+    """The name of a group that can have dead letters. Raises ValueError with a sentence."""
+    if group is None or is_legal_topic(group):
+        return group
+    raise ValueError(f"{group!r} is no group that has dead letters: {TOPIC_NAME_RULE}")
+
+
 class DeadLetterTopics:
-    """Readers of the dead letters, their marks, and their originals.
+    """Readers of the dead letters, their marks, and their originals; or of a group's dead letters.
 
     Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, group: str | None = None) -> None:
+        self.settings, self.group = settings, group
         self.connection = Connection(settings)
-        self.name = settings.topics.dead_letters
-        self.marks_name = settings.topics.replay_marks
+        topics = settings.topics
+        self.name = topics.dead_letters if group is None else topics.dlq_prefix + group
+        self.marks_name = topics.replay_marks_of(self.name)
+        self._letter_of = partial(letter_of, Letter if group is None else GroupLetter)
         try:
             described = self.connection.describe_topic(self.name)
         except TopicUnknown:
-            raise DeadLettersMissing(self.name, settings.bootstrap_servers) from None
+            raise DeadLettersMissing(self.name, settings.bootstrap_servers, group) from None
         self.topic_id = str(described.topic_id)
         self._reader = self.reader(self.name, len(described.partitions))
 
@@ -101,7 +115,7 @@ class DeadLetterTopics:
         for message in self._reader.records(partition, span):
             on_read(message.offset() + 1 - passed)
             passed = message.offset() + 1
-            letter = letter_of(message)
+            letter = self._letter_of(message)
             if selection.takes(letter):
                 yield letter
 
@@ -135,7 +149,7 @@ class DeadLetterTopics:
         if place.offset in span:
             one = range(place.offset, place.offset + 1)
             for message in self._reader.records(place.partition, one):
-                return letter_of(message)
+                return self._letter_of(message)
         raise NoSuchLetter(_nothing_at(place, span, self.name), "`dead-letters list` says where.")
 
     def _of(self, origin: Origin, on_read: OnRead) -> Letter:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from proxy.dead_letters.letters.remedies import meaning, remedy
 from proxy.records.body import Headers
 from proxy.records.headers import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC
 from proxy.records.message import Message
@@ -75,15 +76,30 @@ class Letter:
         """The topic it asked for."""
         return self.text(TOPIC)
 
+    @property
+    def lacks_value(self) -> bool:
+        """Whether a value was left out, or there never was one: the original tells."""
+        return self.value is None and self.is_ours
+
+    @property
+    def meaning(self) -> str:
+        """What the reason says."""
+        return meaning(self.reason or "")
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return remedy(self.reason or "")
+
     def text(self, name: str) -> str | None:
         """The last header of that name, as text."""
         raw = dict(self.headers).get(name)
         return None if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
-def letter_of(message: Message) -> Letter:
+def letter_of(kind: type[Letter], message: Message) -> Letter:
     """The letter that a consumer got; its headers must be readable (`ingress.Fetched`)."""
-    return Letter(
+    return kind(
         Place(message.partition(), message.offset()),
         message.timestamp()[1],
         message.key(),

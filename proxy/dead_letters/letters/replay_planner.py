@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from proxy.dead_letters.letters.edits import Edits, is_stamp, requests_of
+from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.records.body import Headers
 from proxy.records.delivery import delivery_of
@@ -62,7 +63,7 @@ class ReplayPlanner:
 
     `original_of` reads an ingress record again, None when it is gone. `refusal` says what the
     broker would refuse now of a target and a partition (-1: any). `ingress_partitions` is how many
-    the ingress topic `ingress` has.
+    the ingress topic `ingress` has. Letters of a `group` go to its consumers.
     """
 
     reader: RequestReader
@@ -72,17 +73,16 @@ class ReplayPlanner:
     refusal: Callable[[str, int], Rejection | None]
     ingress: str
     ingress_partitions: int
+    group: str | None = None
 
     def decide(self, letter: Letter, now_ms: int) -> ReplayDecision:
         """What becomes of this letter if it is sent in again now."""
         if not letter.is_ours:
-            return NotReplayed(
-                letter, NOT_OURS, "it has no timer-error: the proxy did not write it"
-            )
+            return NotReplayed(letter, NOT_OURS, "the proxy did not write it")
         if letter.place in self.replayed:
             return NotReplayed(letter, ALREADY, "--again replays it once more")
         value = letter.value
-        if value is None:
+        if letter.lacks_value:
             original = self.original_of(letter)
             if original is None or not is_original(letter, original):
                 return NotReplayed(letter, GONE, _gone(letter))
@@ -90,8 +90,7 @@ class ReplayPlanner:
         return self._decide_requests(letter, value, now_ms)
 
     def _decide_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> ReplayDecision:
-        headers = requests_of(letter, letter.headers, self.edits)
-        partition = self._partition_of(letter)
+        headers, partition = self._requests_of(letter), self._partition_of(letter)
         parsed = self.reader.read(
             headers, letter.key, value, now_ms, max(partition, 0), LAST_OFFSET
         )
@@ -105,6 +104,11 @@ class ReplayPlanner:
         if refusal := self.refusal(asked.target, asked.partition):
             return NotReplayed(letter, refusal.code, refusal.detail)
         return Replayable(letter, asked.target, asked.due_ms, partition, value, headers)
+
+    def _requests_of(self, letter: Letter) -> Headers:
+        if self.group is not None and isinstance(letter, GroupLetter):
+            return letter.requests(self.edits, self.group)
+        return requests_of(letter, letter.headers, self.edits)
 
     def _partition_of(self, letter: Letter) -> int:
         """Where it came from: an id means something within its own ingress partition only."""

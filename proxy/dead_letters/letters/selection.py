@@ -16,7 +16,7 @@ CLOCKS_APART_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; an empty part wants all. Targets and origins are shell patterns.
+    """What is wanted; an empty part wants all. Its texts are shell patterns.
 
     `from_ms` is within, `to_ms` is not; both are compared with when the letter was written.
     """
@@ -35,7 +35,7 @@ class Selection:
     def takes(self, letter: Letter) -> bool:
         """Whether this letter is meant."""
         return (
-            (not self.reasons or letter.reason in self.reasons)
+            (not self.reasons or _is_any(self.reasons, letter.reason))
             and (not self.targets or _is_any(self.targets, letter.target))
             and (not self.origins or self._is_from(letter))
             and (self.from_ms is None or letter.timestamp_ms >= self.from_ms)
