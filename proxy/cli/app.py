@@ -12,6 +12,7 @@ from proxy import __version__
 from proxy.cli import audit, control, pending, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
+from proxy.cli.trace import command as trace
 from proxy.cli.trial import broker, dev
 from proxy.cli.trial.demo import command as demo
 from proxy.config.sources import variable_name
@@ -77,6 +78,7 @@ app.command("recall")(control.recall)
 app.command("commit")(control.commit)
 app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)
+app.command("trace")(trace.trace)
 app.command("pending")(pending.pending)
 app.command("audit")(audit.audit)
 app.command("broker")(broker.broker)

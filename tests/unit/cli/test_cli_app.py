@@ -82,6 +82,8 @@ def test_the_settings_file_can_be_named_by_a_variable(
         ("commit", "x", "--partition", "-1"),
         ("broker", "--port", "70000"),
         ("watch", "t", "--count", "0"),
+        ("trace", "timer.ingress"),
+        ("trace", "timer.ingress/0/0", "--retries-within", "long"),
     ],
 )
 def test_wrong_use_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> None:
@@ -98,6 +100,7 @@ def test_wrong_use_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> Non
         ("recall", "timer.ingress/0/17"),
         ("commit", "x"),
         ("rollback", "x"),
+        ("trace", "timer.ingress/0/0"),
     ],
 )
 def test_a_broker_that_is_not_there_is_one_sentence(call: Call, arguments: tuple[str, ...]) -> None:

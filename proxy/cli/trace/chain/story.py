@@ -1,0 +1,208 @@
+"""The steps of a record's story, made of what was found. Reads nothing."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from proxy.cli.terminal.output import plain, shown_duration, shown_time
+from proxy.cli.trace.chain.asked import HALF_MESSAGE, REJECTED
+from proxy.cli.trace.chain.ending import commit_of, committed_ms, due_ms_of, ending
+from proxy.cli.trace.chain.link import (
+    AFTER_A_GAP,
+    HOPPED,
+    INGESTED,
+    REPLAYED,
+    RETRIED,
+    Link,
+    Trace,
+)
+from proxy.cli.trace.chain.traced_record import TracedRecord
+from proxy.cli.trace.chain.traceparent import TRACEPARENT, trace_id_of
+from proxy.client.retries.received import ATTEMPT, EXCEPTION
+from proxy.config.settings import TopicSettings
+from proxy.dead_letters.letters.letter import Origin
+from proxy.records.headers import CHECK, RETRY_GROUP
+from proxy.records.outcome import DEAD_LETTERED
+
+DELIVERED: Final = "delivered"
+WAITING: Final = "waiting"
+DELETED: Final = "deleted"
+UNKNOWN: Final = "unknown"
+
+
+class Step(NamedTuple):
+    """One thing that happened to the ingress record at `origin`, or to what was made of it.
+
+    time_ms None: not known. where: the record that shows it. detail: in words.
+    """
+
+    time_ms: int | None
+    what: str
+    where: Origin | None
+    detail: str
+    origin: Origin
+
+
+class Story(NamedTuple):
+    """All steps in order of time.
+
+    state: how it stands with the record that came last: DELIVERED, WAITING, UNKNOWN or the name
+    of an outcome. unknown: what cannot be told.
+    """
+
+    state: str
+    first_origin: Origin
+    trace_id: str | None
+    steps: list[Step]
+    unknown: list[str]
+
+
+class Storyteller:
+    """For the proxy whose topics are `names`, at `now_ms`."""
+
+    def __init__(self, names: TopicSettings, now_ms: int) -> None:
+        self._names, self._now_ms = names, now_ms
+
+    def story(self, trace: Trace) -> Story:
+        """The story of what was found; at least one link."""
+        steps = [step for link in trace.links for step in self._steps(link, trace)]
+        steps.sort(key=lambda step: (step.time_ms is not None, step.time_ms or 0))
+        unknown = [*trace.unknown, *(gap for link in trace.links for gap in _gaps(link))]
+        ids = (_trace_id(link) for link in trace.links)
+        state = self._state(trace.links[-1], is_whole=trace.is_whole)
+        trace_id = next((one for one in ids if one is not None), None)
+        return Story(state, trace.links[0].origin, trace_id, steps, unknown)
+
+    def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
+        """Of one ingress record; a hop is told by the record that it was made from."""
+        if link.arrival != HOPPED or link.record is None:
+            yield self._arrival(link)
+        if (due := self._due(link, _last_hop(link, trace))) is not None:
+            yield due
+        yield from self._meanwhile(link)
+        if link.delivery is not None:
+            yield self._delivered(link, link.delivery)
+        elif link.end is not None:
+            where, detail = ending(link, link.end)
+            yield Step(link.end.timestamp_ms, link.end.what, where, detail, link.origin)
+        elif link.record is not None and trace.is_whole:
+            yield self._waiting(link)
+
+    def _state(self, link: Link, *, is_whole: bool) -> str:
+        if link.delivery is not None:
+            return DELIVERED
+        if link.end is not None:
+            return link.end.what
+        return WAITING if is_whole and link.record is not None else UNKNOWN
+
+    def _arrival(self, link: Link) -> Step:
+        record = link.record
+        if record is None:
+            why = "deleted by retention: it cannot be read any more"
+            return Step(None, DELETED, link.origin, why, link.origin)
+        what, detail = {
+            INGESTED: (INGESTED, self._request(link)),
+            HOPPED: (INGESTED, self._request(link)),
+            AFTER_A_GAP: (INGESTED, f"written by the proxy to go on; {self._request(link)}"),
+            REPLAYED: ("replayed", f"the dead letter, sent in again; {self._request(link)}"),
+            RETRIED: (_retry_name(record), _failure(record, self._request(link))),
+        }[link.arrival]
+        return Step(record.timestamp_ms, what, record.place, detail, link.origin)
+
+    def _request(self, link: Link) -> str:
+        """What the record asks for."""
+        asked = link.asked
+        assert asked is not None
+        ident = "" if asked.ident is None else f", id {_shown(asked.ident)}"
+        if asked.is_control:
+            return f"a {asked.kind}{ident}"
+        if asked.kind == REJECTED:
+            return f"a request that today's settings reject{ident}"
+        kind = "half message " if asked.kind == HALF_MESSAGE else ""
+        due_ms = due_ms_of(link)
+        due = "" if due_ms is None else f", due {shown_time(due_ms)}"
+        return f"{kind}for {plain(asked.target)}{due}{ident}"
+
+    def _due(self, link: Link, last: Link) -> Step | None:
+        """Where it is a moment of its own: after it was written, and before `last` ended."""
+        record, due_ms = link.record, due_ms_of(link)
+        if record is None or due_ms is None or link.arrival == HOPPED:
+            return None
+        is_moment = record.timestamp_ms < due_ms <= (last.ended_ms or self._now_ms)
+        return Step(due_ms, "due", None, "", link.origin) if is_moment else None
+
+    def _meanwhile(self, link: Link) -> Iterator[Step]:
+        """Check-backs and the decision about a half message."""
+        for check in link.checks:
+            detail = "asked its producer: commit or roll back?"
+            what = f"check-back {check.number(CHECK)}"
+            yield Step(check.timestamp_ms, what, check.place, detail, link.origin)
+        if (commit := commit_of(link)) is not None:
+            is_gone = commit.kind is None
+            detail = "the ingress has deleted this record by now" if is_gone else ""
+            at_ms = committed_ms(link, commit)
+            yield Step(at_ms, "committed", commit.end.origin, detail, link.origin)
+
+    def _delivered(self, link: Link, delivery: TracedRecord) -> Step:
+        due_ms, commit = due_ms_of(link), commit_of(link)
+        detail = "its due is not known"
+        if due_ms is not None:
+            from_ms = due_ms if commit is None else max(due_ms, committed_ms(link, commit))
+            late_ms = delivery.timestamp_ms - from_ms
+            detail = f"{late_ms} ms late" if late_ms < 10_000 else f"{shown_duration(late_ms)} late"
+        if delivery.place.topic.startswith(self._names.dlq_prefix):
+            detail += "; its consumer group has given it up"
+        return Step(delivery.timestamp_ms, DELIVERED, delivery.place, detail, link.origin)
+
+    def _waiting(self, link: Link) -> Step:
+        assert link.asked is not None
+        due_ms = link.asked.due_ms
+        if link.asked.kind == HALF_MESSAGE and not link.controls:
+            detail = "nobody has committed or rolled it back"
+        elif due_ms is None:
+            detail = "the proxy has not read it yet"
+        elif due_ms > self._now_ms:
+            detail = f"due in {shown_duration(due_ms - self._now_ms)}"
+        else:
+            detail = f"due {shown_duration(self._now_ms - due_ms)} ago: does the proxy run?"
+        return Step(self._now_ms, WAITING, link.origin, detail, link.origin)
+
+
+def _last_hop(link: Link, trace: Trace) -> Link:
+    """The last record that this one was rewritten as, as far as they are known."""
+    by_origin = {one.origin: one for one in trace.links}
+    while link.successor is not None and link.successor in by_origin:
+        link = by_origin[link.successor]
+    return link
+
+
+def _gaps(link: Link) -> Iterator[str]:
+    """What cannot be told of one record."""
+    if link.record is None:
+        yield (
+            f"When {link.origin} was written and what it asked for: it has been deleted by "
+            "retention."
+        )
+        if link.ended_ms is None:
+            yield f"How {link.origin} ended: no outcome of it is there (any more)."
+    if link.end is not None and link.end.what == DEAD_LETTERED and link.letter is None:
+        yield f"What the dead letter of {link.origin} holds: it is not there any more."
+
+
+def _trace_id(link: Link) -> str | None:
+    record = link.record or link.delivery
+    return None if record is None else trace_id_of(record.header(TRACEPARENT))
+
+
+def _retry_name(record: TracedRecord) -> str:
+    failures = record.number(ATTEMPT)
+    return "retry" if failures is None else f"retry {failures}"
+
+
+def _failure(record: TracedRecord, request: str) -> str:
+    why = plain(record.text(EXCEPTION))
+    group = plain(record.text(RETRY_GROUP))
+    return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
+
+
+def _shown(ident: bytes) -> str:
+    return plain(ident.decode("utf-8", "backslashreplace"))

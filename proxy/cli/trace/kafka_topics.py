@@ -1,0 +1,255 @@
+"""Reads the topics of a trace: committed records, in no group, with a bound on memory."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, Final, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
+from proxy.cli.terminal.output import progress
+from proxy.cli.trace.chain.traced_record import OutOfTime, TimeSpan, TracedRecord, Visit
+from proxy.config.settings import Settings
+from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.topic_reader import READER_CONFIG
+from proxy.errors import BrokerRefused
+from proxy.kafka.access.rights import Right, grant
+from proxy.kafka.unreadable_message import readable
+from proxy.records.message import Message
+
+GROUP: Final = "kafka-delay-proxy-trace"
+"""Never joined and nothing is committed; the client library wants a name."""
+AT_ONCE_RECORDS: Final = 500
+POLL_S: Final = 0.2
+ASK_TIMEOUT_S: Final = 8.0
+SILENT_AT_MOST_S: Final = 15.0
+
+Ranges = dict[tuple[str, int], range]
+"""Offsets to be read, by topic and partition."""
+
+
+class ReadRefused(BrokerRefused):
+    """The user may not read a topic that the trace needs."""
+
+    def __init__(self, topic: str, settings: Settings) -> None:
+        super().__init__(
+            f"The broker at {settings.bootstrap_servers} does not let this user read the topic "
+            f"{topic}, which the trace needs.",
+            grant([Right("Read", "topic", topic)], settings),
+        )
+
+
+class KafkaTopics:
+    """`traced_record.Topics` on a broker.
+
+    Each search has a consumer of its own: after a jump, what was fetched before it can still come
+    (librdkafka issue 2256). Raises KafkaException as well, also when nothing comes for
+    SILENT_AT_MOST_S.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        timeout_s: float,
+        *,
+        is_silent: bool,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._connection = settings, Connection(settings)
+        self._config = client_config(settings, group_id=GROUP, **READER_CONFIG)
+        self._is_silent, self._now_s = is_silent, now_s
+        self._ends_s = now_s() + timeout_s
+        self._partitions: dict[str, int] = {}
+
+    def partitions_of(self, topic: str) -> int:
+        """How many the topic has; 0 when it does not exist."""
+        if topic not in self._partitions:
+            self._partitions[topic] = self._ask_partitions(topic)
+        return self._partitions[topic]
+
+    def offsets(self, topic: str, partition: int) -> range:
+        """From the first offset still there to the end of what is committed."""
+        with self._consumer(topic) as consumer, self._naming(topic):
+            return _offsets(consumer, topic, partition)
+
+    def at(self, place: Origin) -> TracedRecord | None:
+        """The record at a place; None when nothing lies there (any more)."""
+        topic, partition, offset = place
+        found: list[TracedRecord] = []
+
+        def keep(record: TracedRecord) -> bool:
+            found.append(record)
+            return True
+
+        if partition < self.partitions_of(topic):
+            with self._consumer(topic) as consumer, self._naming(topic):
+                if offset in _offsets(consumer, topic, partition):
+                    self._read(consumer, {(topic, partition): range(offset, offset + 1)}, keep)
+        return found[0] if found else None
+
+    def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
+        """Read these, all at once, until `visit` is content or each has come to its end."""
+        with self._consumer(*(span.topic for span in spans)) as consumer:
+            ranges: Ranges = {}
+            for span in spans:
+                with self._naming(span.topic):
+                    ranges |= self._ranges(consumer, span)
+            if ranges:
+                self._read(consumer, ranges, visit)
+
+    def _ask_partitions(self, topic: str) -> int:
+        try:
+            return len(self._connection.describe_topic(topic).partitions)
+        except TopicUnknown:
+            return 0
+        except BrokerRefused as refused:
+            if "TOPIC_AUTHORIZATION_FAILED" in refused.found:
+                raise ReadRefused(topic, self._settings) from None
+            raise
+
+    @contextmanager
+    def _consumer(self, *topics: str) -> Iterator[Consumer]:
+        if self._now_s() > self._ends_s:
+            raise OutOfTime(topics)
+        with closing(Consumer(self._config)) as consumer:
+            yield consumer
+
+    @contextmanager
+    def _naming(self, topic: str) -> Iterator[None]:
+        """That the user may not read is told with the topic."""
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise ReadRefused(topic, self._settings) from None
+            raise
+
+    def _ranges(self, consumer: Consumer, span: TimeSpan) -> Ranges:
+        """Where a span lies; parts that are empty are left out."""
+        numbers = span.partitions
+        if numbers is None:
+            numbers = tuple(range(self.partitions_of(span.topic)))
+        starts = _first_since(consumer, span.topic, span.from_ms, numbers)
+        stops = _first_since(consumer, span.topic, span.until_ms, numbers)
+        parts: Ranges = {}
+        for number in numbers:
+            there = _offsets(consumer, span.topic, number)
+            start = there.start if span.from_ms is None else starts.get(number, there.stop)
+            parts[span.topic, number] = range(start, stops.get(number, there.stop))
+        return {place: offsets for place, offsets in parts.items() if offsets}
+
+    def _read(self, consumer: Consumer, ranges: Ranges, visit: Visit) -> None:
+        reading = _Reading(consumer, ranges, visit, self._naming)
+        with self._progress(ranges) as show:
+            while not reading.is_done:
+                if self._now_s() > self._ends_s:
+                    raise OutOfTime(sorted({topic for topic, _ in reading.left}))
+                reading.go_on(self._now_s())
+                show(reading.passed)
+
+    @contextmanager
+    def _progress(self, ranges: Ranges) -> Iterator[Callable[[int], None]]:
+        if self._is_silent:
+            yield lambda _: None
+            return
+        topics = ", ".join(sorted({topic for topic, _ in ranges}))
+        with progress(f"reading {topics}", sum(map(len, ranges.values()))) as show:
+            yield show
+
+
+class _Reading:
+    """One search under way. `left`: what has not been read to its end, `passed`: records so far."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        ranges: Ranges,
+        visit: Visit,
+        naming: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        self.left, self.passed = dict(ranges), 0
+        self._consumer, self._visit, self._naming = consumer, visit, naming
+        self._heard_s: float | None = None
+        self._trouble = KafkaError(KafkaError._TIMED_OUT, "no record came in time")
+        starts = [TopicPartition(*place, span.start) for place, span in ranges.items()]
+        consumer.assign(starts)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to be read."""
+        return not self.left
+
+    def go_on(self, now_s: float) -> None:
+        """Look at what has come. Raises KafkaException, also after SILENT_AT_MOST_S of nothing."""
+        arrived = _poll(self._consumer)
+        if arrived or self._heard_s is None:
+            self._heard_s = now_s
+        elif now_s - self._heard_s > SILENT_AT_MOST_S:
+            raise KafkaException(self._trouble)
+        for message in arrived:
+            place = message.topic(), message.partition()
+            if place in self.left:
+                with self._naming(place[0]):
+                    self._take(place, message)
+
+    def _take(self, place: tuple[str, int], message: Any) -> None:
+        span, error = self.left[place], message.error()
+        if error is None:
+            self.passed += 1
+            if message.offset() in span and self._visit(_traced(message)):
+                self.left.clear()
+            elif message.offset() >= span.stop - 1:
+                self._leave(place)
+        elif error.code() != KafkaError._PARTITION_EOF:
+            self._trouble = _bearable(error)
+        elif message.offset() >= span.stop:
+            self._leave(place)
+
+    def _leave(self, place: tuple[str, int]) -> None:
+        """Read to its end: what lies behind need not be fetched."""
+        del self.left[place]
+        self._consumer.pause([TopicPartition(*place)])
+
+
+def _poll(consumer: Consumer) -> list[Any]:
+    """What has come; waits for the first only."""
+    first = consumer.poll(POLL_S)
+    return [] if first is None else [first, *consumer.consume(AT_ONCE_RECORDS, 0)]
+
+
+def _traced(message: Any) -> TracedRecord:
+    record = readable(cast(Message, message))
+    return TracedRecord(
+        Origin(message.topic(), record.partition(), record.offset()),
+        record.timestamp()[1],
+        record.key(),
+        record.value(),
+        record.headers() or [],
+    )
+
+
+def _bearable(error: KafkaError) -> KafkaError:
+    """An error that may pass; raises any other."""
+    if error.fatal() or not error.retriable():
+        raise KafkaException(error)
+    return error
+
+
+def _offsets(consumer: Consumer, topic: str, partition: int) -> range:
+    place = TopicPartition(topic, partition)
+    return range(*consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False))
+
+
+def _first_since(
+    consumer: Consumer, topic: str, time_ms: int | None, partitions: Sequence[int]
+) -> dict[int, int]:
+    """By partition: the first offset with that timestamp or a later one, where there is one."""
+    if time_ms is None or not partitions:
+        return {}
+    asked = [TopicPartition(topic, number, max(0, time_ms)) for number in partitions]
+    answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S)
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}

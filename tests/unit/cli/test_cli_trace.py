@@ -1,0 +1,324 @@
+"""`trace` follows a record wherever it goes, and says what cannot be told; without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.cli.trace.beginning import NoSuchRecord, find_beginning, refuse_untold
+from proxy.cli.trace.chain.story import Step, Story
+from proxy.cli.trace.tracer import MOST_LINKS
+from proxy.dead_letters.letters.letter import Origin
+from proxy.records.body import Headers
+from tests.unit.cli.traced_topics import NAMES, START_MS, TracedSite, told
+
+HOUR_MS = 3_600_000
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture
+def site() -> TracedSite:
+    return TracedSite()
+
+
+def step(story: Story, what: str) -> Step:
+    return next(one for one in story.steps if one.what == what)
+
+
+def test_delivery_is_told_with_its_due_and_how_late_it_was(site: TracedSite) -> None:
+    context: Headers = [("traceparent", f"00-{TRACE_ID}-00f067aa0ba902b7-01".encode())]
+    origin = site.ingest(context, topic="orders", delay="1h")
+    delivery = site.delivered(origin, late_ms=13)
+    story = site.story(origin)
+    assert told(story) == ["ingested", "due", "delivered"]
+    assert [one.time_ms for one in story.steps] == [
+        START_MS,
+        START_MS + HOUR_MS,
+        START_MS + HOUR_MS + 13,
+    ]
+    assert step(story, "delivered")[2:4] == (delivery.place, "13 ms late")
+    assert (story.state, story.trace_id, story.unknown) == ("delivered", TRACE_ID, [])
+
+
+def test_chain_is_the_same_from_each_of_its_origins(site: TracedSite) -> None:
+    first = site.ingest(topic="orders", delay="3h")
+    site.passes(HOUR_MS)
+    second = site.hopped(first)
+    site.ingest(topic="orders")
+    site.passes(2 * HOUR_MS)
+    third = site.hopped(second, "requeued", "target-unknown: no topic; attempt 1 of 16")
+    site.delivered(third)
+    story = site.story(first)
+    assert told(story) == ["ingested", "rolled", "due", "requeued", "delivered"]
+    assert step(story, "rolled")[2:4] == (second, "before retention could delete it")
+    assert step(story, "requeued").where == third
+    assert "target-unknown" in step(story, "requeued").detail
+    assert all(site.story(origin) == story for origin in (second, third))
+
+
+def test_of_two_records_with_an_id_the_older_names_the_newer(site: TracedSite) -> None:
+    old = site.ingest(topic="orders", delay="1h", id="a")
+    new = site.ingest(topic="orders", delay="1h", id="a")
+    site.ended(old, "replaced", next_offset=new.offset)
+    assert step(site.story(old), "replaced").where == new
+    assert site.story(new).state == "waiting"
+
+
+def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> None:
+    """One that came too late, and one for a later record with the same id, did nothing to it."""
+    origin = site.ingest(topic="orders", delay="1h", id="a")
+    cancel = site.ingest(cancel="a")
+    site.ended(origin, "cancelled")
+    site.ended(cancel, "applied")
+    late = site.ingest(cancel="a")
+    site.ended(late, "missed", detail="nothing pends with this id")
+    again = site.ingest(topic="orders", delay="1h", id="a")
+    other = site.ingest(cancel="a")
+    site.ended(again, "cancelled")
+    site.ended(other, "applied")
+    assert step(site.story(origin), "cancelled").where == cancel
+    assert step(site.story(again), "cancelled").where == other
+    assert step(site.story(cancel), "applied").where == origin
+    assert step(site.story(late), "missed").detail == "nothing pends with this id"
+
+
+def test_cancel_that_met_a_record_while_it_was_rewritten_is_found(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders", delay="2h", id="a")
+    site.passes(HOUR_MS)
+    cancel = site.ingest(cancel="a")
+    after = site.hopped(origin)
+    site.ended(cancel, "applied")
+    site.passes(HOUR_MS // 2)
+    site.ended(after, "cancelled", detail="cancelled while it was rewritten")
+    story = site.story(origin)
+    assert told(story) == ["ingested", "rolled", "cancelled"]
+    assert step(story, "cancelled").where == cancel
+
+
+def test_half_message_is_followed_through_its_commit(site: TracedSite) -> None:
+    site.topics.grow("checks", 1)
+    origin = site.ingest(
+        topic="orders", delay="1h", id="h", check_topic="checks", transaction="prepare"
+    )
+    site.passes(6_000)
+    site.check_back("checks", "h", 1)
+    site.check_back("checks", "another", 1)
+    waits = site.story(origin)
+    assert told(waits) == ["ingested", "check-back 1", "waiting"]
+    assert "nobody has committed" in step(waits, "waiting").detail
+    commit = site.ingest(transaction="commit", id="h")
+    site.ended(commit, "applied")
+    site.passes(1_000)
+    after = site.hopped(origin, commit=commit)
+    site.delivered(after)
+    story = site.story(after)
+    assert told(story) == ["ingested", "check-back 1", "committed", "rolled", "due", "delivered"]
+    assert step(story, "committed").where == commit
+    assert story.first_origin == origin
+
+
+def test_half_message_that_nobody_decided_is_told_with_what_to_do(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders", id="h", transaction="prepare")
+    asked: Headers = [("timer-hop-from", str(origin.offset).encode())]
+    expiry = site.ingest(asked, transaction="expire", id="h")
+    letter = site.buried(origin, "transaction-expired")
+    site.ended(expiry, "applied")
+    story = site.story(origin)
+    assert (told(story), story.state) == (["ingested", "dead-lettered"], "dead-lettered")
+    assert step(story, "dead-lettered").where == letter.place
+    assert "Find out from its producer" in step(story, "dead-lettered").detail
+
+
+def test_replay_of_a_dead_letter_is_followed_and_leads_back(site: TracedSite) -> None:
+    first = site.ingest(topic="orders")
+    letter = site.buried(site.hopped(first, "requeued", "paused"))
+    again = site.replayed(letter)
+    site.delivered(again)
+    story = site.story(first)
+    assert told(story) == ["ingested", "requeued", "dead-lettered", "replayed", "delivered"]
+    assert site.story(again) == story
+
+
+def test_consumers_of_two_groups_that_fail_are_both_followed(site: TracedSite) -> None:
+    """A retry that is rewritten, or replayed, is not taken for another failure."""
+    site.topics.grow("retry.a", 1)
+    site.topics.grow("retry.b", 1)
+    first = site.ingest(topic="orders")
+    delivery = site.delivered(first)
+    of_a, of_b = site.failed(delivery, "a"), site.failed(delivery, "b")
+    moved = site.hopped(of_a, "requeued", "retry.a is paused")
+    again = site.replayed(site.buried(of_b))
+    second = site.failed(site.delivered(moved), "a")
+    site.delivered(again)
+    site.delivered(second)
+    story = site.story(first)
+    retries = [one.origin for one in story.steps if one.what.startswith("retry")]
+    assert retries == [of_a, of_b, second]
+    assert told(story).count("delivered") == 4
+    (failure,) = (one for one in story.steps if one.origin == of_b and one.what == "retry 1")
+    assert "the group b failed at it (ValueError: no stock)" in failure.detail
+    assert site.story(second) == story == site.story(again)
+
+
+def test_record_sent_back_with_its_stamps_by_another_client_is_a_retry(site: TracedSite) -> None:
+    site.topics.grow("retry.g", 1)
+    first = site.ingest(topic="orders")
+    delivery = site.delivered(first)
+    back = site.ingest(delivery.headers, retry_group="g", attempt="0")
+    story = site.story(first)
+    assert told(story) == ["ingested", "delivered", "retry", "waiting"]
+    assert site.story(back) == story
+
+
+def test_failure_is_looked_for_as_long_as_asked_for(site: TracedSite) -> None:
+    delivery = site.delivered(site.ingest(topic="orders"))
+    site.passes(HOUR_MS)
+    site.failed(delivery, "g")
+    assert told(site.story(Origin(NAMES.ingress, 0, 0))) == ["ingested", "delivered"]
+
+
+def test_retry_of_what_is_not_there_any_more_says_so(site: TracedSite) -> None:
+    retry = site.failed(site.delivered(site.ingest(topic="orders")), "g")
+    site.topics.delete("orders", 1)
+    story = site.story(retry)
+    assert story.first_origin == retry
+    assert story.unknown == ["What was before the retry: orders/0/0 is not there any more."]
+
+
+def test_first_origin_that_is_deleted_is_told_by_its_outcome(site: TracedSite) -> None:
+    first = site.ingest(topic="orders", delay="3h")
+    site.passes(HOUR_MS)
+    second = site.hopped(first)
+    site.topics.delete(NAMES.ingress, second.offset)
+    site.passes(2 * HOUR_MS)
+    site.delivered(second)
+    story = site.story(first)
+    assert told(story) == ["deleted", "rolled", "delivered"]
+    assert story == site.story(second)
+    assert story.unknown == [
+        f"When {first} was written and what it asked for: it has been deleted by retention."
+    ]
+
+
+@pytest.mark.parametrize("are_all_deleted", [False, True])
+def test_chain_is_taken_up_again_behind_what_is_deleted(
+    site: TracedSite, are_all_deleted: bool
+) -> None:
+    """From the copy that is still there, or else, while the first one is, from what arrived."""
+    first = site.ingest(topic="orders", delay="3h")
+    for _ in range(20):
+        site.ingest(topic="orders")
+    site.passes(HOUR_MS)
+    second = site.hopped(first)
+    site.passes(HOUR_MS)
+    third = site.hopped(second)
+    fourth = site.hopped(third)
+    site.topics.delete(NAMES.ingress, third.offset)
+    if not are_all_deleted:
+        site.delivered(fourth)
+    story = site.story(first)
+    assert told(story)[:3] == ["deleted", "rolled", "ingested"]
+    assert step(story, "ingested").origin == third
+    assert f"What came right after {first}: its successor is there no more." in story.unknown
+    assert story.state == ("waiting" if are_all_deleted else "delivered")
+
+
+def test_delivery_behind_a_gap_is_found_by_its_first_origin(site: TracedSite) -> None:
+    first = site.ingest(topic="orders", delay="3h")
+    site.passes(HOUR_MS)
+    second = site.hopped(first)
+    delivery = site.delivered(second)
+    found = site.trace(first).links[0]
+    site.topics.delete(NAMES.ingress, second.offset + 1)
+    site.topics.at = lambda place: found.record if place == first else None  # type: ignore[method-assign]
+    story = site.story(first)
+    assert story.state == "delivered"
+    assert step(story, "delivered").where == delivery.place
+
+
+def test_record_of_which_nothing_is_left_is_refused(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    site.delivered(origin)
+    site.topics.delete(NAMES.ingress, 1)
+    there = site.topics.offsets(NAMES.ingress, 0)
+    with pytest.raises(NoSuchRecord, match="cannot be read any more: partition 0 of timer.ingress"):
+        refuse_untold(site.trace(origin), there, NAMES.outcomes)
+
+
+def test_what_waits_says_how_long_or_that_it_is_overdue(site: TracedSite) -> None:
+    later, now = site.ingest(topic="orders", delay="2h"), site.ingest(topic="orders")
+    assert step(site.story(later), "waiting").detail == "due in 2 h"
+    site.passes(HOUR_MS)
+    assert step(site.story(now), "waiting").detail == "due 1 h ago: does the proxy run?"
+
+
+def test_what_is_known_is_told_when_the_time_is_over(site: TracedSite) -> None:
+    first = site.ingest(topic="orders", delay="1h")
+    site.delivered(site.hopped(first))
+    site.topics.searches_allowed = 2
+    trace = site.trace(first)
+    story = site.story(first)
+    assert not trace.is_whole
+    assert [link.origin.offset for link in trace.links] == [0, 1]
+    assert "--timeout" in trace.unknown[-1]
+    assert story.state == "unknown"
+
+
+def test_outcomes_are_read_in_the_partition_of_their_key(site: TracedSite) -> None:
+    site = TracedSite(outcomes=8)
+    for number in range(200):
+        site.ended(site.ingest(cancel=str(number)), "missed")
+    asked = Origin(NAMES.ingress, 0, 150)
+    assert site.story(asked).state == "missed"
+    assert site.topics.read[NAMES.outcomes] < 60
+
+
+def test_outcome_from_before_the_topic_had_more_partitions_is_found(site: TracedSite) -> None:
+    origins = [site.ingest(topic="orders", delay="1h") for _ in range(20)]
+    for origin in origins:
+        site.ended(origin, "expired")
+    site.topics.grow(NAMES.outcomes, 7)
+    assert {site.story(origin).state for origin in origins} == {"expired"}
+
+
+def test_what_lies_before_the_record_is_not_read(site: TracedSite) -> None:
+    for _ in range(100):
+        site.ended(site.ingest(topic="orders"), "expired")
+        site.delivered(site.ingest(topic="orders"))
+    site.passes(HOUR_MS)
+    origin = site.ingest(topic="orders")
+    site.delivered(origin)
+    assert site.story(origin).state == "delivered"
+    assert sum(site.topics.read.values()) < 5
+
+
+def test_chain_that_is_very_long_is_cut_with_the_place_where_it_goes_on(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders", delay="300d")
+    for _ in range(MOST_LINKS + 1):
+        site.passes(60_001 * 2)
+        last, origin = origin, site.hopped(origin)
+    trace = site.trace(Origin(NAMES.ingress, 0, 0))
+    assert len(trace.links) == MOST_LINKS
+    assert trace.unknown == [f"What came after: trace {last} shows it."]
+
+
+@pytest.mark.parametrize(
+    ("named", "sentence"),
+    [
+        (Origin("nobody", 0, 0), "The topic nobody does not exist at b:9092."),
+        (Origin(NAMES.ingress, 4, 0), "timer.ingress has no partition 4: it has 0 to 0."),
+        (Origin(NAMES.ingress, 0, 9), "partition 0 of timer.ingress holds offsets 0 to 0."),
+        (Origin(NAMES.dead_letters, 0, 0), "partition 0 of timer.dead-letters is empty."),
+        (Origin("orders", 0, 0), "orders/0/0 was not made of a record of timer.ingress"),
+    ],
+)
+def test_place_of_no_record_is_refused(site: TracedSite, named: Origin, sentence: str) -> None:
+    site.ingest(topic="orders")
+    site.topics.write(START_MS, "orders", None, b"", [])
+    with pytest.raises(Exception, match=sentence):
+        find_beginning(site.topics, named, NAMES.ingress, "b:9092")
+
+
+def test_delivery_and_dead_letter_name_the_record_that_they_were_made_of(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    for record in (site.delivered(origin), site.buried(origin)):
+        assert find_beginning(site.topics, record.place, NAMES.ingress, "b:9092") == origin

@@ -1,0 +1,227 @@
+"""Topics in memory, written as the proxy, its clients and producers write them, for traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import merge
+from itertools import dropwhile, takewhile
+from typing import Any
+
+from proxy.cli.trace.chain.link import Trace
+from proxy.cli.trace.chain.story import Story, Storyteller
+from proxy.cli.trace.chain.traced_record import OutOfTime, TimeSpan, TracedRecord, Visit
+from proxy.cli.trace.tracer import Tracer
+from proxy.client.place import Place as ClientPlace
+from proxy.client.retries.received import Received
+from proxy.client.retries.retry_request import retry_request
+from proxy.config.settings import TopicSettings
+from proxy.dead_letters.letters.edits import Edits, requests_of
+from proxy.dead_letters.letters.letter import Letter, Origin, Place
+from proxy.dead_letters.letters.marks import Mark, mark_key
+from proxy.dispatch.hops import successor
+from proxy.dispatch.outgoing_records import delivery_headers
+from proxy.dispatch.partitioning import partition_of
+from proxy.records.body import Headers
+from proxy.records.delivery import Delivery, delivery_of
+from proxy.records.message import IngressPartition
+from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers, dead_letter_of
+from proxy.records.rejection import Rejection
+from proxy.requests.parsed import Prepare, Scheduled
+from proxy.requests.policy import Policy
+from proxy.requests.request_reader import request_reader
+from proxy.scheduling.batch import Hop
+
+NAMES = TopicSettings()
+INGRESS = IngressPartition(NAMES.ingress, 0)
+START_MS = 1_800_000_000_000
+WITHIN_MS = 600_000
+
+
+class TopicsInMemory:
+    """What `Topics` asks for. `read` counts records that were looked at, by topic."""
+
+    def __init__(self, partitions: dict[str, int]) -> None:
+        self._partitions = partitions
+        self._records: dict[tuple[str, int], list[TracedRecord]] = {}
+        self._starts: dict[tuple[str, int], int] = {}
+        self.read: dict[str, int] = {}
+        self.searches_allowed = 10**6
+
+    def write(
+        self, time_ms: int, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> TracedRecord:
+        """Into the key's partition."""
+        count = self._partitions.setdefault(topic, 1)
+        number = 0 if key is None else partition_of(key, count)
+        records = self._records.setdefault((topic, number), [])
+        place = Origin(topic, number, len(records))
+        records.append(TracedRecord(place, time_ms, key, value, headers))
+        return records[-1]
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give the topic more partitions; what is there stays where it is."""
+        self._partitions[topic] = partitions
+
+    def delete(self, topic: str, before: int) -> None:
+        """What retention deletes."""
+        self._starts[topic, 0] = before
+
+    def partitions_of(self, topic: str) -> int:
+        return self._partitions.get(topic, 0)
+
+    def offsets(self, topic: str, partition: int) -> range:
+        place = topic, partition
+        return range(self._starts.get(place, 0), len(self._records.get(place, [])))
+
+    def at(self, place: Origin) -> TracedRecord | None:
+        there = place.offset in self.offsets(place.topic, place.partition)
+        return self._records[place[:2]][place.offset] if there else None
+
+    def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
+        if self.searches_allowed <= 0:
+            raise OutOfTime([span.topic for span in spans])
+        self.searches_allowed -= 1
+        parts = [self._part(span, number) for span in spans for number in self._numbers(span)]
+        for record in merge(*parts, key=lambda record: record.timestamp_ms):
+            self.read[record.place.topic] = self.read.get(record.place.topic, 0) + 1
+            if visit(record):
+                return
+
+    def _numbers(self, span: TimeSpan) -> Sequence[int]:
+        return range(self.partitions_of(span.topic)) if span.partitions is None else span.partitions
+
+    def _part(self, span: TimeSpan, number: int) -> list[TracedRecord]:
+        records = self._records.get((span.topic, number), [])
+        there = records[self._starts.get((span.topic, number), 0) :]
+        from_ms, until_ms = span.from_ms, span.until_ms
+        later = dropwhile(lambda one: from_ms is not None and one.timestamp_ms < from_ms, there)
+        return list(takewhile(lambda one: until_ms is None or one.timestamp_ms < until_ms, later))
+
+
+class TracedSite:
+    """A proxy's topics, with a clock that is set by hand: what the proxy would do is said by the
+    test, what it then writes by the proxy's own code."""
+
+    def __init__(self, **partitions: int) -> None:
+        counts = {getattr(NAMES, role): 1 for role in ("ingress", "dead_letters", "outcomes")}
+        given = {getattr(NAMES, role): count for role, count in partitions.items()}
+        self.topics = TopicsInMemory({**counts, "orders": 1, **given})
+        self.now_ms = START_MS
+        self.reader = request_reader(Policy())
+
+    def ingest(self, more: Headers | None = None, key: bytes | None = b"k", **asked: str) -> Origin:
+        """A producer's record that asks for this: `delay="1h"` is `timer-delay: 1h`."""
+        named = {f"timer-{name.replace('_', '-')}": text.encode() for name, text in asked.items()}
+        return self._into_ingress(key, [*named.items(), *(more or [])])
+
+    def ended(self, origin: Origin, what: str, **more: Any) -> None:
+        """Its outcome."""
+        delivery = self._delivery(origin)
+        due_ms = None if delivery is None else delivery.due_ms
+        ident = self._header(origin, "timer-id") or self._header(origin, "timer-cancel")
+        self._outcome(Outcome(origin.offset, what, due_ms, ident, **more))
+
+    def hopped(
+        self, origin: Origin, what: str = "rolled", detail: str = "", commit: Origin | None = None
+    ) -> Origin:
+        """Rewritten to the ingress, with its outcome; `commit`: of the half message that it is."""
+        delivery = self._delivery(origin)
+        assert delivery is not None
+        if commit is not None:
+            delivery = delivery._replace(entry_offset=commit.offset)
+        hop = Hop(delivery, what, detail, None, 0)
+        written = successor(INGRESS, hop)
+        after = self._into_ingress(written.key, written.headers)
+        ident = delivery.header("timer-id")
+        self._outcome(Outcome(origin.offset, what, delivery.due_ms, ident, detail))
+        return after
+
+    def delivered(self, origin: Origin, late_ms: int = 5) -> TracedRecord:
+        """In its target, so late; the clock is set to that."""
+        delivery = self._delivery(origin)
+        assert delivery is not None
+        self.now_ms = max(self.now_ms, delivery.due_ms) + late_ms
+        headers = delivery_headers(INGRESS.prefix, delivery)
+        return self.topics.write(self.now_ms, delivery.target, delivery.key, b"v", headers)
+
+    def buried(self, origin: Origin, code: str = "too-large") -> TracedRecord:
+        """A dead letter, and its outcome."""
+        delivery, record = self._delivery(origin), self.topics.at(origin)
+        reason = Rejection(code, "because")
+        assert record is not None
+        letter = (
+            DeadLetter(origin.offset, None, reason, record.key, b"v", record.headers)
+            if delivery is None
+            else dead_letter_of(delivery, reason)
+        )
+        headers = dead_letter_headers(letter, str(origin))
+        written = self.topics.write(self.now_ms, NAMES.dead_letters, letter.key, b"v", headers)
+        self.ended(origin, "dead-lettered", detail=f"{code}: because")
+        return written
+
+    def replayed(self, letter: TracedRecord) -> Origin:
+        """Sent in again by an operator, who has mended it, with its mark."""
+        place = Place(*letter.place[1:])
+        whole = Letter(place, letter.timestamp_ms, letter.key, letter.value, letter.headers)
+        again = self._into_ingress(letter.key, requests_of(whole, whole.headers, Edits()))
+        value = Mark(self.now_ms, str(again)).value(whole)
+        self.topics.write(self.now_ms, NAMES.replay_marks, mark_key("id", place), value, [])
+        return again
+
+    def failed(self, delivery: TracedRecord, group: str) -> Origin:
+        """A consumer of the group, with the client of this project, could not process it."""
+        here = ClientPlace(*delivery.place)
+        original, attempt = here, 0
+        if delivery.place.topic == f"retry.{group}":
+            topic = delivery.text("retry-original-topic") or ""
+            offset = delivery.number("retry-original-offset") or 0
+            original = ClientPlace(topic, 0, offset)
+            attempt = delivery.number("retry-attempt") or 0
+        received = Received(here, original, attempt, delivery.key, b"v", delivery.headers, 0)
+        request = retry_request(received, ValueError("no stock"), group, 16)
+        return self._into_ingress(request.key, request.headers)
+
+    def check_back(self, topic: str, ident: str, number: int) -> None:
+        """The proxy asks about a half message."""
+        headers: Headers = [
+            ("timer-transaction", b"check"),
+            ("timer-id", ident.encode()),
+            ("timer-check", str(number).encode()),
+        ]
+        self.topics.write(self.now_ms, topic, b"k", b"v", headers)
+
+    def passes(self, milliseconds: int) -> None:
+        """Time passes."""
+        self.now_ms += milliseconds
+
+    def trace(self, origin: Origin) -> Trace:
+        """What a trace finds."""
+        return Tracer(self.topics, NAMES, self.reader, self.now_ms, WITHIN_MS).trace(origin)
+
+    def story(self, origin: Origin) -> Story:
+        """The story that it tells."""
+        return Storyteller(NAMES, self.now_ms).story(self.trace(origin))
+
+    def _into_ingress(self, key: bytes | None, headers: Headers) -> Origin:
+        return self.topics.write(self.now_ms, NAMES.ingress, key, b"v", headers).place
+
+    def _outcome(self, outcome: Outcome) -> None:
+        key = INGRESS.origin(outcome.offset).encode()
+        self.topics.write(self.now_ms, NAMES.outcomes, key, outcome.to_json(INGRESS), [])
+
+    def _header(self, origin: Origin, name: str) -> bytes | None:
+        record = self.topics.at(origin)
+        return None if record is None else record.header(name)
+
+    def _delivery(self, origin: Origin) -> Delivery | None:
+        record = self.topics.at(origin)
+        assert record is not None
+        parsed = self.reader.read(
+            record.headers, record.key, record.value, record.timestamp_ms, 0, origin.offset
+        )
+        return delivery_of(parsed.entry) if isinstance(parsed, Scheduled | Prepare) else None
+
+
+def told(story: Story) -> list[str]:
+    """What happened, in order of time."""
+    return [step.what for step in story.steps]
