@@ -42,7 +42,7 @@ def trace(
     with explained(settings):
         topics = KafkaTopics(settings, timeout_s, is_silent=as_json)
         beginning = find_beginning(topics, named, names.ingress, settings.bootstrap_servers)
-        tracer = Tracer(topics, names, request_reader(policy), now_ms, within_ms)
+        tracer = Tracer(topics, names, request_reader(policy), within_ms)
         there = topics.offsets(beginning.topic, beginning.partition)
         found = tracer.trace(beginning)
     refuse_untold(found, there, names.outcomes)

@@ -23,15 +23,16 @@ from proxy.cli.trace.chain.matching import (
     is_delivery_of,
     is_letter_of,
     is_retry_of,
+    is_successor_of,
     outcome_in,
 )
-from proxy.cli.trace.chain.spans import Spans
+from proxy.cli.trace.chain.spans import CLOCKS_APART_MS, Spans
 from proxy.cli.trace.chain.traced_record import OutOfTime, Topics, TracedRecord
 from proxy.cli.trace.ingress_records import IngressRecords
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.letter import Origin, Place, read_origin
 from proxy.dead_letters.letters.marks import read_mark, read_mark_key
-from proxy.records.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, RETRY_GROUP
+from proxy.records.headers import FIRST_ORIGIN, RETRY_GROUP
 from proxy.records.outcome import APPLIED, DEAD_LETTERED, EXPIRED
 from proxy.requests.request_reader import RequestReader
 
@@ -46,7 +47,6 @@ class _Arrival(NamedTuple):
 
     origin: Origin
     how: str
-    delivery: TracedRecord | None = None
 
 
 class Tracer:
@@ -60,12 +60,11 @@ class Tracer:
         topics: Topics,
         names: TopicSettings,
         reader: RequestReader,
-        now_ms: int,
         retries_within_ms: int,
     ) -> None:
         self._topics, self._names = topics, names
         self._records = IngressRecords(topics, names.ingress, reader)
-        self._spans = Spans(names, topics.partitions_of, now_ms)
+        self._spans = Spans(names, topics.partitions_of)
         self._retries_within_ms = retries_within_ms
         self._successors: dict[Origin, Origin] = {}
 
@@ -103,21 +102,19 @@ class Tracer:
 
     def _look(self, trace: Trace, arrival: _Arrival) -> list[_Arrival]:
         """All about one record, and what came of it."""
-        link = Link(arrival.origin, arrival.how, delivery=arrival.delivery)
+        link = Link(arrival.origin, arrival.how)
         trace.links.append(link)
         if (ingested := self._records.read(arrival.origin)) is not None:
             link.record, link.asked = ingested
-        if link.delivery is None:
-            self._find_end(link)
+        self._find_end(link)
         self._find_controls(link)
         self._find_checks(link)
         if link.delivery is not None:
             return self._retries(link, link.delivery)
-        if link.end is not None and link.end.is_hop:
-            return self._successor(trace, link, link.end)
         if link.end is not None and link.end.what in {DEAD_LETTERED, EXPIRED}:
             return self._replay(link, link.end)
-        return self._beyond_gap(link) if link.record is None and link.end is None else []
+        goes_on = link.record is None if link.end is None else link.end.is_hop
+        return self._successor(trace, link) if goes_on else []
 
     def _find_end(self, link: Link) -> None:
         """Its outcome, or its delivery; of a hop that is known the time is known as well."""
@@ -130,57 +127,37 @@ class Tracer:
                 link.delivery = record.without_value()
             return link.ended_ms is not None
 
-        successor = self._records.read(self._successors[origin]) if self._is_hop(origin) else None
-        if successor is not None:
+        if (after := self._successors.get(origin)) and (successor := self._records.read(after)):
             self._topics.search(self._spans.outcomes_near(successor.record.timestamp_ms), is_end)
         for spans in self._spans.ends(link):
             if link.ended_ms is None:
                 self._topics.search(spans, is_end)
 
-    def _is_hop(self, origin: Origin) -> bool:
-        return origin in self._successors
+    def _successor(self, trace: Trace, link: Link) -> list[_Arrival]:
+        """The record that goes on in its place; a later one of the chain, where that is deleted.
 
-    def _successor(self, trace: Trace, link: Link, end: End) -> list[_Arrival]:
-        """The record that goes on in its place, in the same transaction as the outcome."""
-        origin = link.origin
-        link.successor = self._successors.get(origin)
+        It was written in the same transaction as the outcome, if there is one.
+        """
+        origin, ended_ms = link.origin, link.ended_ms
+        is_half = link.asked is not None and link.asked.kind == HALF_MESSAGE
+        later: list[Origin] = []
 
         def goes_on(record: TracedRecord) -> bool:
-            is_first = record.text(FIRST_ORIGIN) == str(origin)
-            if record.place.offset > origin.offset and (
-                hop_from(record) == origin or (is_first and record.header(HOP_FROM) is not None)
-            ):
+            if is_successor_of(record, origin, is_half=is_half):
                 link.successor = record.place
-            return link.successor is not None
+            elif record.text(FIRST_ORIGIN) == str(origin):
+                later.append(record.place)
+            is_past = ended_ms is None or record.timestamp_ms > ended_ms + CLOCKS_APART_MS
+            return link.successor is not None or (is_past and bool(later))
 
+        link.successor = self._successors.get(origin)
         if link.successor is None:
-            self._topics.search(self._spans.successors_near(origin, end.timestamp_ms), goes_on)
+            self._topics.search([self._spans.ingress_since(origin, ended_ms)], goes_on)
         if link.successor is not None:
-            return [_Arrival(link.successor, HOPPED)]
-        trace.unknown.append(f"What came right after {origin}: its successor is there no more.")
-        return self._beyond_gap(link)
-
-    def _beyond_gap(self, link: Link) -> list[_Arrival]:
-        """A later record of the chain, or its delivery, where those between are deleted."""
-        first = str(link.origin)
-        if link.record is not None:
-            first = link.record.text(FIRST_ORIGIN) or first
-        found: list[_Arrival] = []
-
-        def is_later(record: TracedRecord) -> bool:
-            if record.text(FIRST_ORIGIN) != first:
-                return False
-            if record.place.topic == link.origin.topic:
-                if record.place.offset > link.origin.offset:
-                    found.append(_Arrival(record.place, AFTER_A_GAP))
-            elif delivered := read_origin(record.text(ORIGIN) or ""):
-                found.append(_Arrival(delivered, AFTER_A_GAP, record.without_value()))
-            return bool(found)
-
-        target = [] if link.asked is None else self._spans.target(link.asked)
-        ingress = self._spans.ingress_since(link.origin, link.ended_ms)
-        self._topics.search([ingress, *target], is_later)
-        return found
+            return [_Arrival(link.successor, AFTER_A_GAP if link.end is None else HOPPED)]
+        if link.end is not None:
+            trace.unknown.append(f"What came right after {origin}: its successor is not found.")
+        return [_Arrival(place, AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
         """Who ended it, if another record did; who decided, of a half message; what it ended."""

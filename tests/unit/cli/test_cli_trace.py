@@ -7,7 +7,8 @@ import pytest
 from proxy.cli.trace.beginning import NoSuchRecord, find_beginning, refuse_untold
 from proxy.cli.trace.chain.story import Step, Story
 from proxy.cli.trace.tracer import MOST_LINKS
-from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.letters.letter import Origin, Place
+from proxy.dead_letters.letters.marks import mark_key
 from proxy.records.body import Headers
 from tests.unit.cli.traced_topics import NAMES, START_MS, TracedSite, told
 
@@ -114,6 +115,7 @@ def test_half_message_is_followed_through_its_commit(site: TracedSite) -> None:
     assert told(story) == ["ingested", "check-back 1", "committed", "rolled", "due", "delivered"]
     assert step(story, "committed").where == commit
     assert story.first_origin == origin
+    assert site.story(origin) == story
 
 
 def test_half_message_that_nobody_decided_is_told_with_what_to_do(site: TracedSite) -> None:
@@ -132,6 +134,7 @@ def test_replay_of_a_dead_letter_is_followed_and_leads_back(site: TracedSite) ->
     first = site.ingest(topic="orders")
     letter = site.buried(site.hopped(first, "requeued", "paused"))
     again = site.replayed(letter)
+    site.replayed(site.buried(site.ingest(topic="orders")))
     site.delivered(again)
     story = site.story(first)
     assert told(story) == ["ingested", "requeued", "dead-lettered", "replayed", "delivered"]
@@ -164,8 +167,9 @@ def test_record_sent_back_with_its_stamps_by_another_client_is_a_retry(site: Tra
     first = site.ingest(topic="orders")
     delivery = site.delivered(first)
     back = site.ingest(delivery.headers, retry_group="g", attempt="0")
+    site.hopped(back, "requeued", "retry.g is paused")
     story = site.story(first)
-    assert told(story) == ["ingested", "delivered", "retry", "waiting"]
+    assert told(story) == ["ingested", "delivered", "retry", "requeued", "waiting"]
     assert site.story(back) == story
 
 
@@ -199,40 +203,94 @@ def test_first_origin_that_is_deleted_is_told_by_its_outcome(site: TracedSite) -
     ]
 
 
-@pytest.mark.parametrize("are_all_deleted", [False, True])
-def test_chain_is_taken_up_again_behind_what_is_deleted(
-    site: TracedSite, are_all_deleted: bool
-) -> None:
-    """From the copy that is still there, or else, while the first one is, from what arrived."""
+def test_chain_is_taken_up_again_behind_what_is_deleted(site: TracedSite) -> None:
     first = site.ingest(topic="orders", delay="3h")
-    for _ in range(20):
-        site.ingest(topic="orders")
     site.passes(HOUR_MS)
     second = site.hopped(first)
     site.passes(HOUR_MS)
     third = site.hopped(second)
-    fourth = site.hopped(third)
     site.topics.delete(NAMES.ingress, third.offset)
-    if not are_all_deleted:
-        site.delivered(fourth)
+    site.delivered(third)
     story = site.story(first)
-    assert told(story)[:3] == ["deleted", "rolled", "ingested"]
+    assert told(story) == ["deleted", "rolled", "ingested", "due", "delivered"]
     assert step(story, "ingested").origin == third
-    assert f"What came right after {first}: its successor is there no more." in story.unknown
-    assert story.state == ("waiting" if are_all_deleted else "delivered")
+    assert f"What came right after {first}: its successor is not found." in story.unknown
+    assert step(site.story(third), "deleted").origin == second
+    assert f"What lies between {first}, the first origin, and {second}." in (
+        site.story(third).unknown
+    )
 
 
-def test_delivery_behind_a_gap_is_found_by_its_first_origin(site: TracedSite) -> None:
+def test_chain_of_which_nothing_but_a_late_copy_is_left_is_told(site: TracedSite) -> None:
+    """The outcomes are deleted, too."""
     first = site.ingest(topic="orders", delay="3h")
     site.passes(HOUR_MS)
     second = site.hopped(first)
-    delivery = site.delivered(second)
-    found = site.trace(first).links[0]
-    site.topics.delete(NAMES.ingress, second.offset + 1)
-    site.topics.at = lambda place: found.record if place == first else None  # type: ignore[method-assign]
+    site.topics.delete(NAMES.ingress, second.offset)
+    site.topics.delete(NAMES.outcomes, 1)
     story = site.story(first)
-    assert story.state == "delivered"
-    assert step(story, "delivered").where == delivery.place
+    assert told(story) == ["deleted", "ingested", "waiting"]
+    assert f"How {first} ended: no outcome of it is there (any more)." in story.unknown
+
+
+def test_of_two_replays_of_a_letter_each_goes_on_as_its_own_record(site: TracedSite) -> None:
+    """Both name the same first origin, and are rewritten at about the same time."""
+    letter = site.buried(site.ingest(topic="orders", delay="5h"))
+    one, other = site.replayed(letter), site.replayed(letter)
+    site.hopped(other)
+    after = site.hopped(one)
+    assert site.trace(one).links[-1].origin == after
+
+
+def test_outcome_of_a_deleted_record_is_looked_for_where_its_successor_was_written(
+    site: TracedSite,
+) -> None:
+    first = site.ingest(topic="orders", delay="3h")
+    for _ in range(100):
+        site.ended(site.ingest(topic="orders"), "expired")
+    site.passes(HOUR_MS)
+    second = site.hopped(first)
+    site.topics.delete(NAMES.ingress, second.offset)
+    assert told(site.story(second)) == ["deleted", "rolled", "waiting"]
+    assert site.topics.read[NAMES.outcomes] < 5
+
+
+def test_what_ended_a_record_is_named_though_both_are_deleted(site: TracedSite) -> None:
+    """A commit with the same id found nothing to decide, and did nothing to it."""
+    origin = site.ingest(topic="orders", delay="1h", id="a")
+    commit = site.ingest(transaction="commit", id="a")
+    site.ended(commit, "missed")
+    cancel = site.ingest(cancel="a")
+    site.ended(origin, "cancelled")
+    site.ended(cancel, "applied")
+    site.topics.delete(NAMES.ingress, 3)
+    story = site.story(origin)
+    assert told(story) == ["deleted", "cancelled"]
+    assert step(story, "cancelled").where == cancel
+
+
+def test_half_message_is_late_from_its_commit_on_if_that_came_after_its_due(
+    site: TracedSite,
+) -> None:
+    """The outcome of the commit may have a later stamp than what it delivered."""
+    origin = site.ingest(topic="orders", id="h", transaction="prepare")
+    site.passes(HOUR_MS)
+    commit = site.ingest(transaction="commit", id="h")
+    site.delivered(origin, late_ms=3)
+    site.passes(1)
+    site.ended(commit, "applied")
+    story = site.story(origin)
+    assert told(story) == ["ingested", "committed", "delivered"]
+    assert step(story, "delivered").detail == "0 ms late"
+
+
+def test_mark_that_leads_back_makes_no_circle(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    letter = site.buried(origin)
+    value = b'{"at":1,"as":"%s","origin":""}' % str(origin).encode()
+    place = Place(*letter.place[1:])
+    site.topics.write(site.now_ms, NAMES.replay_marks, mark_key("id", place), value, [])
+    assert told(site.story(origin)) == ["ingested", "dead-lettered"]
 
 
 def test_record_of_which_nothing_is_left_is_refused(site: TracedSite) -> None:

@@ -196,7 +196,7 @@ class TracedSite:
 
     def trace(self, origin: Origin) -> Trace:
         """What a trace finds."""
-        return Tracer(self.topics, NAMES, self.reader, self.now_ms, WITHIN_MS).trace(origin)
+        return Tracer(self.topics, NAMES, self.reader, WITHIN_MS).trace(origin)
 
     def story(self, origin: Origin) -> Story:
         """The story that it tells."""

@@ -73,6 +73,16 @@ def hop_from(record: TracedRecord) -> Origin | None:
     return None if offset is None else record.place._replace(offset=offset)
 
 
+def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> bool:
+    """Whether the proxy wrote this to go on from `origin`.
+
+    Of a half message (`is_half`) it goes on from the commit, and names `origin` as the first.
+    """
+    if is_half and record.header(HOP_FROM) is not None:
+        return record.text(FIRST_ORIGIN) == str(origin)
+    return hop_from(record) == origin
+
+
 def came_from(record: TracedRecord) -> Origin | None:
     """The place of the record that this ingress record was made of; None: of no other one.
 

@@ -18,10 +18,8 @@ CLOCKS_APART_MS: Final = 60_000
 class Spans:
     """For the proxy whose topics are `names`. `partitions_of`: 0 for a topic that is not there."""
 
-    def __init__(
-        self, names: TopicSettings, partitions_of: Callable[[str], int], now_ms: int
-    ) -> None:
-        self._names, self._partitions_of, self._now_ms = names, partitions_of, now_ms
+    def __init__(self, names: TopicSettings, partitions_of: Callable[[str], int]) -> None:
+        self._names, self._partitions_of = names, partitions_of
 
     def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
         """Where its outcome or its delivery is by the keys, and then where it may be besides.
@@ -35,10 +33,6 @@ class Spans:
         for choice in _choices(outcomes, target):
             yield [span for span in choice if span.partitions]
 
-    def target(self, asked: Asked) -> list[TimeSpan]:
-        """All of the target from the record's due on."""
-        return [span for span in self._target(asked) if span.partitions]
-
     def outcomes_near(self, time_ms: int) -> list[TimeSpan]:
         """Outcomes of about the same transaction."""
         return self._near(self._names.outcomes, time_ms)
@@ -46,11 +40,6 @@ class Spans:
     def letters_near(self, time_ms: int) -> list[TimeSpan]:
         """The same of dead letters."""
         return self._near(self._names.dead_letters, time_ms)
-
-    def successors_near(self, origin: Origin, time_ms: int) -> list[TimeSpan]:
-        """The same of what the proxy wrote to the partition of the ingress."""
-        near = self._near(origin.topic, time_ms)
-        return [span._replace(partitions=(origin.partition,)) for span in near]
 
     def ingress_since(self, origin: Origin, time_ms: int | None) -> TimeSpan:
         """All of the record's partition of the ingress from a time on."""
@@ -96,7 +85,7 @@ class Spans:
 
     def _target(self, asked: Asked) -> list[TimeSpan]:
         topic, due_ms = asked.target, asked.due_ms
-        if topic is None or (due_ms or 0) > self._now_ms + CLOCKS_APART_MS:
+        if topic is None:
             return []
         from_ms = None if due_ms is None else due_ms - CLOCKS_APART_MS
         if asked.partition >= 0:
