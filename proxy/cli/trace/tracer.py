@@ -17,8 +17,8 @@ from proxy.cli.trace.chain.link import (
 from proxy.cli.trace.chain.matching import (
     BY_ANOTHER,
     End,
-    ends_with_id,
     hop_from,
+    is_about,
     is_check_back,
     is_delivery_of,
     is_letter_of,
@@ -166,26 +166,34 @@ class Tracer:
             self._find_ended(link)
             return
         is_half = asked is not None and asked.kind == HALF_MESSAGE
-        ident = self._ident(link)
-        if ident is None or not (is_half or (end is not None and end.what in BY_ANOTHER)):
+        if not (is_half or (end is not None and end.what in BY_ANOTHER)):
             return
         first = link.origin if link.record is None else hop_from(link.record) or link.origin
 
         def note(record: TracedRecord) -> bool:
             found = outcome_in(record)
-            if (
-                found is not None
-                and found.what == APPLIED
-                and ends_with_id(found, link.origin, ident)
-                and found.origin.offset > first.offset
-            ):
-                ingested = self._records.read(found.origin)
-                kind = None if ingested is None else ingested.asked.kind
-                link.controls.append(Control(found, kind))
+            if found is not None and found.what == APPLIED and found.origin.offset > first.offset:
+                control = self._control(link, found)
+                link.controls += [] if control is None else [control]
             return len(link.controls) >= MOST_CONTROLS
 
         self._topics.search(self._spans.controls(link), note)
         link.controls.sort(key=lambda control: control.end.origin.offset)
+
+    def _control(self, link: Link, applied: End) -> Control | None:
+        """What was applied, if that is to this record: by its id, or by an origin that it has."""
+        ident = self._ident(link)
+        by_id = ident is not None and is_about(applied, link.origin, ident)
+        if not by_id and not is_about(applied, link.origin, None):
+            return None
+        ingested = self._records.read(applied.origin)
+        if by_id or ingested is None:
+            kind = None if ingested is None else ingested.asked.kind
+            return Control(applied, kind) if by_id else None
+        names = {str(link.origin), link.record and link.record.text(FIRST_ORIGIN)}
+        recalled = applied.origin._replace(offset=ingested.asked.recalled or 0)
+        is_its = ingested.asked.kind == "recall" and str(recalled) in names
+        return Control(applied, ingested.asked.kind) if is_its else None
 
     def _ident(self, link: Link) -> bytes | None:
         if link.asked is not None:
@@ -196,7 +204,8 @@ class Tracer:
     def _find_ended(self, link: Link) -> None:
         """What a control record has ended: its outcome is in the same transaction."""
         end, ident = link.end, self._ident(link)
-        if end is None or end.what != APPLIED or ident is None:
+        recalled = None if link.asked is None else link.asked.recalled
+        if end is None or end.what != APPLIED or (ident is None and recalled is None):
             return
 
         def note(record: TracedRecord) -> bool:
@@ -204,8 +213,9 @@ class Tracer:
             if (
                 found is not None
                 and found.what in BY_ANOTHER
-                and ends_with_id(found, link.origin, ident)
                 and found.origin.offset < link.origin.offset
+                and (recalled is not None or is_about(found, link.origin, ident))
+                and recalled in (None, found.origin.offset)
             ):
                 link.ended = found
             return False

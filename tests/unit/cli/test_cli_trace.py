@@ -82,6 +82,18 @@ def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> N
     assert step(site.story(late), "missed").detail == "nothing pends with this id"
 
 
+def test_recall_that_ended_a_record_is_found_by_the_origin_that_it_names(site: TracedSite) -> None:
+    origin, other = (site.ingest(topic="orders", delay="1h") for _ in range(2))
+    beside, recall = (site.ingest(recall=str(one)) for one in (other, origin))
+    for ended in (other, origin):
+        site.ended(ended, "cancelled")
+    for control in (beside, recall):
+        site.ended(control, "applied")
+    assert step(site.story(origin), "cancelled").where == recall
+    assert step(site.story(other), "cancelled").where == beside
+    assert step(site.story(recall), "applied").where == origin
+
+
 def test_cancel_that_met_a_record_while_it_was_rewritten_is_found(site: TracedSite) -> None:
     origin = site.ingest(topic="orders", delay="2h", id="a")
     site.passes(HOUR_MS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cli.trace.chain.matching import End, ends_with_id, is_retry_of
+from proxy.cli.trace.chain.matching import End, is_about, is_retry_of
 from proxy.cli.trace.chain.traced_record import TracedRecord
 from proxy.dead_letters.letters.letter import Origin
 from proxy.records.body import Headers
@@ -55,6 +55,6 @@ def test_failure_at_a_retry_is_the_next_one_of_its_group(asked: TracedRecord, is
 def test_id_means_something_within_one_ingress_partition() -> None:
     origin = Origin("timer.ingress", 1, 5)
     end = End(FIRST, 0, origin, "applied", None, "a", "", None)
-    assert ends_with_id(end, origin._replace(offset=1), b"a")
-    assert not ends_with_id(end, origin._replace(partition=0), b"a")
-    assert not ends_with_id(end, origin, b"b")
+    assert is_about(end, origin._replace(offset=1), b"a")
+    assert not is_about(end, origin._replace(partition=0), b"a")
+    assert not is_about(end, origin, b"b")

@@ -12,6 +12,7 @@ from proxy.cli.trace.chain.story import Story, Storyteller
 from proxy.cli.trace.chain.traced_record import OutOfTime, TimeSpan, TracedRecord, Visit
 from proxy.cli.trace.tracer import Tracer
 from proxy.client.place import Place as ClientPlace
+from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_request import retry_request
 from proxy.config.settings import TopicSettings
@@ -107,7 +108,7 @@ class TracedSite:
         given = {getattr(NAMES, role): count for role, count in partitions.items()}
         self.topics = TopicsInMemory({**counts, "orders": 1, **given})
         self.now_ms = START_MS
-        self.reader = request_reader(Policy())
+        self.reader = request_reader(Policy(recalls_in=NAMES.ingress))
 
     def ingest(self, more: Headers | None = None, key: bytes | None = b"k", **asked: str) -> Origin:
         """A producer's record that asks for this: `delay="1h"` is `timer-delay: 1h`."""
@@ -178,7 +179,7 @@ class TracedSite:
             original = ClientPlace(topic, 0, offset)
             attempt = delivery.number("retry-attempt") or 0
         received = Received(here, original, attempt, delivery.key, b"v", delivery.headers, 0)
-        request = retry_request(received, ValueError("no stock"), group, 16)
+        request = retry_request(received, Failure("ValueError: no stock"), group, 16)
         return self._into_ingress(request.key, request.headers)
 
     def check_back(self, topic: str, ident: str, number: int) -> None:

@@ -9,6 +9,7 @@ from proxy.dispatch.hops import failures, outcome_of, successor
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
 from proxy.records.message import IngressPartition
+from proxy.records.outcome import Outcome
 from proxy.requests.policy import Policy
 from proxy.scheduling.batch import Hop
 from tests.support.oracle.asked import Rules
@@ -98,7 +99,7 @@ def test_successor_gets_the_key_that_its_record_had_in_the_ingress() -> None:
 
 def test_outcome_of_a_hop_tells_what_was_asked_for() -> None:
     hop = Hop(a_delivery(("timer-id", b"a")), "requeued", "why", 9_000, 1)
-    assert outcome_of(hop) == (7, "requeued", 5_000, b"a", "why", None)
+    assert outcome_of(hop) == Outcome(7, "requeued", 5_000, b"a", "why")
 
 
 def a_world(folder: Path | None = None) -> World:

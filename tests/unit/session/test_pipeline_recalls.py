@@ -12,12 +12,12 @@ from proxy.scheduling.recalls import MOST_READ
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import OUTCOMES, World
 
-HOUR = {"timer-topic": "orders", "timer-delay": "1h"}
+HOUR: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": "1h"}
 ROLL_AFTER_MS = 60_000
 
 
 def recall(world: World, offset: int, **more: str) -> None:
-    asked = {f"timer-{name}": text for name, text in more.items()}
+    asked: dict[str, str | bytes] = {f"timer-{name}": text for name, text in more.items()}
     world.send({"timer-recall": f"{INGRESS}/0/{offset}", **asked})
 
 
@@ -52,7 +52,7 @@ def test_the_rest_of_a_recall_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("headers", [{"timer-cancel": "a"}, {"timer-topic": "no topic!"}])
-def test_what_never_waited_cannot_be_recalled(headers: dict[str, str]) -> None:
+def test_what_never_waited_cannot_be_recalled(headers: dict[str, str | bytes]) -> None:
     world = World()
     world.send(headers)
     recall(world, 0)

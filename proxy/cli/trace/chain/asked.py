@@ -6,7 +6,7 @@ from proxy.cli.trace.chain.traced_record import TracedRecord
 from proxy.records.delivery import delivery_of
 from proxy.records.header_text import text_of
 from proxy.records.headers import ID, TOPIC
-from proxy.requests.parsed import Cancel, Decision, Prepare, Scheduled
+from proxy.requests.parsed import Cancel, Decision, Prepare, Recall, Scheduled
 from proxy.requests.request_reader import RequestReader
 
 DELIVERY: Final = "delivery"
@@ -17,7 +17,8 @@ REJECTED: Final = "rejected"
 class Asked(NamedTuple):
     """What one record asks for, by the settings that the command was given.
 
-    kind: DELIVERY, HALF_MESSAGE, REJECTED, `cancel`, or what a record decides about a half message.
+    kind: DELIVERY, HALF_MESSAGE, REJECTED, `cancel`, `recall`, or what a record decides about a
+    half message. `recalled`: the offset that a recall names.
     `partition` (-1: by the `key`) and `key` are those at the target.
     """
 
@@ -28,6 +29,7 @@ class Asked(NamedTuple):
     key: bytes | None = None
     ident: bytes | None = None
     check_topic: str | None = None
+    recalled: int | None = None
 
     @property
     def is_control(self) -> bool:
@@ -55,6 +57,8 @@ def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
             return _of_entry(parsed)
         case Cancel(ident):
             return Asked("cancel", ident=ident)
+        case Recall(offset):
+            return Asked("recall", recalled=offset)
         case Decision(ident, what, _):
             return Asked(what, ident=ident)
     target = record.header(TOPIC)

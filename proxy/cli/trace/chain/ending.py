@@ -92,9 +92,9 @@ def _applied(link: Link, end: End) -> Words:
 
 def _ender(link: Link) -> Control | None:
     """Which control record ended it."""
-    kinds = {CANCELLED: "cancel", ROLLED_BACK: "rollback", EXPIRED: "expire"}
+    kinds = {CANCELLED: {"cancel", "recall"}, ROLLED_BACK: {"rollback"}, EXPIRED: {"expire"}}
     wanted = None if link.end is None else kinds.get(link.end.what)
     if wanted is None:
         return None
-    found = (control for control in link.controls if control.kind in {wanted, None})
+    found = (control for control in link.controls if control.kind in {*wanted, None})
     return next(found, None)

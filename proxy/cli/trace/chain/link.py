@@ -17,7 +17,7 @@ AFTER_A_GAP: Final = "after a gap"
 
 
 class Control(NamedTuple):
-    """A cancel, commit, rollback or expiry that was applied to a record.
+    """A cancel, recall, commit, rollback or expiry that was applied to a record.
 
     kind: which of these; None where the ingress has deleted it.
     """

@@ -143,6 +143,8 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
     return original == first and record.number(ATTEMPT) == failures + 1
 
 
-def ends_with_id(end: End, origin: Origin, ident: bytes) -> bool:
-    """Whether an outcome is of a record with this id, in the ingress partition of `origin`."""
-    return end.ident == text_of(ident) and end.origin[:2] == origin[:2]
+def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:
+    """Whether an outcome is of a record with this id, in the ingress partition of `origin`; without
+    one recalls are."""
+    is_same = end.ident == (None if ident is None else text_of(ident))
+    return is_same and end.origin[:2] == origin[:2]
