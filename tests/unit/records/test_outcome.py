@@ -10,7 +10,7 @@ def test_an_undeliverable_entry_becomes_the_record_it_was() -> None:
     reason = Rejection("target-unknown", "no such topic")
     asked: Headers = [("timer-topic", b"x"), ("timer-key", b"new"), ("timer-ingress-key", b"own")]
     letter = dead_letter_of(Delivery(5, 7, "x", -1, b"new", b"v", asked, 7, 5, 5), reason)
-    assert letter == DeadLetter(7, 5, reason, b"own", b"v", asked[:2])
+    assert letter == DeadLetter(7, 5, reason, b"own", b"v", asked[:2], target="x")
 
 
 def test_a_dead_letter_that_died_again_tells_its_last_reason_only() -> None:
