@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -15,8 +15,8 @@ from proxy.dead_letters.letters.letter import Origin
 from proxy.dead_letters.topic_reader import READER_CONFIG
 from proxy.errors import BrokerRefused
 from proxy.kafka.access.rights import Right, grant
-from proxy.kafka.unreadable_message import readable
-from proxy.records.message import Message
+from proxy.records.header_text import read_headers
+from proxy.records.headers import UNREADABLE
 
 GROUP: Final = "kafka-delay-proxy-trace"
 """Never joined and nothing is committed; the client library wants a name."""
@@ -159,7 +159,11 @@ class KafkaTopics:
 
 
 class _Reading:
-    """One search under way. `left`: what has not been read to its end, `passed`: records so far."""
+    """One search under way. `left`: what has not been read to its end, `passed`: records so far.
+
+    What the client library says of no partition is told only if nothing comes: for example that its
+    user may not look for the group's coordinator, which nobody needs here.
+    """
 
     def __init__(
         self,
@@ -183,7 +187,7 @@ class _Reading:
     def go_on(self, now_s: float) -> None:
         """Look at what has come. Raises KafkaException, also after SILENT_AT_MOST_S of nothing."""
         arrived = _poll(self._consumer)
-        if arrived or self._heard_s is None:
+        if self._heard_s is None or any(map(_is_sign_of_life, arrived)):
             self._heard_s = now_s
         elif now_s - self._heard_s > SILENT_AT_MOST_S:
             raise KafkaException(self._trouble)
@@ -192,6 +196,8 @@ class _Reading:
             if place in self.left:
                 with self._naming(place[0]):
                     self._take(place, message)
+            elif message.error() is not None and message.topic() is None:
+                self._trouble = message.error()
 
     def _take(self, place: tuple[str, int], message: Any) -> None:
         span, error = self.left[place], message.error()
@@ -212,6 +218,11 @@ class _Reading:
         self._consumer.pause([TopicPartition(*place)])
 
 
+def _is_sign_of_life(message: Any) -> bool:
+    error = message.error()
+    return error is None or error.code() == KafkaError._PARTITION_EOF
+
+
 def _poll(consumer: Consumer) -> list[Any]:
     """What has come; waits for the first only."""
     first = consumer.poll(POLL_S)
@@ -219,13 +230,16 @@ def _poll(consumer: Consumer) -> list[Any]:
 
 
 def _traced(message: Any) -> TracedRecord:
-    record = readable(cast(Message, message))
+    try:
+        headers = read_headers(message) or []
+    except SystemError:  # a name is not UTF-8; to ask a second time would crash
+        headers = [(UNREADABLE, None)]
     return TracedRecord(
-        Origin(message.topic(), record.partition(), record.offset()),
-        record.timestamp()[1],
-        record.key(),
-        record.value(),
-        record.headers() or [],
+        Origin(message.topic(), message.partition(), message.offset()),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers,
     )
 
 
