@@ -17,7 +17,7 @@ from tests.integration.tracing import await_state, in_ingress, place, run_comman
 from tests.support.installation.installation import Installation
 from tests.support.installation.rights import allow
 from tests.support.quiet_clients import QUIET
-from tests.support.records import Incoming, Outgoing, new_topic, read_to_end
+from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -26,7 +26,12 @@ WITHIN_S = 180
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01".encode()
 TRACESTATE = b"rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
-CONTEXT = [("traceparent", TRACEPARENT), ("tracestate", TRACESTATE)]
+CONTEXT: Headers = [("traceparent", TRACEPARENT), ("tracestate", TRACESTATE)]
+
+
+def trace_context(headers: Headers) -> Headers:
+    """The headers of W3C Trace Context, in their order."""
+    return [header for header in headers if header[0] in {"traceparent", "tracestate"}]
 
 
 class Site(Installation):
@@ -79,6 +84,7 @@ def test_delivery_is_told_with_how_late_it_was_and_its_trace_id(site: Site) -> N
     assert told.step("delivered")["where"] == place(site.orders, record)
     assert "ms late" in told.step("delivered")["detail"]
     assert told.story["trace_id"] == TRACE_ID
+    assert trace_context(record.headers) == CONTEXT
     assert told.story["first_origin"] == origin
     assert told.story["unknown"] == []
 
@@ -101,7 +107,7 @@ def test_rolled_record_is_followed_from_any_of_its_origins(site: Site) -> None:
         assert again.story["first_origin"] == first
     last = told.story["steps"][-1]["origin"]
     record = site.delivered(site.orders, last)
-    assert [h for h in record.headers if h[0].startswith("trace")] == CONTEXT
+    assert trace_context(record.headers) == CONTEXT
     assert f"which began as {first}: delivered" in run_command(site, "trace", last).out
 
 
@@ -113,7 +119,7 @@ def test_requeued_record_says_why_it_had_to_wait(site: Site) -> None:
     told = await_state(site, origin, "delivered")
     assert "target-unknown" in told.step("requeued")["detail"]
     record = site.delivered(target, told.story["steps"][-1]["origin"])
-    assert [h for h in record.headers if h[0].startswith("trace")] == CONTEXT
+    assert trace_context(record.headers) == CONTEXT
 
 
 def test_cancelled_record_says_who_ended_it_and_the_cancel_what_it_ended(site: Site) -> None:
@@ -193,7 +199,7 @@ def test_failures_of_a_consumer_are_followed_from_the_first_delivery_on(site: Si
     assert why in told.step("retry 1")["detail"]
     assert trace(site, told.step("retry 2")["where"]).story["steps"] == told.story["steps"]
     for record in seen:
-        assert [h for h in record.headers if h[0].startswith("trace")] == CONTEXT
+        assert trace_context(record.headers) == CONTEXT
 
 
 def test_record_that_waits_says_until_when(site: Site) -> None:
