@@ -31,7 +31,8 @@ class Spans:
         outcomes = self._by_key(self._names.outcomes, str(link.origin).encode(), from_ms)
         target = [] if asked is None else self._target(asked)
         for choice in _choices(outcomes, target):
-            yield [span for span in choice if span.partitions]
+            if there := [span for span in choice if span.partitions]:
+                yield there
 
     def outcomes_near(self, time_ms: int) -> list[TimeSpan]:
         """Outcomes of about the same transaction."""
