@@ -14,8 +14,8 @@ from storage.shard.inspection import FolderReport, Look
 from storage.shard.opening import Opening, OpenTier, open_folder
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed
+from storage.wheel.inspection.wheel_reader import look_into_wheel
 from storage.wheel.opening import open_wheel
-from storage.wheel.wheel_reader import look_into_wheel
 
 
 class _Kind(NamedTuple):

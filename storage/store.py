@@ -1,7 +1,7 @@
 """What a shard's schedule offers to the pipeline."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import accumulate, takewhile
@@ -23,11 +23,18 @@ Key: TypeAlias = tuple[int, int]
 Column: TypeAlias = npt.NDArray[np.int64]
 """One number for each of many entries."""
 
+Wants: TypeAlias = Callable[[str], bool] | None
+"""Whether entries for a target are asked for; None: those for every target are."""
+
+LAST_OFFSET: Final = 2**63 - 1
+"""Beyond every offset."""
+
 PEEK_BYTES: Final = 32 * 1024 * 1024
 """Bodies that are peeked at together, unless the caller says how much they may take."""
 
 _due_of = itemgetter(0)
 _target_of = itemgetter(2)
+_key_of = itemgetter(0, 1)
 _body_of = itemgetter(3)
 
 
@@ -68,6 +75,13 @@ class Due(NamedTuple):
 
     entries: list[Entry]
     is_all: bool
+
+
+class Scanned(NamedTuple):
+    """Entries in order, and up to where there are no others of those asked for."""
+
+    entries: list[Entry]
+    upto: Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +171,18 @@ class Store(Protocol):
         the next, ..., and beyond the last. A matter of milliseconds, however many pend."""
         ...
 
+    def scan(
+        self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
+    ) -> Scanned:
+        """Look at a bounded number of entries beyond `after` and due by `until_ms`, for people who
+        want to see what waits; what delivery has read ahead stays as it is.
+
+        The first wanted ones up to `upto`, `max_entries` and about `max_bytes` of bodies at most,
+        be it none. `upto` is beyond `after`, and (until_ms, LAST_OFFSET) once all were looked at.
+        Asked again from there on, whatever was put, written or has ended in between: an entry that
+        pends all the while comes once."""
+        ...
+
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """Do one bounded piece of work on about `budget_entries` entries; True when more waits.
 
@@ -195,6 +221,16 @@ def targets_of(entries: Sequence[tuple[Any, ...]]) -> list[str]:
 def bodies_bytes(entries: Iterable[tuple[Any, ...]]) -> int:
     """What the bodies of `entries`, their last field, take together."""
     return sum(map(len, map(_body_of, entries)))
+
+
+def first_scanned(parts: Sequence[Scanned], max_entries: int, max_bytes: int) -> Scanned:
+    """Parts of one scan as one, cut to what was asked for; one entry at least if there is any."""
+    upto = min(part.upto for part in parts)
+    entries = sorted(
+        (entry for part in parts for entry in part.entries if entry[:2] <= upto), key=_key_of
+    )
+    kept = fitting(entries[:max_entries], max_bytes)
+    return Scanned(kept, upto if len(kept) == len(entries) else kept[-1][:2])
 
 
 def fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:

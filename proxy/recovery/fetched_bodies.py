@@ -56,6 +56,7 @@ class FetchedBodies:
         self.pending_bytes = inner.pending_bytes
         self.pending_bytes_by_target = inner.pending_bytes_by_target
         self.pending_by_time = inner.pending_by_time
+        self.scan = inner.scan
         self.maintain = inner.maintain
         self.request_flush = inner.request_flush
         self.flush = inner.flush

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.memtable import Memtable
-from storage.store import Due, Key
+from storage.store import Due, Key, Scanned, Wants
 
 
 class DiskTier(Protocol):
@@ -33,6 +33,13 @@ class DiskTier(Protocol):
 
     def count_dues(self, histogram: DueHistogram) -> None:
         """Add about when the entries are due to `histogram`."""
+        ...
+
+    def scan(
+        self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
+    ) -> Scanned:
+        """As `Store.scan`, of the entries on disk; `after` is not below what has ended. What was
+        peeked at or loaded stays as it is."""
         ...
 
     def load(self, budget_entries: int) -> int:

@@ -14,7 +14,19 @@ from storage.shard.memory.counts import Counts
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.memtable import NEAR_MS, Memtable
 from storage.shard.memory.target_counter import TargetCounter
-from storage.store import PEEK_BYTES, Due, Entry, OpenReport, TargetCounts, dues_of, fitting
+from storage.store import (
+    PEEK_BYTES,
+    Due,
+    Entry,
+    Key,
+    OpenReport,
+    Scanned,
+    TargetCounts,
+    Wants,
+    dues_of,
+    first_scanned,
+    fitting,
+)
 
 _key_of = itemgetter(0, 1)
 
@@ -147,6 +159,18 @@ class TieredStore:
             memtable.count_dues(histogram)
         self._tier.count_dues(histogram)
         return histogram.whole()
+
+    def scan(
+        self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
+    ) -> Scanned:
+        """Look at the disk tier and the memtables, each on its own, and merge what they show."""
+        after = max(after, self._ledger.ended)
+        with self._guard.reading:
+            parts = [self._tier.scan(after, until_ms, wants, max_entries, max_bytes)]
+        parts += [
+            memtable.scan(after, until_ms, wants, max_entries) for memtable in self._memtables()
+        ]
+        return first_scanned(parts, max_entries, max_bytes)
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         """Read ahead, and go on flushing or begin to; in steps that fall between transactions."""

@@ -7,7 +7,7 @@ from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id, read_check
 from storage.shard.files import Files
 from storage.shard.memory.target_numbers import TargetNumbers
 from storage.shard.opening import OpenedTier, Opening
-from storage.wheel.consistency_check import ConsistencyCheck
+from storage.wheel.inspection.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import cut_log, mend_wheel

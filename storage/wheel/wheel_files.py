@@ -44,6 +44,11 @@ class WheelFiles:
         self._numbers = numbers
         self.checkpoint = checkpoint
 
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Targets by number."""
+        return self._numbers.by_number
+
     def chain_writer(self) -> ChainWriter:
         """For the changes of one flush."""
         return ChainWriter(self.wheel, self.log, self.options.precision_ms)

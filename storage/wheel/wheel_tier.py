@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from storage.shard.ledger import Ledger
 from storage.shard.memory.due_histogram import DueHistogram, Piece
 from storage.shard.memory.memtable import Memtable
-from storage.store import Due, Key
+from storage.store import Due, Key, Scanned, Wants
 from storage.wheel.compaction import EndedElsewhere
 from storage.wheel.flush import Flush
 from storage.wheel.loaded_rows import LoadedRows
 from storage.wheel.slot_loader import SlotLoader
 from storage.wheel.wheel_files import WheelFiles
+from storage.wheel.wheel_scan import WheelScan
 
 WHATEVER_IT_TAKES = 2**63
 
@@ -27,6 +28,7 @@ class WheelTier:
         self._precision_ms = files.options.precision_ms
         self._rows = LoadedRows(files.entries_of)
         self._loader = SlotLoader(files, ledger, self._rows)
+        self._scan = WheelScan(files, ledger)
         self.loaded_from = self._loader.next_slot
         self._ahead_slot = self.loaded_from + files.options.load_ahead_slots
         self._load_until(ledger.watermark_ms, WHATEVER_IT_TAKES)
@@ -69,6 +71,13 @@ class WheelTier:
         slots, records = self.files.wheel.begun_from(begun_below)
         later.add(slots * precision_ms, records)
         histogram.join(later, max(0, self._ledger.counts.total - loaded))
+
+    def scan(
+        self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
+    ) -> Scanned:
+        """Read some chains again, those of loaded slots too."""
+        memory_from = self._loader.memory_from
+        return self._scan.scan(after, until_ms, wants, max_entries, max_bytes, memory_from)
 
     def load(self, budget_entries: int) -> int:
         """Go on loading the next slots; how many records were read."""

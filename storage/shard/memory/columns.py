@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from storage.shard.memory.target_numbers import TargetNumbers, resolved
-from storage.store import Column, Entry, Key
+from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
+from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants
 
 
 def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
@@ -98,3 +98,48 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
         np.concatenate([part.crcs for part in parts] or empty),
         [body for part in parts for body in part.bodies],
     )
+
+
+def columns_scanned(
+    parts: Sequence[Columns],
+    names: Mapping[int, str],
+    after: Key,
+    until_ms: int,
+    wants: Wants,
+    max_entries: int,
+) -> Scanned:
+    """The first wanted entries beyond `after` of all parts, in order; `names` by number."""
+    upto = (until_ms, LAST_OFFSET)
+    if not parts:
+        return Scanned([], upto)
+    dues_ms = np.concatenate([part.dues_ms for part in parts])
+    offsets = np.concatenate([part.offsets for part in parts])
+    targets = np.concatenate([part.targets for part in parts])
+    at = np.flatnonzero(are_beyond(dues_ms, offsets, after) & (dues_ms <= until_ms))
+    if wants is not None:
+        met = np.unique(targets[at]).tolist()
+        wanted = [number for number in met if number == UNNAMED or wants(names[number])]
+        at = at[np.isin(targets[at], wanted)]
+    if at.size > max_entries:
+        at = at[dues_ms[at] <= np.partition(dues_ms[at], max_entries - 1)[max_entries - 1]]
+        at = at[np.lexsort((offsets[at], dues_ms[at]))][:max_entries]
+        upto = int(dues_ms[at[-1]]), int(offsets[at[-1]])
+    entries = _entries_at(parts, at, (dues_ms, offsets, targets), names)
+    return Scanned([e for e in entries if wants is None or wants(e[2])], upto)
+
+
+def _entries_at(
+    parts: Sequence[Columns],
+    at: Column,
+    joined: tuple[Column, Column, Column],
+    names: Mapping[int, str],
+) -> list[Entry]:
+    """The entries at these places of all parts joined."""
+    ends = np.cumsum([len(part) for part in parts])
+    which = np.searchsorted(ends, at, "right")
+    within = at - (ends - [len(part) for part in parts])[which]
+    places = zip(which.tolist(), within.tolist(), strict=True)
+    bodies = [parts[part].bodies[place] for part, place in places]
+    dues_ms, offsets, targets = (column[at] for column in joined)
+    found, bodies = resolved(names, targets, bodies)
+    return list(zip(dues_ms.tolist(), offsets.tolist(), found, bodies, strict=True))

@@ -7,7 +7,10 @@ from operator import itemgetter
 import numpy as np
 
 from storage.shard.memory.due_histogram import DueHistogram
-from storage.store import Entry, Key
+from storage.store import LAST_OFFSET, Entry, Key, Scanned, Wants
+
+LOOKED_AT = 4096
+"""Entries that one `scan` looks at, and those of one millisecond more."""
 
 _offset_of = itemgetter(1)
 
@@ -74,6 +77,20 @@ class DueIndex:
         by_due = self._by_due
         dues_ms = np.fromiter(by_due, np.int64, len(by_due))
         histogram.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
+
+    def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
+        """The first wanted entries beyond `after`, of some milliseconds in a row."""
+        found: list[Entry] = []
+        looked_at, first_ms = 0, after[0] + (after[1] >= LAST_OFFSET)
+        for due_ms in sorted(ms for ms in self._by_due if first_ms <= ms <= until_ms):
+            if looked_at >= LOOKED_AT or len(found) >= max_entries:
+                return Scanned(found, (due_ms - 1, LAST_OFFSET))
+            same = self._by_due[due_ms]
+            looked_at += len(same)
+            if due_ms == after[0]:
+                same = same[bisect_right(same, after[1], key=_offset_of) :]
+            found += same if wants is None else [entry for entry in same if wants(entry[2])]
+        return Scanned(found, (until_ms, LAST_OFFSET))
 
     def batches(self, most_entries: int) -> Iterator[list[Entry]]:
         """The entries in due order, `most_entries` at a time.

@@ -5,14 +5,15 @@ from itertools import compress
 
 import numpy as np
 
-from storage.shard.memory.columns import Columns, columns_joined, columns_of
+from storage.shard.memory.columns import Columns, columns_joined, columns_of, columns_scanned
 from storage.shard.memory.counts import no_counts, offsets_of
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.due_index import DueIndex
 from storage.shard.memory.target_numbers import TargetNumbers
-from storage.store import Column, Entry, Key, dues_of
+from storage.store import Column, Entry, Key, Scanned, Wants, dues_of, first_scanned
 
 NONE_MS = 2**63 - 1
+ALL_BYTES = 2**63
 NEAR_MS = 1_000
 """Entries due less than once to twice this time after being looked for are kept as tuples."""
 ENTRY_BYTES = 300
@@ -96,6 +97,14 @@ class Memtable:
         self._near.count_dues(histogram)
         for columns in (*self._sorted, *self._fresh):
             histogram.add(columns.dues_ms)
+
+    def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
+        """The first wanted entries beyond `after`; those kept as columns are searched through."""
+        near = self._near.scan(after, until_ms, wants, max_entries)
+        columns = [*self._sorted, *self._fresh]
+        names = self._numbers.by_number
+        far = columns_scanned(columns, names, after, until_ms, wants, max_entries)
+        return first_scanned([near, far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
         """All entries, in no order; yields how many each step has made into columns.

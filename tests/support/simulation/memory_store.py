@@ -9,7 +9,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from storage.shard.memory.due_histogram import DueHistogram
-from storage.store import PEEK_BYTES, Due, Entry, TargetCounts, fitting
+from storage.store import (
+    LAST_OFFSET,
+    PEEK_BYTES,
+    Due,
+    Entry,
+    Key,
+    Scanned,
+    TargetCounts,
+    Wants,
+    first_scanned,
+    fitting,
+)
 
 
 class MemoryStore:
@@ -58,6 +69,14 @@ class MemoryStore:
         spread = DueHistogram(edges_ms)
         spread.add(np.array([entry[0] for entry in self._entries], np.int64))
         return spread.whole()
+
+    def scan(
+        self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
+    ) -> Scanned:
+        upto = (until_ms, LAST_OFFSET)
+        beyond = [e for e in self._entries if after < e[:2] <= upto]
+        wanted = [e for e in beyond if wants is None or wants(e[2])]
+        return first_scanned([Scanned(wanted, upto)], max_entries, max_bytes)
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
         return False

@@ -10,7 +10,7 @@ import pytest
 
 from storage.options import Options
 from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
-from storage.wheel import consistency_check
+from storage.wheel.inspection import consistency_check
 from tests.unit.storage.shards import START_MS, committed, opened
 
 ENTRIES = 60_000

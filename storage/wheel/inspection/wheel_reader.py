@@ -16,7 +16,7 @@ from storage.shard.folder import kind_of
 from storage.shard.inspection import FolderReport
 from storage.shard.memory.target_numbers import UNNAMED
 from storage.store import Entry
-from storage.wheel.consistency_check import ConsistencyCheck
+from storage.wheel.inspection.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.records import RECORD, Rows, in_order, joined
 from storage.wheel.log.timer_log import TimerLog

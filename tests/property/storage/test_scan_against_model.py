@@ -1,0 +1,123 @@
+"""What is listed of a store, page by page, while it goes on: held against a sorted list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from storage.rocksdb import rocks_tier
+from storage.shard.memory import due_index
+from storage.store import LAST_OFFSET, Entry, Key
+from storage.wheel import wheel_scan
+from tests.property.storage.test_store_against_model import LONG_RUNS, NAMES, StoreAgainstModel
+
+TargetFilter: TypeAlias = Callable[[str], bool] | None
+FAR_MS = 2**62
+FILTERS: list[TargetFilter] = [
+    None,
+    lambda target: target in {"t0", f"t{NAMES - 1}"},
+    lambda target: target == "nobody",
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bounds_that_are_met() -> Iterator[None]:
+    """So little is looked at in one scan that most end before they have all they were to find."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(wheel_scan, "MERGED_ROWS", 12)
+        patched.setattr(wheel_scan, "LEAST_ROWS", 1)
+        patched.setattr(wheel_scan, "BUDGET", 12)
+        patched.setattr(rocks_tier, "LOOKED_AT", 5)
+        patched.setattr(due_index, "LOOKED_AT", 5)
+        yield
+
+
+class ScanAgainstModel(StoreAgainstModel):
+    """Invariant: pages scanned one after the other hold each entry that waits from the first page
+    to the last exactly once, in order, whatever was put, written, ended or reopened in between; and
+    each page is what a sorted list has there at that moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin(None, FAR_MS, self.ended)
+
+    def begin(self, wants: TargetFilter, until_ms: int, after: Key) -> None:
+        self.wants, self.until_ms = wants, until_ms
+        self.place: Key = after
+        self.listed: list[Entry] = []
+        self.throughout = set(self.wanted(after, (until_ms, LAST_OFFSET)))
+
+    def wanted(self, after: Key, upto: Key) -> list[Entry]:
+        beyond = [entry for entry in self.model if after < entry[:2] <= upto]
+        return [entry for entry in beyond if self.wants is None or self.wants(entry[2])]
+
+    @rule(
+        max_entries=st.integers(1, 30),
+        max_bytes=st.sampled_from([20, 10**6, 10**6]),
+        pages=st.sampled_from([1, 2, 10, 1000]),
+        tidies=st.booleans(),
+    )
+    def list_on(self, max_entries: int, max_bytes: int, pages: int, tidies: bool) -> None:
+        end = (self.until_ms, LAST_OFFSET)
+        while self.place < end and pages:
+            if tidies:
+                self.store.maintain(self.next_offset, 1)
+            found, upto = self.store.scan(
+                self.place, self.until_ms, self.wants, max_entries, max_bytes
+            )
+            assert found == self.wanted(self.place, upto)
+            assert len(found) <= max_entries
+            assert len(found) <= 1 or sum(len(entry[3]) for entry in found) <= max_bytes
+            assert max(self.place, self.ended) < upto <= end or upto == end
+            self.listed += found
+            self.place, pages = upto, pages - 1
+
+    @rule(
+        wants=st.sampled_from(FILTERS),
+        until=st.sampled_from([0, 150, 2_000, FAR_MS]),
+        after=st.integers(-500, 500),
+    )
+    def begin_another_list(self, wants: TargetFilter, until: int, after: int) -> None:
+        self.begin(wants, min(self.now_ms + until, FAR_MS), (self.now_ms + after, 7))
+
+    @rule(delay_ms=st.integers(1, 5_000), apart_ms=st.integers(0, 200), count=st.integers(20, 60))
+    def put_many_together(self, delay_ms: int, apart_ms: int, count: int) -> None:
+        self.put([delay_ms + number * apart_ms for number in range(count)], 0, late=False)
+        self.commit()
+
+    @invariant()
+    def what_waited_all_the_while_is_listed_once_and_in_order(self) -> None:
+        if self.place >= (self.until_ms, LAST_OFFSET):
+            assert self.throughout & set(self.model) <= set(self.listed)
+            assert sorted(set(self.listed)) == self.listed
+            self.begin(None, FAR_MS, self.ended)
+
+
+class WheelScan(ScanAgainstModel):
+    """Invariant: as above, for the timer wheel."""
+
+    kind = "wheel"
+
+
+class RocksScan(ScanAgainstModel):
+    """Invariant: as above, for RocksDB."""
+
+    kind = "rocksdb"
+
+
+class LevelsScan(ScanAgainstModel):
+    """Invariant: as above, for the wheel under its other name."""
+
+    kind = "levels"
+
+
+WheelScan.TestCase.settings = LONG_RUNS
+RocksScan.TestCase.settings = LONG_RUNS
+LevelsScan.TestCase.settings = LONG_RUNS
+TestWheelScan = WheelScan.TestCase
+TestRocksScan = RocksScan.TestCase
+TestLevelsScan = LevelsScan.TestCase
