@@ -85,6 +85,10 @@ class Register(Protocol):
         """Keys of deleted entries beyond `after`, up to and with `upto`."""
         ...
 
+    def deleted(self, keys: Sequence[Key]) -> set[Key]:
+        """Those of these keys, which are in order, that belong to deleted entries."""
+        ...
+
     def tombstones_by_target(self) -> TargetCounts:
         """How many entries beyond the watermark are deleted, for each target; by name for a bounded
         number of them."""

@@ -87,6 +87,7 @@ def _routes(calls: Calls) -> Sequence[Route]:
         Route("GET", "/openapi.json", _documented),
         Route("GET", "/pending", calls.pending),
         Route("GET", "/pending/by-time", calls.pending_by_time),
+        Route("GET", "/pending/records", calls.listing.pending_records),
         Route("GET", "/half-messages", calls.half_messages),
         Route("GET", "/records", calls.records),
         Route("GET", "/records/{topic}/{partition}/{offset}", calls.record),

@@ -9,10 +9,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
+from proxy.admin.listing.filters import pattern_of
+from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
-from proxy.kafka.settings.settings_records import PATTERN
 from proxy.logs import Level
 from proxy.records.message import Message
 from proxy.requests.header_values import LONGEST_ID_BYTES
@@ -82,6 +83,7 @@ class Calls:
     ) -> None:
         self._ingress, self._level = ingress, level
         self._read_statuses, self._workers, self._broker = read_statuses, workers, broker
+        self.listing = ListingCalls(read_statuses, workers)
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -168,13 +170,13 @@ class Calls:
     def pause(self, request: Request, pattern: str) -> Reply:
         """Pause the targets of a pattern."""
         request.query()
-        self._broker.pause(_pattern(pattern), wall_clock_ms())
+        self._broker.pause(pattern_of(pattern), wall_clock_ms())
         return self._noticed(pattern, is_paused=True)
 
     def resume(self, request: Request, pattern: str) -> Reply:
         """Let them go again."""
         request.query()
-        self._broker.resume(_pattern(pattern))
+        self._broker.resume(pattern_of(pattern))
         return self._noticed(pattern, is_paused=False)
 
     def log_level(self, request: Request) -> Reply:
@@ -269,14 +271,6 @@ def _ident(text: str) -> bytes:
     if not 1 <= len(ident) <= LONGEST_ID_BYTES:
         raise bad_request(f"An id has 1 to {LONGEST_ID_BYTES} bytes of UTF-8.")
     return ident
-
-
-def _pattern(text: str) -> str:
-    if PATTERN.fullmatch(text) is None:
-        raise bad_request(
-            "A pattern of targets has 1 to 249 of the characters a-z A-Z 0-9 . _ - * ? [ ] !"
-        )
-    return text
 
 
 def _wait_s(text: str) -> int:

@@ -1,7 +1,8 @@
 """What the admin API asks of a worker: queries in a mailbox, answered by its loop between turns."""
 
 import queue
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from typing import Final, NamedTuple, TypeAlias
@@ -11,9 +12,13 @@ import structlog
 from proxy.records.body import Headers
 from proxy.scheduling.record_lookup import Found, find_id, find_record
 from proxy.scheduling.shard import Shard
+from proxy.scheduling.waiting_records import Sought, WaitingPiece, scan_waiting
 from storage.errors import StorageError
+from storage.store import Key
 
 MOST_WAITING: Final = 16
+SCAN_S: Final = 0.002
+"""So long a turn of the loop is held up by a list of what waits, and by one piece more."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,8 +65,16 @@ class FindRecord(NamedTuple):
         return None
 
 
-Query: TypeAlias = PendingByTime | FindId | FindRecord
-Answer: TypeAlias = list[int] | list[Found]
+class ScanPending(NamedTuple):
+    """What waits beyond these keys, by partition: a list of `WaitingPiece`, for as many of the
+    worker's own partitions as there is time, one at least if it has any of them."""
+
+    places: tuple[tuple[int, Key], ...]
+    sought: Sought
+
+
+Query: TypeAlias = PendingByTime | FindId | FindRecord | ScanPending
+Answer: TypeAlias = list[int] | list[Found] | list[WaitingPiece]
 
 
 def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
@@ -79,6 +92,21 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
         case FindRecord():
             shard_of = shards.get(query.partition())
             return [] if shard_of is None else [find_record(shard_of, query)]
+        case ScanPending(places, sought):
+            return _scanned(places, sought, shards)
+
+
+def _scanned(
+    places: Iterable[tuple[int, Key]], sought: Sought, shards: Mapping[int, Shard]
+) -> list[WaitingPiece]:
+    until_s = time.monotonic() + SCAN_S
+    pieces: list[WaitingPiece] = []
+    for partition, after in places:
+        if partition in shards:
+            pieces.append(scan_waiting(shards[partition], sought, after))
+            if time.monotonic() > until_s:
+                break
+    return pieces
 
 
 class NoAnswer(Exception):

@@ -18,12 +18,13 @@ from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
 from proxy.scheduling.admission_rules import AdmissionRules, Room, Waiting
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
-from proxy.scheduling.half_messages import HalfMessageEvent, HalfMessages, ReadBack, record_of
+from proxy.scheduling.half_messages import HalfMessageEvent, ReadBack, record_of
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
+from proxy.scheduling.listed_half_messages import ListedHalfMessages, UndecidedMessage
 from proxy.scheduling.recalls import Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named, Register
-from storage.store import PEEK_BYTES, Entry, Store, TargetCounts, bodies_bytes
+from storage.store import PEEK_BYTES, Entry, Key, Scanned, Store, TargetCounts, Wants, bodies_bytes
 
 PARSED_AT_ONCE: Final = 2048
 """What is known of their ids is asked for together."""
@@ -76,7 +77,7 @@ class Shard:
         self.read_ms = self._next_flush_ms = 0
         self._register, self._readers = register, readers
         self._stored_below = store.covered
-        self._half_messages = HalfMessages(read_back, position.watermark, position.set_back)
+        self._half_messages = ListedHalfMessages(read_back, position.watermark, position.set_back)
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
         self._identities = Identities(register, self._half_messages, position)
@@ -147,6 +148,24 @@ class Shard:
         """About how many of them are due up to each of the ascending edges, and beyond the last;
         those cancelled or replaced count until their time has come."""
         return self.store.pending_by_time(edges_ms)
+
+    def scan(
+        self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
+    ) -> Scanned:
+        """As `Store.scan`, without entries that were cancelled or replaced."""
+        found, upto = self.store.scan(after, until_ms, wants, max_entries, max_bytes)
+        deleted = self._register.deleted([entry[:2] for entry in found])
+        return Scanned([entry for entry in found if entry[:2] not in deleted], upto)
+
+    def undecided_beyond(self, offset: int, most: int) -> list[UndecidedMessage]:
+        """The first half messages beyond `offset` that nobody has decided yet."""
+        idents = self._half_messages.beyond(offset, most)
+        rows = self._register.find(ident for _, ident, _ in idents)
+        return [
+            UndecidedMessage(at, ident, rows[ident].due_ms, rows[ident].target, size_bytes)
+            for at, ident, size_bytes in idents
+            if ident in rows
+        ]
 
     def named(self, ident: bytes) -> Named | None:
         """What is known of an id."""

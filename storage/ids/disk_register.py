@@ -104,6 +104,10 @@ class DiskRegister:
         """Keys of deleted entries beyond `after`, up to and with `upto`."""
         return self._state.tombstones.between(after, upto)
 
+    def deleted(self, keys: Sequence[Key]) -> set[Key]:
+        """Those of these keys, which are in order, that belong to deleted entries."""
+        return self._state.tombstones.among(keys)
+
     def tombstones_by_target(self) -> TargetCounts:
         """How many deleted entries have not been passed, for each target."""
         return self._state.tombstones.by_target.shown()

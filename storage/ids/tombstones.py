@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 import numpy as np
@@ -104,6 +104,24 @@ class Tombstones:
             part = tombstones.part(tombstones.upto(after), tombstones.upto(upto))
             found.update(zip(part.fires_ms.tolist(), part.offsets.tolist(), strict=True))
         return found
+
+    def among(self, keys: Sequence[Key]) -> set[Key]:
+        """Those of these keys, which are in order, that are here. Unlike `between` it moves none
+        nearer, so that it may be asked about any time to come."""
+        if not keys or keys[-1] < self.next:
+            return set()
+        tables = [memtable.targets for memtable in self._memtables]
+        found = {key for key in keys if any(key in table for table in tables)}
+        first, last = (keys[0][0], keys[0][1] - 1), keys[-1]
+        offsets = np.fromiter(map(itemgetter(1), keys), np.int64, len(keys))
+        for run, _ in self._runs:
+            tombstones = run.contents.tombstones
+            part = tombstones.part(tombstones.upto(first), tombstones.upto(last))
+            hits = np.isin(part.offsets, offsets)
+            found.update(
+                zip(part.fires_ms[hits].tolist(), part.offsets[hits].tolist(), strict=True)
+            )
+        return found.intersection(keys)
 
     def end(self, ended: Key) -> None:
         """Forget keys at or below `ended`."""

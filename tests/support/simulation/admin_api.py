@@ -11,17 +11,27 @@ from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Request
-from proxy.admin.query_mailbox import Answer, FindId, FindRecord, PendingByTime, Query
+from proxy.admin.query_mailbox import (
+    Answer,
+    FindId,
+    FindRecord,
+    PendingByTime,
+    Query,
+    ScanPending,
+)
 from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message
+from proxy.scheduling.identities import NEVER_MS
 from proxy.scheduling.record_lookup import Found
+from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
-from storage.store import TargetCounts
+from storage.store import Key, TargetCounts
 from tests.support.simulation.stand_in import Record
 
 INGRESS = "timer.ingress"
 TWICE = b"twice"
+FAR_MS = 2**50
 KNOWN = {b"known", TWICE}
 LOCAL = {"host": "127.0.0.1:9464"}
 
@@ -46,9 +56,24 @@ class MadeUpWorkers:
                 return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
             case FindRecord():
                 return [[Found(f"{INGRESS}/0/{query.offset()}", None, "ended")], []]
+            case ScanPending(places):
+                return [[_piece(partition, after) for partition, after in places], []]
 
     def set_level(self, level: Level) -> None:
         self.level = level
+
+
+def _piece(partition: int, after: Key) -> WaitingPiece:
+    """Of each partition but the last three records wait: one at its due, one held back, one
+    undecided."""
+    origin = f"{INGRESS}/{partition}"
+    records = [
+        WaitingRecord(1_000, 1, f"{origin}/1", b"a", 1_000, "orders", 30, "scheduled"),
+        WaitingRecord(FAR_MS, 4, f"{origin}/2", None, 900, "bills", 40, "held-back"),
+        WaitingRecord(NEVER_MS, 3, f"{origin}/3", b"h", 7, "orders", None, "undecided"),
+    ]
+    beyond = [one for one in records if (one.fires_ms, one.offset) > after]
+    return WaitingPiece(partition, beyond if partition < 2 else [], END)
 
 
 @dataclass

@@ -44,6 +44,9 @@ class MemoryRegister:
     def tombstones(self, after: Key, upto: Key) -> set[Key]:
         return {key for key in self._tombstones if after < key <= upto}
 
+    def deleted(self, keys: Sequence[Key]) -> set[Key]:
+        return self._tombstones.keys() & set(keys)
+
     def tombstones_by_target(self) -> TargetCounts:
         return TargetCounts(Counter(self._tombstones.values()))
 

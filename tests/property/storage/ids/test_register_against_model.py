@@ -273,6 +273,12 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         after = max(self.ended, (self.ended[0] + after_ms - 100, cursor))
         upto = (after[0] + width_ms, cursor)
         assert self.register.tombstones(after, upto) == self.model.tombstones(after, upto)
+        near = sorted(
+            {(ms, at) for ms in range(*(after[0], upto[0])) for at in (cursor, cursor + 1)}
+        )
+        asked = sorted({*self.tombstones, *near})
+        assert self.register.deleted(asked) == self.model.deleted(asked)
+        assert self.register.deleted(asked[1:-1]) == self.model.deleted(asked[1:-1])
 
     @invariant()
     def ids_are_known_unless_they_may_be_forgotten(self) -> None:

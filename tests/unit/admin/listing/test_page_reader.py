@@ -1,0 +1,82 @@
+"""Pages merged from pieces that come as they may."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain, repeat
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.admin.listing.filters import Place
+from proxy.admin.listing.page_reader import PAGE_S, Page, PageReader
+from proxy.admin.query_mailbox import Answer, ScanPending
+from proxy.scheduling.waiting_records import END, Sought, WaitingPiece, WaitingRecord
+
+BEGINNING: Place = (-1, 2**31, 0)
+
+
+def record(partition: int, fires_ms: int, offset: int) -> WaitingRecord:
+    return WaitingRecord(
+        fires_ms, offset, f"t/{partition}/{offset}", None, fires_ms, "orders", 1, "scheduled"
+    )
+
+
+class Pieces:
+    """Workers that give a few records at a time of a few partitions at a time.
+
+    `records` by partition; partitions from `served` on belong to others."""
+
+    def __init__(self, records: list[list[tuple[int, int]]], at_once: int, places: int) -> None:
+        self.records = [sorted(set(keys)) for keys in records]
+        self.at_once, self.places, self.served = at_once, places, len(records)
+        self.asked = 0
+
+    def ask(self, query: ScanPending) -> Sequence[Answer]:
+        self.asked += 1
+        pieces: list[WaitingPiece] = []
+        for partition, after in query.places[: self.places]:
+            if partition < self.served:
+                beyond = [key for key in self.records[partition] if key > after]
+                found = [record(partition, *key) for key in beyond[: self.at_once]]
+                is_all = len(beyond) <= self.at_once
+                upto = END if is_all else (found[-1].fires_ms, found[-1].offset)
+                pieces.append(WaitingPiece(partition, found, upto))
+        return [pieces, []]
+
+    def page(self, place: Place, limit: int, now_s: Callable[[], float] = lambda: 0.0) -> Page:
+        partitions = range(len(self.records))
+        return PageReader(self.ask, Sought(), partitions, place, now_s).read(limit)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12), max_size=4),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_pages_hold_each_record_once_and_in_order(
+    records: list[list[tuple[int, int]]], at_once: int, places: int, limit: int, is_slow: bool
+) -> None:
+    """Invariant: however small the pieces, and though the time of each page is up as soon as each
+    partition was asked, the pages together are all records by (fires, partition, offset)."""
+    pieces = Pieces(records, at_once, places)
+    found: list[Place] = []
+    place: Place | None = BEGINNING
+    while place is not None:
+        times = repeat(0.0) if not is_slow else chain([0.0], repeat(PAGE_S))
+        page = pieces.page(place, limit, partial(next, times))
+        assert page.next is None or page.next > place
+        assert len(page.records) <= limit
+        place = page.next
+        found += [(r.fires_ms, int(r.origin.split("/")[1]), r.offset) for r in page.records]
+    expected = [(ms, p, at) for p, keys in enumerate(pieces.records) for ms, at in keys]
+    assert found == sorted(expected)
+
+
+def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> None:
+    pieces = Pieces([[(1, 1)], [(2, 2)], [(3, 3)]], at_once=5, places=3)
+    pieces.served = 2
+    assert pieces.page(BEGINNING, 10).partitions == [0, 1]
+    pieces.served = 0
+    assert pieces.page(BEGINNING, 10) == ([], None, [])
