@@ -9,8 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.listing.filters import pattern_of
+from proxy.admin.listing.filters import body_wanted, pattern_of
 from proxy.admin.listing.listing_calls import ListingCalls
+from proxy.admin.listing.record_content import content_of
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
@@ -127,8 +128,8 @@ class Calls:
         return as_json(200, {"records": [_shown(one) for one in found]})
 
     def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
-        """What has become of an ingress record."""
-        request.query()
+        """What has become of an ingress record, and what it holds."""
+        wants_body = body_wanted(request.query("body"))
         place = _place(partition, offset)
         self._refuse_unread(topic, *place)
         record = self._broker.read(*place)
@@ -140,7 +141,7 @@ class Calls:
         found = [cast(Found, one) for answer in answers for one in answer]
         if not found:
             raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
-        return as_json(200, _shown(found[0]))
+        return as_json(200, {**_shown(found[0]), **(content_of(record) if wants_body else {})})
 
     def cancel(self, request: Request) -> Reply:
         """Write a cancel, and wait for what becomes of it as long as is wanted."""

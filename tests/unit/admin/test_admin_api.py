@@ -69,6 +69,14 @@ def test_a_record_is_found_by_where_it_lies() -> None:
     assert (query.partition(), query.offset(), query.headers()) == (2, 5, None)
 
 
+def test_a_record_is_shown_with_what_it_holds_if_that_is_asked_for() -> None:
+    made = MadeUpApi()
+    assert "value" not in made.ask("/records/timer.ingress/2/5?body=false")[1]
+    code, said = made.ask("/records/timer.ingress/2/5?body=true")
+    assert (code, said["state"], said["key"], said["value"]) == (200, "ended", None, None)
+    assert (said["headers"], said["headers_left_out"]) == ([], 0)
+
+
 @pytest.mark.parametrize(
     ("place", "error"),
     [
@@ -213,6 +221,7 @@ def test_a_defect_is_said_to_be_one() -> None:
         ("GET", "/records?id=%FF", None, 400, "bad-request"),
         ("GET", "/records?" + "&".join("abcdefghijklmnopqrstuvw"), None, 400, "bad-request"),
         ("GET", "/records/timer.ingress/00/1", None, 400, "bad-request"),
+        ("GET", "/records/timer.ingress/0/1?body=yes", None, 400, "bad-request"),
         ("GET", "/records/timer.ingress/0/-1", None, 400, "bad-request"),
         ("GET", "/records/timer.ingress/0/" + "9" * 30, None, 400, "bad-request"),
         ("DELETE", "/records/timer.ingress/0/x", None, 400, "bad-request"),

@@ -1,0 +1,38 @@
+"""Key, value and headers of a record in JSON: as text where they are text, and not too long."""
+
+from base64 import b64encode
+from codecs import getincrementaldecoder
+from collections.abc import Mapping
+from typing import Any, Final
+
+from proxy.records.message import Message
+
+VALUE_BYTES: Final = 65_536
+OTHER_BYTES: Final = 4_096
+HEADERS: Final = 100
+
+_utf_8 = getincrementaldecoder("utf-8")
+
+
+def content_of(record: Message) -> Mapping[str, Any]:
+    """`headers` has the first of them; `headers_left_out` says how many there are beyond."""
+    headers = record.headers() or []
+    return {
+        "key": _part(record.key(), OTHER_BYTES),
+        "value": _part(record.value(), VALUE_BYTES),
+        "headers": [
+            {"name": name, "value": _part(raw, OTHER_BYTES)} for name, raw in headers[:HEADERS]
+        ],
+        "headers_left_out": max(0, len(headers) - HEADERS),
+    }
+
+
+def _part(raw: bytes | None, most_bytes: int) -> Mapping[str, Any] | None:
+    """The first bytes, as text if they are UTF-8; null for null."""
+    if raw is None:
+        return None
+    size = {"bytes": len(raw), "cut": len(raw) > most_bytes}
+    try:
+        return {"text": _utf_8().decode(raw[:most_bytes], final=not size["cut"]), **size}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(raw[:most_bytes]).decode(), **size}
