@@ -15,6 +15,7 @@ from proxy.cli.dead_letters import command as dead_letters
 from proxy.cli.trace import command as trace
 from proxy.cli.trial import broker, dev
 from proxy.cli.trial.demo import command as demo
+from proxy.cli.waiting import command as waiting
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
@@ -79,9 +80,13 @@ app.command("commit")(control.commit)
 app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)
 app.command("trace")(trace.trace)
-app.command("pending")(pending.pending)
 app.command("audit")(audit.audit)
 app.command("broker")(broker.broker)
+app.command("find")(waiting.find)
+_pending = typer.Typer(invoke_without_command=True)
+_pending.callback()(pending.pending)
+_pending.command("list")(waiting.list_waiting)
+app.add_typer(_pending, name="pending")
 app.add_typer(topics.app, name="topics")
 app.add_typer(store.app, name="store")
 app.add_typer(dead_letters.app, name="dead-letters")

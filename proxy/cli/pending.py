@@ -1,7 +1,5 @@
 """`pending`: what waits, by target from the running proxy, or by due time from the local data."""
 
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,15 +8,13 @@ from typing import Annotated
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.cli.admin_port import address_of, fetch
 from proxy.cli.local_shards import local_shards
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import AdminSettings
-from proxy.errors import ProxyError
 from proxy.records.delivery import Delivery, LeftInKafka
 
-ANSWER_LIMIT_S = 5.0
 FAMILY = "delay_proxy_pending_records"
 SPANS_MS = {
     "overdue": 0,
@@ -30,11 +26,8 @@ SPANS_MS = {
 LATER = "later"
 
 
-class ProxyUnreachable(ProxyError):
-    """The admin port of the proxy does not answer."""
-
-
 def pending(
+    context: typer.Context,
     admin: Annotated[
         str | None, typer.Option("--admin", help="host:port of the proxy's admin server.")
     ] = None,
@@ -45,14 +38,18 @@ def pending(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many records wait, by target: ask the running proxy, or read its data folder."""
+    """Say how many records wait, by target: ask the running proxy, or read its data folder.
+
+    `pending list` lists them one by one."""
+    if context.invoked_subcommand is not None:
+        return
     if data_dir is not None:
         entries = (entry for shard in local_shards(data_dir) for entry in shard.entries())
         by_target, by_due = count_entries(entries, wall_clock_ms())
     else:
         settings = settings_for(config)
-        address = admin or f"{_reachable(settings.admin)}:{settings.admin.port}"
-        by_target, by_due = read_pending(fetch_metrics(address, settings.admin.token)), {}
+        metrics = fetch(admin or address_of(settings.admin), "/metrics", settings.admin.token)
+        by_target, by_due = read_pending(metrics), {}
     total = sum(by_target.values())
     if as_json:
         due = {"by_due": by_due} if data_dir is not None else {}
@@ -75,26 +72,6 @@ def count_entries(
     return dict(by_target.most_common()), {span: count for span, count in by_due.items() if count}
 
 
-def fetch_metrics(address: str, token: str | None) -> str:
-    """The text of /metrics. Raises ProxyUnreachable."""
-    request = urllib.request.Request(f"http://{address}/metrics")
-    if token is not None:
-        request.add_header("Authorization", f"Bearer {token}")
-    try:
-        with urllib.request.urlopen(request, timeout=ANSWER_LIMIT_S) as answer:  # noqa: S310
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as error:
-        raise ProxyUnreachable(
-            f"The proxy at {address} answered {error.code} {error.reason}.",
-            "Set `admin: token` to the proxy's own." if error.code == 401 else "",
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ProxyUnreachable(
-            f"No proxy answers at http://{address}: {getattr(error, 'reason', error)}.",
-            "Start it, name its admin server with --admin host:port, or read its --data-dir.",
-        ) from None
-
-
 def read_pending(metrics_text: str) -> dict[str, int]:
     """Records waiting by target, the most first, over all workers."""
     counts: Counter[str] = Counter()
@@ -113,7 +90,3 @@ def _show(what: str, counts: dict[str, int]) -> None:
 
 def _span(left_ms: int) -> str:
     return next((span for span, length_ms in SPANS_MS.items() if left_ms <= length_ms), LATER)
-
-
-def _reachable(admin: AdminSettings) -> str:
-    return "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,39 @@ def test_an_operator_finds_counts_and_cancels_what_waits(
     assert f"{target}" in run_example(proxy, "admin-pending.sh")
     ends_partition = int(record["origin"].split("/")[1])
     assert call(proxy, "GET", f"/records/{installation.ingress}/{ends_partition}/999")[0] == 404
+
+
+@pytest.mark.parametrize("store", ["wheel", "rocksdb"])
+@pytest.mark.parametrize("bodies", ["local", "kafka"])
+def test_what_waits_is_listed_page_by_page_and_shown(
+    installation: Installation, store: str, bodies: str
+) -> None:
+    target, other = installation.target("orders"), installation.target("bills")
+    proxy = installation.proxy(store=store, bodies=bodies)
+    proxy.start_ready()
+    installation.send([request(target, f"{60 + number}m", f"id-{number}") for number in range(40)])
+    installation.send([request(other, "1h", key=b"%d" % number) for number in range(10)])
+    installation.await_ingested()
+    wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 50, WITHIN_S, "50 pending")
+    found: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        after = f"&cursor={cursor}" if cursor else ""
+        code, said = call(proxy, "GET", f"/pending/records?target={target}&limit=7{after}")
+        assert code == 200
+        found, cursor = [*found, *said["records"]], said["cursor"]
+    assert len({record["origin"] for record in found}) == len(found) == 40
+    assert [record["fires"] for record in found] == sorted(record["fires"] for record in found)
+    words = {"unread"} if bodies == "kafka" else {"scheduled"}
+    assert {record["why"] for record in found} == words
+    if bodies == "local":
+        assert {record["id"] for record in found} == {f"id-{number}" for number in range(40)}
+    assert call(proxy, "GET", "/pending/records?cursor=1")[0] == 400
+    shown = call(proxy, "GET", f"/records/{found[0]['origin']}?body=true")[1]
+    assert (shown["id"], shown["value"]["text"]) == ("id-0", "value")
+    assert {"name": "timer-delay", "value": {"text": "60m", "bytes": 3, "cut": False}} in shown[
+        "headers"
+    ]
 
 
 def test_a_record_whose_headers_nobody_can_read_has_ended(installation: Installation) -> None:

@@ -1,0 +1,192 @@
+"""`pending list` and `find`: records that wait, one by one."""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import typer
+
+from proxy.cli.admin_port import address_of
+from proxy.cli.kafka.connection import Connection
+from proxy.cli.terminal.options import AsJson, Config, checked_ident, settings_for
+from proxy.cli.terminal.output import plain, say, say_json, say_table, shown_time
+from proxy.cli.waiting.instances import Answers, Found, Instances
+from proxy.config.settings import Settings
+from proxy.errors import ProxyError
+from proxy.requests.times import parse_instant_ms
+
+COLUMNS = ("fires", "due", "target", "id", "origin", "bytes", "why")
+BROKER_LIMIT_S = 2.0
+
+Admin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--admin", help="host:port or URL of an admin port; name that of each instance. Repeatable."
+    ),
+]
+Target = Annotated[str | None, typer.Option(help="Only those for this target, or pattern.")]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="Only those that fire then or later: RFC 3339, epoch ms."),
+]
+To = Annotated[str | None, typer.Option("--to", help="Only those that fire by then.")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The first so many.")]
+
+
+class InstanceSilent(ProxyError):
+    """One of the instances has not answered: what was shown is not all."""
+
+
+def list_waiting(
+    target: Target = None,
+    since: From = None,
+    until: To = None,
+    id_prefix: Annotated[str | None, typer.Option(help="Only those whose id begins so.")] = None,
+    limit: Limit = 100,
+    admin: Admin = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the records that wait, in the order in which they fire, over all instances."""
+    settings = settings_for(config)
+    asked = {"target": target, "due_from": since, "due_to": until, "id_prefix": id_prefix}
+    filters = {name: text for name, text in asked.items() if text is not None}
+    answers = _instances(settings, admin).listed(filters, limit)
+    missing = _missing(settings, answers.partitions)
+    if as_json:
+        say_json(_json(answers) | {"partitions_missing": missing, "more": answers.has_more})
+    else:
+        _show(answers.records)
+        more = "; there are more, see --limit" if answers.has_more else ""
+        say(f"{len(answers.records):,} records{more}. Partitions covered: {_numbers(answers)}.")
+        _say_missing(missing)
+    _refuse_silent(answers)
+
+
+def find(
+    ident: Annotated[str | None, typer.Option("--id", help="Its id.")] = None,
+    origin: Annotated[
+        str | None, typer.Option(help="topic/partition/offset of the ingress record.")
+    ] = None,
+    target: Target = None,
+    since: From = None,
+    until: To = None,
+    body: Annotated[
+        bool, typer.Option("--body", help="With --origin: key, value and headers, too.")
+    ] = False,
+    limit: Limit = 100,
+    admin: Admin = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find what waits by id or by origin, or by target and time, at whichever instance."""
+    if ident is None and origin is None:
+        if target is None and since is None and until is None:
+            raise typer.BadParameter("name --id, --origin, --target, --from or --to")
+        list_waiting(target, since, until, None, limit, admin, config, as_json)
+        return
+    instances = _instances(settings_for(config), admin)
+    if origin is not None:
+        answers = instances.at_origin(origin, with_body=body)
+        kept = [one for one in answers.records if ident is None or one["id"] == ident]
+    else:
+        answers = instances.with_id(checked_ident(ident or ""))
+        kept = answers.records
+    kept = [one for one in kept if _fits(one, target, since, until)]
+    answers = answers._replace(records=kept[:limit])
+    if as_json:
+        say_json(_json(answers))
+    else:
+        _show(answers.records)
+        say("Nothing waits so." if not kept else f"{len(kept):,} found.")
+    _refuse_silent(answers)
+
+
+def _instances(settings: Settings, admin: Sequence[str] | None) -> Instances:
+    return Instances(admin or [address_of(settings.admin)], settings.admin.token)
+
+
+def _fits(record: Found, target: str | None, since: str | None, until: str | None) -> bool:
+    if target is not None and not fnmatchcase(record["target"] or "", target):
+        return False
+    fires_ms = record["fires"] if record["fires"] is not None else record["due"]
+    if fires_ms is None:
+        return since is None and until is None
+    is_late_enough = since is None or fires_ms >= _instant_ms(since)
+    return is_late_enough and (until is None or fires_ms <= _instant_ms(until))
+
+
+def _instant_ms(text: str) -> int:
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _missing(settings: Settings, covered: set[int]) -> list[int] | None:
+    """Partitions of the ingress that no instance has answered for; None where the broker cannot be
+    asked how many there are."""
+    try:
+        connection = Connection(settings)
+        connection.limit_s = BROKER_LIMIT_S
+        count = len(connection.describe_topic(settings.topics.ingress).partitions)
+    except ProxyError:
+        return None
+    return sorted(set(range(count)) - covered)
+
+
+def _json(answers: Answers) -> dict[str, Any]:
+    return {
+        "records": answers.records,
+        "partitions": sorted(answers.partitions),
+        "silent": answers.silent,
+    }
+
+
+def _show(records: Iterable[Found]) -> None:
+    rows = [_row(record) for record in records]
+    if rows:
+        say_table(COLUMNS, rows, whole=("origin",))
+    for record in records:
+        for name in ("key", "value"):
+            if isinstance(part := record.get(name), dict):
+                say(f"{name}: {plain(part.get('text', part.get('base64')))}")
+        for header in record.get("headers", []):
+            part = header["value"] or {}
+            say(f"{plain(header['name'])}: {plain(part.get('text', part.get('base64')))}")
+
+
+def _row(record: Found) -> list[str]:
+    size_bytes = record.get("bytes")
+    attempt = f" {record['attempt']}" if record.get("attempt") else ""
+    return [
+        _time(record["fires"]),
+        _time(record["due"]),
+        plain(record["target"]),
+        plain(record["id"]),
+        plain(record["origin"]),
+        "" if size_bytes is None else f"{size_bytes:,}",
+        plain(record.get("why") or record.get("state")) + attempt,
+    ]
+
+
+def _time(epoch_ms: int | None) -> str:
+    return "" if epoch_ms is None else shown_time(epoch_ms)
+
+
+def _numbers(answers: Answers) -> str:
+    return ", ".join(map(str, sorted(answers.partitions))) or "none"
+
+
+def _say_missing(missing: list[int] | None) -> None:
+    if missing is None:
+        say("Whether that is all of the ingress is not known: the broker does not answer.")
+    elif missing:
+        say(f"Not covered: {', '.join(map(str, missing))}. Name every instance with --admin.")
+
+
+def _refuse_silent(answers: Answers) -> None:
+    if answers.silent:
+        raise InstanceSilent(
+            "Not every instance has answered. " + " ".join(answers.silent.values())
+        )

@@ -1,0 +1,113 @@
+"""`pending list` and `find`, asked of instances that are made up."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from proxy.admin.server import AdminServer
+from proxy.cli.app import main
+from proxy.cli.waiting import command
+from proxy.config.settings import AdminSettings
+from tests.support.simulation.admin_api import INGRESS, MadeUpApi
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _broker_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "BROKER_LIMIT_S", 0.1)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call_with(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call_with
+
+
+@pytest.fixture
+def admin() -> Iterator[str]:
+    made = MadeUpApi(AdminSettings(port=0))
+    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    with closing(server):
+        yield f"127.0.0.1:{server.port}"
+
+
+def test_what_waits_is_listed_over_all_instances_in_the_order_of_firing(
+    call: Call, admin: str
+) -> None:
+    code, out, _ = call("pending", "list", "--admin", admin, "--admin", f"http://{admin}", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert [one["origin"] for one in said["records"][:4]] == [
+        f"{INGRESS}/0/1",
+        f"{INGRESS}/0/1",
+        f"{INGRESS}/1/1",
+        f"{INGRESS}/1/1",
+    ]
+    assert (len(said["records"]), said["more"], said["partitions"]) == (12, False, [0, 1, 2])
+    assert (said["partitions_missing"], said["silent"]) == (None, {})
+
+
+def test_no_more_are_listed_than_asked_for_and_whether_there_are_more_is_said(
+    call: Call, admin: str
+) -> None:
+    _, out, _ = call("pending", "list", "--admin", admin, "--limit", "2")
+    assert "2 records; there are more, see --limit. Partitions covered: 0, 1, 2." in out
+    assert f"{INGRESS}/1/1" in out
+    assert f"{INGRESS}/0/2" not in out
+    assert "not known: the broker does not answer" in out
+
+
+def test_partitions_that_no_instance_serves_are_named(
+    call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_missing", lambda _settings, covered: sorted({3, 4} - covered))
+    assert "Not covered: 3, 4." in call("pending", "list", "--admin", admin)[1]
+
+
+def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
+    call: Call, admin: str
+) -> None:
+    code, out, err = call("pending", "list", "--admin", "127.0.0.1:1", "--admin", admin, "--json")
+    said = json.loads(out)
+    assert (code, len(said["records"]), [*said["silent"]]) == (1, 6, ["127.0.0.1:1"])
+    assert "Not every instance has answered. No proxy answers at http://127.0.0.1:1" in err
+
+
+def test_a_filter_that_cannot_be_read_is_said_with_the_reason(call: Call, admin: str) -> None:
+    code, _, err = call("pending", "list", "--admin", admin, "--from", "soon")
+    assert code == 1
+    assert "`due_from`: 'soon' is not a time" in err
+
+
+def test_a_record_is_found_by_its_id_at_whichever_instance(call: Call, admin: str) -> None:
+    code, out, _ = call("find", "--id", "known", "--admin", admin, "--json")
+    assert (code, [one["origin"] for one in json.loads(out)["records"]]) == (0, [f"{INGRESS}/1/7"])
+    code, out, _ = call("find", "--id", "unknown", "--admin", admin)
+    assert (code, out) == (0, "Nothing waits so.\n")
+    _, out, _ = call("find", "--id", "known", "--target", "bills", "--admin", admin)
+    assert out == "Nothing waits so.\n"
+
+
+def test_a_record_is_found_by_its_origin_with_what_it_holds(call: Call, admin: str) -> None:
+    _, out, _ = call("find", "--origin", f"{INGRESS}/0/5", "--body", "--admin", admin, "--json")
+    (found,) = json.loads(out)["records"]
+    assert (found["state"], found["value"], found["headers"]) == ("ended", None, [])
+    _, out, _ = call("find", "--origin", f"{INGRESS}/0/5", "--admin", admin)
+    assert "ended" in out
+
+
+def test_without_id_and_origin_find_lists_by_target_and_time(call: Call, admin: str) -> None:
+    _, out, _ = call("find", "--target", "orders", "--admin", admin, "--json")
+    assert json.loads(out)["partitions"] == [0, 1, 2]
+    assert call("find", "--admin", admin)[0] == 2
