@@ -26,7 +26,11 @@ def aborted_and_delivered(t: Planting, one: Ended) -> Planted:
 @add(
     "The producer had aborted what has an outcome",
     lambda _t, one: (
-        bool(one.outcomes) and one.ident is None and one.successor is None and one.hop_from is None
+        bool(one.outcomes)
+        and one.ident is None
+        and one.successor is None
+        and one.hop_from is None
+        and one.kind != "recall"
     ),
 )
 def aborted_with_outcome(t: Planting, one: Ended) -> Planted:
