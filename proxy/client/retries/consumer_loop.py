@@ -72,36 +72,43 @@ class ConsumerLoop:
             self._is_over = True
 
     def _turn(self) -> None:
-        self._handling.begin()
-        message = self._next_message()
-        if message is not None:
-            self._take(message)
-        self._note_outcomes(0 if message is not None else LOOK_EVERY_S)
-        is_idle = message is None and not (self._handling.in_hand or self._handling.waiting)
-        if is_idle or self._is_time():
+        has_more = self._may_poll() and self._take_what_is_there()
+        self._note_outcomes(0 if has_more else LOOK_EVERY_S)
+        if self._is_time() or (not has_more and self._handling.is_idle):
             self._settle()
 
-    def _next_message(self) -> Message | None:
-        """None when none is there, or nothing more may be taken now."""
+    def _may_poll(self) -> bool:
+        """Polled all the same, with everything paused, when it has been full for long."""
         is_full, now_s = self._is_full(), time.monotonic()
         if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
-            return None
+            return False
         if is_full:
             self._pauses.pause_all()
         else:
             self._pauses.pause_only(self._crowded())
         self._polled_s = now_s
-        return self._polled(0 if self._handling.in_hand or self._backlog else POLL_S)
+        return True
 
-    def _polled(self, timeout_s: float) -> Message | None:
-        message = self._consumer.poll(timeout_s)
+    def _take_what_is_there(self) -> bool:
+        """Each record before the next poll, which may take away its partition."""
+        most = max(1, MOST_WAITING - self._handling.waiting)
+        wait_s = POLL_S if self._handling.is_idle and not self._backlog else 0
+        taken = 0
+        while taken < most and self._take_one(wait_s if not taken else 0):
+            taken += 1
+        self._handling.wake()
+        return taken > 0
+
+    def _take_one(self, wait_s: float) -> bool:
+        message = self._consumer.poll(wait_s)
         if message is None:
-            return None
+            return False
         error = message.error()
         if error is None:
-            return message
-        _raise_if_hopeless(error)
-        return None
+            self._take(message)
+        else:
+            _raise_if_hopeless(error)
+        return True
 
     def _is_full(self) -> bool:
         """Once everything is paused, it stays so until half is done."""
@@ -134,7 +141,6 @@ class ConsumerLoop:
                 self._raised(record, error)
             else:
                 fatal = error
-            self._handling.done(record)
         if fatal is not None:
             raise fatal
         if (hanging := self._handling.hanging) > self._max_hanging:
@@ -186,7 +192,7 @@ class ConsumerLoop:
         """What no handler has begun with is left; it will be read again."""
         while self._handling.is_at_work():
             self._pauses.pause_all()
-            self._polled(0)
+            self._consumer.poll(0)
             self._note_outcomes(LOOK_EVERY_S)
         self._settle()
 

@@ -108,11 +108,14 @@ class RetryConsumer:
         TransactionInDoubt or ProducerFenced when its transaction went wrong; KafkaException when
         the broker refuses the consumer; what a handler raises that is no Exception.
         """
-        self._run(HandlerThreads(self._handler))
+        self._run(HandlerThreads(self._handler, self._parallel))
 
     def stop(self) -> None:
         """Make `run` return after the records in hand; for signal handlers and other threads."""
         self._stopping.set()
+
+    def _may_begin(self) -> bool:
+        return not self._stopping.is_set()
 
     def _run(self, runner: Runner) -> None:
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
@@ -135,7 +138,7 @@ class RetryConsumer:
         loop = ConsumerLoop(
             consumer,
             _settlement(consumer, writer),
-            Handling(runner, self._parallel, self._handler_timeout_s),
+            Handling(runner, self._parallel, self._handler_timeout_s, self._may_begin),
             self._rules,
             request_of,
             self._retry_topic,

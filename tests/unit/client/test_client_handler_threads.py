@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from queue import Empty, SimpleQueue
 
 import pytest
 
 from proxy.client.place import Place
-from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
+from proxy.client.retries.handling.handler_threads import HandlerThreads
 from proxy.client.retries.handling.job import Job
 from proxy.client.retries.received import Received
 
@@ -16,8 +17,34 @@ WITHIN_S = 60.0
 PLACE = Place("orders", 0, 0)
 
 
-def job() -> Job:
-    return Job(Received(PLACE, PLACE, 0, None, b"v", [], 0), 0.0)
+class Work:
+    """So many jobs, and what their handlers end with; one that is named was given up."""
+
+    def __init__(self, count: int, given_up: int | None = None) -> None:
+        record = Received(PLACE, PLACE, 0, None, b"v", [], 0)
+        self.jobs = [Job(record, 0.0) for _ in range(count)]
+        self._left = SimpleQueue[Job]()
+        for job in self.jobs:
+            self.put(job)
+        self._given_up = None if given_up is None else self.jobs[given_up]
+        self.ended = SimpleQueue[tuple[Job, BaseException | None]]()
+
+    def put(self, job: Job) -> None:
+        self._left.put(job)
+
+    def take(self) -> Job | None:
+        try:
+            return self._left.get_nowait()
+        except Empty:
+            return None
+
+    def end(self, job: Job, error: BaseException | None) -> bool:
+        self.ended.put((job, error))
+        return job is not self._given_up
+
+    def errors(self) -> list[BaseException | None]:
+        """Of all jobs, in the order in which they end."""
+        return [self.ended.get(timeout=WITHIN_S)[1] for _ in self.jobs]
 
 
 class Hanging:
@@ -26,10 +53,18 @@ class Hanging:
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
         self.may_return = threading.Event()
+        self._begun, self._counted = threading.Semaphore(0), 0
 
     def __call__(self, _record: Received) -> None:
         self.threads.append(threading.current_thread())
+        self._begun.release()
         assert self.may_return.wait(WITHIN_S)
+
+    def await_begun(self, count: int) -> None:
+        """Until so many, in all, have begun."""
+        while self._counted < count:
+            assert self._begun.acquire(timeout=WITHIN_S)
+            self._counted += 1
 
 
 @pytest.fixture
@@ -39,19 +74,27 @@ def hanging() -> Iterator[Hanging]:
     handler.may_return.set()
 
 
-def handle(threads: HandlerThreads) -> BaseException | None:
-    """One job from start to end."""
-    threads.start(job())
-    ended, error = threads.ended.get(timeout=WITHIN_S)
-    threads.release(ended)
-    return error
-
-
-def test_a_thread_is_used_again(hanging: Hanging) -> None:
+def test_a_thread_does_all_the_jobs_there_are_and_is_woken_for_more(hanging: Hanging) -> None:
     hanging.may_return.set()
-    threads = HandlerThreads(hanging)
-    assert [handle(threads) for _ in range(3)] == [None] * 3
+    threads, work = HandlerThreads(hanging, 1), Work(0)
+    for more in (1, 2):
+        work.jobs = Work(more).jobs
+        for job in work.jobs:
+            work.put(job)
+        threads.wake(work)
+        assert work.errors() == [None] * more
     assert len(set(hanging.threads)) == 1
+    threads.close()
+
+
+def test_so_many_threads_work_at_a_time(hanging: Hanging) -> None:
+    threads, work = HandlerThreads(hanging, 3), Work(3)
+    threads.wake(work)
+    hanging.await_begun(3)
+    hanging.may_return.set()
+    assert work.errors() == [None] * 3
+    assert len(set(hanging.threads)) == 3
+    threads.close()
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
@@ -64,38 +107,42 @@ def test_whatever_a_handler_raises_is_handed_over_and_its_thread_goes_on(
         seen.append(threading.current_thread())
         raise error
 
-    threads = HandlerThreads(fail)
-    assert [handle(threads), handle(threads)] == [error, error]
+    threads, work = HandlerThreads(fail, 1), Work(2)
+    threads.wake(work)
+    assert work.errors() == [error, error]
     assert len(set(seen)) == 1
+    threads.close()
 
 
-def test_the_thread_of_a_handler_that_was_given_up_ends_with_it(hanging: Hanging) -> None:
-    threads = HandlerThreads(hanging)
-    hung = job()
-    threads.start(hung)
-    threads.give_up(hung)
+def test_the_thread_of_a_handler_that_was_given_up_ends_with_it_and_another_takes_its_place(
+    hanging: Hanging,
+) -> None:
+    threads, work = HandlerThreads(hanging, 1), Work(2, given_up=0)
+    threads.wake(work)
+    hanging.await_begun(1)
+    threads.give_up(work.jobs[0])
+    threads.wake(work)
+    hanging.await_begun(2)
     hanging.may_return.set()
-    assert threads.ended.get(timeout=WITHIN_S) == (hung, None)
-    threads.release(hung)
+    assert work.errors() == [None, None]
     hanging.threads[0].join(WITHIN_S)
     assert not hanging.threads[0].is_alive()
-    assert handle(threads) is None
-    assert len(set(hanging.threads)) == 2
+    assert hanging.threads[1].is_alive()
+    threads.close()
 
 
 def test_closed_all_threads_end_those_at_work_when_they_can(hanging: Hanging) -> None:
-    threads = HandlerThreads(hanging)
-    threads.start(job())
+    threads, work = HandlerThreads(hanging, 1), Work(2)
+    threads.wake(work)
+    hanging.await_begun(1)
     threads.close()
     hanging.may_return.set()
-    threads.ended.get(timeout=WITHIN_S)
     hanging.threads[0].join(WITHIN_S)
     assert not hanging.threads[0].is_alive()
+    assert work.take() is not None
 
 
 def test_no_thread_keeps_the_process_from_ending(hanging: Hanging) -> None:
-    handler: Handler = hanging
-    threads = HandlerThreads(handler)
-    hanging.may_return.set()
-    handle(threads)
+    HandlerThreads(hanging, 2).wake(Work(2))
+    hanging.await_begun(2)
     assert all(thread.daemon for thread in hanging.threads)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from queue import SimpleQueue
-
 import pytest
 
 from proxy.client.place import Place
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
-from proxy.client.retries.handling.job import Ended, EndedJobs, Job
+from proxy.client.retries.handling.job import Job, Jobs
 from proxy.client.retries.received import Received
 
 ORDERS = ("orders", 0)
@@ -16,28 +14,21 @@ TIMEOUT_S = 900.0
 
 
 class HeldRunner:
-    """Its handlers end when the test says so."""
+    """Takes all jobs there are; their handlers end when the test says so."""
 
     def __init__(self) -> None:
-        self.ended: EndedJobs = SimpleQueue()
         self.running: dict[int, Job] = {}
-        self.free = 0
         self.left: list[int] = []
 
-    def start(self, job: Job) -> None:
-        self.running[job.record.read_from.offset] = job
+    def wake(self, jobs: Jobs) -> None:
+        while job := jobs.take():
+            self.running[job.record.read_from.offset] = job
 
     def give_up(self, job: Job) -> None:
         self.left.append(job.record.read_from.offset)
 
-    def release(self, job: Job) -> None:
-        self.free += 1
-
     def close(self) -> None:
         pass
-
-    def end(self, offset: int, error: BaseException | None = None) -> None:
-        self.ended.put(Ended(self.running.pop(offset), error))
 
 
 class World:
@@ -45,39 +36,43 @@ class World:
 
     def __init__(self, parallel: int = 1) -> None:
         self.now_s = 1_000.0
+        self.is_stopping = False
         self.runner = HeldRunner()
-        self.handling = Handling(self.runner, parallel, TIMEOUT_S, lambda: self.now_s)
+        self.handling = Handling(
+            self.runner, parallel, TIMEOUT_S, lambda: not self.is_stopping, lambda: self.now_s
+        )
 
     def add(self, *offsets: int, key: bytes | None = None, partition: int = 0) -> None:
         for offset in offsets:
             place = Place("orders", partition, offset)
             self.handling.add(Received(place, place, 0, key, b"v", [], 0))
-        self.handling.begin()
+        self.handling.wake()
+
+    def end(self, offset: int, error: BaseException | None = None) -> bool:
+        return self.end_job(self.runner.running.pop(offset), error)
+
+    def end_job(self, job: Job, error: BaseException | None = None) -> bool:
+        return self.handling.end(job, error)
 
     def outcomes(self) -> dict[int, BaseException | None]:
-        """By offset; each is dealt with, and what comes next begins."""
-        found = self.handling.outcomes(0)
-        for record, _ in found:
-            self.handling.done(record)
-        self.handling.begin()
-        return {record.read_from.offset: error for record, error in found}
+        """By offset."""
+        return {r.read_from.offset: error for r, error in self.handling.outcomes(0)}
 
 
 def test_so_many_at_a_time_and_the_next_when_one_has_ended() -> None:
     world = World(parallel=2)
     world.add(0, 1, 2)
     assert list(world.runner.running) == [0, 1]
-    assert (world.handling.in_hand, world.handling.waiting) == (2, 1)
-    world.runner.end(1)
+    assert world.handling.waiting == 1
+    world.end(1)
     assert world.outcomes() == {1: None}
     assert list(world.runner.running) == [0, 2]
-    assert world.runner.free == 1
 
 
 def test_what_a_handler_raises_is_its_outcome() -> None:
     world, error = World(), ValueError("no")
     world.add(0)
-    world.runner.end(0, error)
+    world.end(0, error)
     assert world.outcomes() == {0: error}
 
 
@@ -92,7 +87,7 @@ def test_a_handler_that_does_not_return_in_time_has_failed_and_the_next_begins()
     assert "900 s" in str(error)
     assert world.runner.left == [0]
     assert 1 in world.runner.running
-    assert (world.handling.hanging, world.handling.in_hand) == (1, 1)
+    assert world.handling.hanging == 1
 
 
 @pytest.mark.parametrize("error", [None, ValueError("late"), KeyboardInterrupt()])
@@ -104,9 +99,9 @@ def test_what_comes_of_it_later_is_logged_and_ignored(
     world.now_s += TIMEOUT_S
     world.outcomes()
     world.now_s += 100
-    world.runner.end(0, error)
+    assert not world.end(0, error)
     assert world.outcomes() == {}
-    assert (world.handling.hanging, world.runner.free) == (0, 1)
+    assert world.handling.hanging == 0
     assert "orders/0/0: its handler has ended too late, after 1000.0 s" in caplog.text
 
 
@@ -114,7 +109,7 @@ def test_one_that_ends_in_the_last_moment_has_not_hung() -> None:
     world = World()
     world.add(0)
     world.now_s += TIMEOUT_S
-    world.runner.end(0)
+    world.end(0)
     assert world.outcomes() == {0: None}
     assert world.handling.hanging == 0
 
@@ -127,7 +122,7 @@ def test_when_a_partition_is_gone_what_is_in_hand_is_ignored_and_holds_its_place
     world.handling.drop([ORDERS])
     assert not world.handling.is_at_work()
     assert (world.handling.waiting, list(world.runner.running)) == (1, [0])
-    world.runner.end(0, ValueError("nobody's business"))
+    world.end(0, ValueError("nobody's business"))
     assert world.outcomes() == {}
     assert list(world.runner.running) == [7]
 
@@ -138,9 +133,9 @@ def test_a_record_that_comes_back_with_its_partition_is_another_than_the_one_in_
     job = world.runner.running[0]
     world.handling.drop([ORDERS])
     world.add(0)
-    world.runner.ended.put(Ended(job, ValueError("of the first time")))
+    world.end_job(job, ValueError("of the first time"))
     assert world.outcomes() == {}
-    world.runner.end(0)
+    world.end(0)
     assert world.outcomes() == {0: None}
 
 
@@ -160,3 +155,31 @@ def test_what_no_handler_has_begun_with_can_be_forgotten_alone() -> None:
     world.handling.drop_waiting([ORDERS])
     assert world.handling.is_at_work([ORDERS])
     assert world.handling.waiting == 0
+
+
+def test_when_the_consumer_stops_nothing_more_begins_and_what_is_in_hand_is_told() -> None:
+    world = World()
+    world.add(0, 1)
+    world.is_stopping = True
+    world.end(0)
+    assert world.handling.is_at_work()
+    assert world.outcomes() == {0: None}
+    assert (list(world.runner.running), world.handling.is_at_work()) == ([], False)
+
+
+def test_after_what_ends_the_consumer_nothing_more_begins() -> None:
+    world, interrupt = World(), KeyboardInterrupt()
+    world.add(0, 1)
+    world.end(0, interrupt)
+    assert world.outcomes() == {0: interrupt}
+    assert list(world.runner.running) == []
+
+
+def test_an_outcome_that_was_not_told_is_forgotten_with_its_partition() -> None:
+    world = World()
+    world.add(0)
+    world.end(0)
+    assert world.handling.is_at_work([ORDERS])
+    world.handling.drop([ORDERS])
+    assert world.outcomes() == {}
+    assert world.handling.is_idle

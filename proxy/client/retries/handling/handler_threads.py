@@ -1,66 +1,64 @@
-"""Runs handlers in threads of their own, so that a slow one does not keep the consumer from
-polling.
-"""
+"""Calls handlers in threads, so that a slow one does not keep the consumer from polling."""
 
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TypeAlias
 
-from proxy.client.retries.handling.job import Ended, EndedJobs, Job
+from proxy.client.retries.handling.job import Job, Jobs
 from proxy.client.retries.received import Received
 
 Handler: TypeAlias = Callable[[Received], object]
 
 
 class HandlerThreads:
-    """A thread per job at a time, used again for the next one.
+    """`parallel` threads that take jobs as long as there are any, and sleep then.
 
     A Python thread cannot be killed: that of a job that is given up runs on until its handler
-    returns, and ends then. None keeps the process from ending.
+    returns, and ends then; another has taken its place. None keeps the process from ending.
     """
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-        self.ended: EndedJobs = SimpleQueue()
-        self._idle: list[_HandlerThread] = []
-        self._busy: dict[Job, _HandlerThread] = {}
-        self._given_up: set[Job] = set()
+    def __init__(self, handler: Handler, parallel: int) -> None:
+        self._handler, self._parallel = handler, parallel
+        self._changed = threading.Condition()
+        self._wakes = self._threads = 0
+        self._is_closed = False
 
-    def start(self, job: Job) -> None:
-        """Call the handler."""
-        thread = self._idle.pop() if self._idle else _HandlerThread(self._handler, self.ended)
-        self._busy[job] = thread
-        thread.inbox.put(job)
+    def wake(self, jobs: Jobs) -> None:
+        """There may be jobs to take."""
+        while self._threads < self._parallel:
+            self._threads += 1
+            threading.Thread(
+                target=self._serve, args=(jobs,), name="retry-handler", daemon=True
+            ).start()
+        self._notify()
 
-    def give_up(self, job: Job) -> None:
-        """Its thread is left to itself."""
-        self._given_up.add(job)
-
-    def release(self, job: Job) -> None:
-        """Its thread is free."""
-        thread = self._busy.pop(job)
-        if job in self._given_up:
-            self._given_up.remove(job)
-            thread.inbox.put(None)
-        else:
-            self._idle.append(thread)
+    def give_up(self, job: Job) -> None:  # noqa: ARG002 (all threads are alike)
+        """Its thread is left to itself, and does not count any more."""
+        self._threads -= 1
 
     def close(self) -> None:
         """Let all threads end, those at work once their handlers have returned."""
-        for thread in [*self._idle, *self._busy.values()]:
-            thread.inbox.put(None)
+        self._is_closed = True
+        self._notify()
 
+    def _notify(self) -> None:
+        with self._changed:
+            self._wakes += 1
+            self._changed.notify_all()
 
-class _HandlerThread:
-    def __init__(self, handler: Handler, ended: EndedJobs) -> None:
-        self.inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._handler, self._ended = handler, ended
-        threading.Thread(target=self._run, name="retry-handler", daemon=True).start()
+    def _serve(self, jobs: Jobs) -> None:
+        while not self._is_closed:
+            seen = self._wakes
+            job = jobs.take()
+            if job is None:
+                self._sleep(seen)
+            elif not jobs.end(job, self._error_of(job.record)):
+                return
 
-    def _run(self) -> None:
-        while (job := self.inbox.get()) is not None:
-            self._ended.put(Ended(job, self._error_of(job.record)))
+    def _sleep(self, seen: int) -> None:
+        """Until somebody has woken us since `seen`, which was before we looked in vain."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._wakes != seen or self._is_closed)
 
     def _error_of(self, record: Received) -> BaseException | None:
         try:

@@ -3,13 +3,16 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
-from queue import Empty
-from typing import NamedTuple
+from threading import Condition
+from typing import Final, NamedTuple
 
 from proxy.client.place import Partition
-from proxy.client.retries.handling.job import Ended, Job, Runner
+from proxy.client.retries.handling.job import Job, Runner
 from proxy.client.retries.handling.key_order import KeyOrder
 from proxy.client.retries.received import Received
+
+FEW_WAITING: Final = 50
+"""With so few records left the thread that polls is woken, to get more."""
 
 log = logging.getLogger("proxy.client")
 
@@ -26,8 +29,10 @@ class Outcome(NamedTuple):
 
 
 class Handling:
-    """Gives records to a runner and takes note of how they end. For one thread, which never waits
-    longer than it says; `now_s` is its clock.
+    """Between the thread that polls, and whoever calls handlers (`Jobs`): what waits, what is in
+    hand, what has ended.
+
+    `may_begin` says whether more handlers may be called; `now_s` is the clock.
     """
 
     def __init__(
@@ -35,13 +40,18 @@ class Handling:
         runner: Runner,
         parallel: int,
         timeout_s: float,
+        may_begin: Callable[[], bool] = lambda: True,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runner, self._parallel, self._timeout_s = runner, parallel, timeout_s
-        self._now_s = now_s
+        self._may_begin, self._now_s = may_begin, now_s
+        self._changed = Condition()
+        """Holds all of what follows together; whoever polls waits for it."""
         self._order = KeyOrder()
         self._in_hand: dict[Job, None] = {}
         self._given_up: set[Job] = set()
+        self._ended: list[Outcome] = []
+        self._is_over = False
 
     @property
     def waiting(self) -> int:
@@ -54,9 +64,10 @@ class Handling:
         return self._order.size_bytes
 
     @property
-    def in_hand(self) -> int:
-        """Handlers at work, those of partitions that are gone too."""
-        return len(self._in_hand)
+    def is_idle(self) -> bool:
+        """Whether nothing waits, is in hand, or has ended without `outcomes` having told it."""
+        with self._changed:
+            return not (self._order.records or self._in_hand or self._ended)
 
     @property
     def hanging(self) -> int:
@@ -64,74 +75,82 @@ class Handling:
         return len(self._given_up)
 
     def is_at_work(self, partitions: Collection[Partition] | None = None) -> bool:
-        """Whether a handler has a record in hand: of these partitions, or of any that we have."""
-        return any(
-            not job.is_dropped and (partitions is None or _is_of(job, partitions))
-            for job in self._in_hand
-        )
+        """Whether a record of these partitions, or of any that we have, is in hand, or has an
+        outcome that was not told.
+        """
+        with self._changed:
+            records = [one.record for one in self._ended]
+            records += [job.record for job in self._in_hand if not job.is_dropped]
+        return any(partitions is None or _is_of(record, partitions) for record in records)
 
     def add(self, record: Received) -> None:
-        """To be handled when it is its turn."""
-        self._order.add(record)
+        """To be handled when it is its turn, and somebody has been woken."""
+        with self._changed:
+            self._order.add(record)
 
-    def begin(self) -> None:
-        """Start handlers, up to `parallel` at a time, for records that wait."""
-        while len(self._in_hand) < self._parallel:
+    def wake(self) -> None:
+        """Tell those who call handlers that there may be jobs."""
+        if self._order.records and len(self._in_hand) < self._parallel:
+            self._runner.wake(self)
+
+    def take(self) -> Job | None:
+        """The next job; None when there is none now, or enough are at work."""
+        with self._changed:
+            is_enough = self._is_over or len(self._in_hand) >= self._parallel
+            if is_enough or not self._may_begin():
+                return None
             record = self._order.next()
             if record is None:
-                return
+                return None
             job = Job(record, self._now_s())
             self._in_hand[job] = None
-            self._runner.start(job)
+            return job
+
+    def end(self, job: Job, error: BaseException | None) -> bool:
+        """The handler has returned, or raised. False: the job had been given up before."""
+        with self._changed:
+            was_given_up = job in self._given_up
+            is_wanted = not was_given_up and not job.is_dropped
+            if was_given_up:
+                self._given_up.remove(job)
+            else:
+                del self._in_hand[job]
+                self._order.done(job.record)
+                self._is_over |= not isinstance(error, Exception | None)
+            if is_wanted:
+                self._ended.append(Outcome(job.record, error))
+            if error is not None or self._order.records <= FEW_WAITING:
+                self._changed.notify_all()
+        if not is_wanted:
+            self._say_too_late(job, error)
+        return not was_given_up
 
     def outcomes(self, wait_s: float) -> list[Outcome]:
-        """What has ended since; waits for the first at most so long, and only while one is at
-        work.
-        """
-        ended = list(self._ended(wait_s if self._in_hand else 0))
-        jobs = [Outcome(job.record, error) for job, error in ended if self._is_wanted(job, error)]
-        return jobs + [outcome for job in list(self._in_hand) for outcome in self._overdue(job)]
+        """What has ended since the last call, also because it takes too long.
 
-    def done(self, record: Received) -> None:
-        """The record of an outcome is dealt with: the next of its key may come."""
-        self._order.done(record)
+        Waits at most so long: until something has ended and few records wait.
+        """
+        with self._changed:
+            has_enough = self._ended and self._order.records <= FEW_WAITING
+            if wait_s and self._in_hand and not has_enough:
+                self._changed.wait(wait_s)
+            ended, self._ended = self._ended, []
+            ended += [outcome for job in list(self._in_hand) for outcome in self._overdue(job)]
+        self.wake()
+        return ended
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Partitions went to another consumer: what waits is forgotten, what is in hand ignored."""
-        self._order.drop(partitions)
-        for job in self._in_hand:
-            job.is_dropped = job.is_dropped or _is_of(job, partitions)
+        with self._changed:
+            self._order.drop(partitions)
+            self._ended = [one for one in self._ended if not _is_of(one.record, partitions)]
+            for job in self._in_hand:
+                job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
 
     def drop_waiting(self, partitions: Collection[Partition]) -> None:
         """Forget what no handler has begun with."""
-        self._order.drop(partitions)
-
-    def _ended(self, wait_s: float) -> Iterator[Ended]:
-        queue = self._runner.ended
-        try:
-            yield queue.get(block=wait_s > 0, timeout=wait_s or None)
-            while True:
-                yield queue.get(block=False)
-        except Empty:
-            return
-
-    def _is_wanted(self, job: Job, error: BaseException | None) -> bool:
-        """Takes note of the end. False when it comes too late."""
-        self._runner.release(job)
-        if job in self._given_up:
-            self._given_up.remove(job)
-        else:
-            del self._in_hand[job]
-            if not job.is_dropped:
-                return True
-            self._order.done(job.record)
-        log.warning(
-            "%s: its handler has ended too late, after %.1f s (%s); that is ignored",
-            job.record.read_from,
-            self._now_s() - job.started_s,
-            "returned" if error is None else repr(error),
-        )
-        return False
+        with self._changed:
+            self._order.drop(partitions)
 
     def _overdue(self, job: Job) -> Iterator[Outcome]:
         """Gives the job up if it takes too long."""
@@ -140,13 +159,20 @@ class Handling:
         del self._in_hand[job]
         self._given_up.add(job)
         self._runner.give_up(job)
+        self._order.done(job.record)
         what = f"the handler has not returned within {self._timeout_s:g} s"
         log.warning("%s: %s and may still be running", job.record.read_from, what)
-        if job.is_dropped:
-            self._order.done(job.record)
-        else:
+        if not job.is_dropped:
             yield Outcome(job.record, HandlerTimedOut(what))
 
+    def _say_too_late(self, job: Job, error: BaseException | None) -> None:
+        log.warning(
+            "%s: its handler has ended too late, after %.1f s (%s); that is ignored",
+            job.record.read_from,
+            self._now_s() - job.started_s,
+            "returned" if error is None else repr(error),
+        )
 
-def _is_of(job: Job, partitions: Collection[Partition]) -> bool:
-    return job.record.read_from.topic_partition in partitions
+
+def _is_of(record: Received, partitions: Collection[Partition]) -> bool:
+    return record.read_from.topic_partition in partitions

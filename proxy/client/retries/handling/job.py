@@ -1,8 +1,7 @@
-"""One call of a handler, and what runs it: threads, or an event loop."""
+"""One call of a handler, and what makes such calls: threads, or an event loop."""
 
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
 from proxy.client.retries.received import Received
 
@@ -19,30 +18,24 @@ class Job:
     is_dropped: bool = False
 
 
-class Ended(NamedTuple):
-    """A handler has returned, or raised `error`."""
+class Jobs(Protocol):
+    """Where those who call handlers get their work. For any thread; no call waits."""
 
-    job: Job
-    error: BaseException | None
+    def take(self) -> Job | None:
+        """The next job; None when there is none now, or enough are at work."""
 
-
-EndedJobs: TypeAlias = SimpleQueue[Ended]
-"""From the handlers, wherever they run, to the thread that polls."""
+    def end(self, job: Job, error: BaseException | None) -> bool:
+        """The handler has returned, or raised. False: the job had been given up before."""
 
 
 class Runner(Protocol):
-    """Runs handlers, and puts into `ended` what becomes of each. None of its calls waits."""
+    """Calls handlers. None of its calls waits."""
 
-    ended: EndedJobs
-
-    def start(self, job: Job) -> None:
-        """Call the handler."""
+    def wake(self, jobs: Jobs) -> None:
+        """There may be jobs to take."""
 
     def give_up(self, job: Job) -> None:
         """It takes too long: nobody waits for it any more. It may run on, and end yet."""
 
-    def release(self, job: Job) -> None:
-        """Its end has been taken note of."""
-
     def close(self) -> None:
-        """No more jobs will be started."""
+        """No more jobs will be taken."""
