@@ -13,6 +13,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Producer,
     TopicPartition,
 )
 
@@ -103,12 +104,16 @@ class Relay:
         settings = {"bootstrap.servers": world.bootstrap, "group.id": f"relay-{world.group}"}
         consumer = Consumer({**settings, "isolation.level": "read_committed"})
         consumer.assign([TopicPartition(world.ingress, number, 0) for number in range(2)])
+        producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 0, **QUIET})
         while not self._stopping.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 headers: Any = message.headers() or []
-                write(world.bootstrap, *_delivery(world, message.key(), message.value(), headers))
+                target, kept = _delivery(world, headers)
+                producer.produce(target, message.value(), message.key(), headers=kept)
+            producer.poll(0)
         consumer.close()
+        assert producer.flush(WITHIN_S) == 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -120,11 +125,13 @@ class Relay:
 
 
 def _delivery(
-    world: World, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
-) -> tuple[str, list[Outgoing]]:
+    world: World, headers: list[tuple[str, bytes | None]]
+) -> tuple[str, list[tuple[str, str | bytes | None]]]:
     is_over = int(dict(headers)["timer-attempt"] or b"") >= 16
-    kept = [header for header in headers if not header[0].startswith("timer-")]
-    return (world.dlq if is_over else world.retry), [Outgoing(key, value, kept)]
+    kept: list[tuple[str, str | bytes | None]] = [
+        header for header in headers if not header[0].startswith("timer-")
+    ]
+    return (world.dlq if is_over else world.retry), kept
 
 
 @contextmanager

@@ -1,0 +1,44 @@
+"""A retry consumer as a process of its own, to be killed: `python -m` with its options as JSON.
+
+Every third number fails twice before it can be handled. What is handled goes into the journal,
+a line for each call of the handler.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from proxy.client import Received, RetryConsumer
+
+FAILS_TIMES = 2
+WORK_S = 0.02
+
+
+def fails(number: int) -> bool:
+    """Whether this one fails at first."""
+    return number % 3 == 0
+
+
+def main(options: dict[str, Any]) -> None:
+    """Work until SIGTERM."""
+    journal = os.open(options.pop("journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def handle(record: Received) -> None:
+        time.sleep(WORK_S)
+        number = int(record.value or b"")
+        os.write(journal, b"%d %d\n" % (number, record.attempt))
+        if fails(number) and record.attempt < FAILS_TIMES:
+            raise ValueError(f"{number} fails")
+
+    consumer = RetryConsumer(handler=handle, **options)
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    consumer.run()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

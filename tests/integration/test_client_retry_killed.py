@@ -1,0 +1,164 @@
+"""Processes of a retry consumer are killed, and come and go: nothing is lost, every failure counts.
+
+A relay stands in for the proxy and delivers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.integration.retry_process import FAILS_TIMES, fails
+from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World
+from tests.support.quiet_clients import QUIET
+from tests.support.records import Outgoing
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+
+REPOSITORY = Path(__file__).parents[2]
+RECORDS = 1_500
+KILLS = 3
+TRANSACTION_MS = 10_000
+
+
+class Fleet:
+    """Processes of one group and the journal in which they say what they have handled."""
+
+    def __init__(self, world: World, folder: Path, *, is_exact: bool) -> None:
+        self.world, self.is_exact = world, is_exact
+        self.journal = folder / "journal"
+        self.journal.touch()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *, is_static: bool) -> None:
+        """With a name of its own in the group, which a successor takes over at once, if static."""
+        world = self.world
+        config = {"bootstrap.servers": world.bootstrap, **QUIET, **CLASSIC}
+        producer: dict[str, Any] = {"message.timeout.ms": TRANSACTION_MS}
+        if is_static:
+            config["group.instance.id"] = f"{world.group}-{name}"
+        if self.is_exact:
+            producer["transactional.id"] = f"{world.group}-{name}"
+            producer["transaction.timeout.ms"] = TRANSACTION_MS
+        options = {
+            "config": config,
+            "group": world.group,
+            "topics": [world.orders],
+            "ingress": world.ingress,
+            "producer_config": producer,
+            "parallel": 4,
+            "journal": str(self.journal),
+        }
+        command = [sys.executable, "-m", "tests.integration.retry_process", json.dumps(options)]
+        self._running[name] = subprocess.Popen(command, cwd=REPOSITORY)
+
+    def kill(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.kill()
+        process.wait(WITHIN_S)
+
+    def stop(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.terminate()
+        assert process.wait(WITHIN_S) == 0
+
+    def close(self) -> None:
+        for name in list(self._running):
+            self.kill(name)
+
+    def lines(self) -> list[str]:
+        return self.journal.read_text("ascii").splitlines()
+
+    def await_progress(self, lines: int = 100) -> None:
+        """Until the handlers have been called so often again."""
+        wanted = len(self.lines()) + lines
+        wait_for(lambda: len(self.lines()) >= wanted, WITHIN_S, f"{wanted} calls of handlers")
+
+    def attempts(self) -> dict[int, set[int]]:
+        """With which counts each number has been handled."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for line in self.lines():
+            number, attempt = map(int, line.split())
+            found[number].add(attempt)
+        return found
+
+
+@pytest.fixture(params=[False, True], ids=["at-least-once", "exactly-once"])
+def fleet(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    made = Fleet(World(kafka), tmp_path, is_exact=request.param)
+    yield made
+    made.close()
+
+
+def all_committed(world: World) -> bool:
+    """Whether the group has committed all there is, in its own topic and in the retry topic."""
+    group = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
+    consumer = Consumer({**group, "isolation.level": "read_committed"})
+    try:
+        for topic in (world.orders, world.retry):
+            for number in consumer.list_topics(topic, WITHIN_S).topics[topic].partitions:
+                place = TopicPartition(topic, number)
+                first, end = consumer.get_watermark_offsets(place, WITHIN_S)
+                (committed,) = consumer.committed([place], WITHIN_S)
+                if end > first and committed.offset < end:
+                    return False
+        return True
+    finally:
+        consumer.close()
+
+
+def asked_attempts(world: World) -> dict[int, list[int]]:
+    """Of each number, in order, the failures that were handed to the proxy."""
+    asked: dict[int, list[int]] = defaultdict(list)
+    for request in world.requests(0):
+        asked[int(request.value or b"")].append(int(request.header("timer-attempt") or b""))
+    return {number: sorted(attempts) for number, attempts in asked.items()}
+
+
+def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
+    fleet: Fleet,
+) -> None:
+    """In transactions each failure is handed over exactly once, without at least once."""
+    world = fleet.world
+    world.write(*(Outgoing(b"%d" % (n % 40), b"%d" % n) for n in range(RECORDS)))
+    with Relay(world):
+        fleet.start("one", is_static=True)
+        fleet.await_progress(20)
+        for _ in range(KILLS):
+            fleet.kill("one")
+            fleet.start("one", is_static=True)
+            fleet.start("guest", is_static=False)
+            fleet.await_progress()
+            fleet.stop("guest")
+        fleet.start("guest", is_static=False)
+        fleet.await_progress(20)
+        fleet.kill("guest")
+        wait_for(lambda: set(fleet.attempts()) == set(range(RECORDS)), WITHIN_S, "all of it")
+        wait_for(lambda: _is_done(fleet), WITHIN_S, "all retries")
+        wait_for(lambda: all_committed(world), WITHIN_S, "all offsets")
+        fleet.stop("one")
+    wanted = list(range(FAILS_TIMES))
+    asked = asked_attempts(world)
+    assert set(asked) == {number for number in range(RECORDS) if fails(number)}
+    assert {number: sorted(set(found)) for number, found in asked.items()} == dict.fromkeys(
+        asked, wanted
+    )
+    if fleet.is_exact:
+        assert asked == dict.fromkeys(asked, wanted)
+
+
+def _is_done(fleet: Fleet) -> bool:
+    """Whether what fails at first has been handled in the end, with every failure counted."""
+    return all(
+        attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1))
+        for number, attempts in fleet.attempts().items()
+    )
