@@ -7,6 +7,7 @@ May use leaves of records and requests: names of headers and topics, times. Begi
 `delay_producer`; `retries` has the consumer, `half_messages` the transactional producer.
 """
 
+from proxy.client.async_delay_producer import AsyncDelayProducer
 from proxy.client.delay_producer import DelayProducer
 from proxy.client.errors import (
     BatchFailed,
@@ -31,11 +32,14 @@ from proxy.client.half_messages.transactional_producer import (
 )
 from proxy.client.receipt import Receipt
 from proxy.client.request import DelayedRecord
+from proxy.client.retries.async_retry_consumer import AsyncRetryConsumer
 from proxy.client.retries.handling.failure import DeadLetter, RetryLater
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_consumer import RetryConsumer
 
 __all__ = [
+    "AsyncDelayProducer",
+    "AsyncRetryConsumer",
     "BatchFailed",
     "ClientError",
     "ConfigRefused",

@@ -17,6 +17,8 @@ from proxy.client import Received, RetryConsumer
 
 FAILS_TIMES = 2
 WORK_S = 0.02
+UNEVEN = 7
+"""Handlers take different times, so that they end out of order."""
 
 
 def fails(number: int) -> bool:
@@ -29,8 +31,8 @@ def main(options: dict[str, Any]) -> None:
     journal = os.open(options.pop("journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def handle(record: Received) -> None:
-        time.sleep(WORK_S)
         number = int(record.value or b"")
+        time.sleep(WORK_S * (number % UNEVEN))
         os.write(journal, b"%d %d\n" % (number, record.attempt))
         if fails(number) and record.attempt < FAILS_TIMES:
             raise ValueError(f"{number} fails")

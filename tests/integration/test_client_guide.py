@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import uuid
@@ -12,7 +13,13 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from proxy import client
-from proxy.client import DelayProducer, RetryConsumer, TransactionalDelayProducer
+from proxy.client import (
+    AsyncDelayProducer,
+    AsyncRetryConsumer,
+    DelayProducer,
+    RetryConsumer,
+    TransactionalDelayProducer,
+)
 from tests.support.quiet_clients import admin_client
 from tests.support.records import read_to_end
 
@@ -36,10 +43,11 @@ def _ensure(kafka: str, *topics: str) -> None:
 def test_the_guide_s_code_runs_as_it_stands(kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ingress = f"guide-{uuid.uuid4().hex[:8]}"
     _ensure(kafka, ingress, "audit")
-    for made in (DelayProducer, TransactionalDelayProducer):
+    for made in (DelayProducer, TransactionalDelayProducer, AsyncDelayProducer):
         defaults = cast(dict[str, Any], made.__init__.__kwdefaults__)
         monkeypatch.setitem(defaults, "ingress", ingress)
     monkeypatch.setattr(RetryConsumer, "run", RetryConsumer.stop)
+    monkeypatch.setattr(AsyncRetryConsumer, "run", lambda _: asyncio.sleep(0))
     before = signal.getsignal(signal.SIGTERM)
     told: dict[str, Any] = {}
     try:
@@ -52,7 +60,7 @@ def test_the_guide_s_code_runs_as_it_stands(kafka: str, monkeypatch: pytest.Monk
     assert len(told["receipts"]) == 500
     assert told["result"].state is client.State.COMMIT
     assert told["database"]
-    assert len(read_to_end(kafka, ingress, 4 + 3 + 500 + 500 + 2 + 4)) == 1013
+    assert len(read_to_end(kafka, ingress, 4 + 3 + 500 + 500 + 2 + 4 + 11)) == 1024
 
 
 def test_the_guide_names_every_error() -> None:

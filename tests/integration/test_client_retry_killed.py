@@ -25,8 +25,8 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
-RECORDS = 1_500
-KILLS = 3
+RECORDS = 1_200
+KILLS = 4
 TRANSACTION_MS = 10_000
 
 
@@ -132,15 +132,15 @@ def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
     world.write(*(Outgoing(b"%d" % (n % 40), b"%d" % n) for n in range(RECORDS)))
     with Relay(world):
         fleet.start("one", is_static=True)
-        fleet.await_progress(20)
         for _ in range(KILLS):
+            fleet.await_progress()
             fleet.kill("one")
             fleet.start("one", is_static=True)
             fleet.start("guest", is_static=False)
             fleet.await_progress()
             fleet.stop("guest")
         fleet.start("guest", is_static=False)
-        fleet.await_progress(20)
+        fleet.await_progress()
         fleet.kill("guest")
         wait_for(lambda: set(fleet.attempts()) == set(range(RECORDS)), WITHIN_S, "all of it")
         wait_for(lambda: _is_done(fleet), WITHIN_S, "all retries")

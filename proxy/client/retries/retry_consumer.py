@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from confluent_kafka import Consumer
@@ -88,6 +89,11 @@ class RetryConsumer:
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
+        if iscoroutinefunction(handler):
+            raise ConfigRefused(
+                f"the handler {handler!r} is a coroutine function, which nobody would await: use "
+                "AsyncRetryConsumer"
+            )
         self._group, self._topics, self._handler = group, list(topics), handler
         self._retry_target = retry_topic
         self._retry_topic = retry_topic or f"retry.{group}"
@@ -108,7 +114,7 @@ class RetryConsumer:
         TransactionInDoubt or ProducerFenced when its transaction went wrong; KafkaException when
         the broker refuses the consumer; what a handler raises that is no Exception.
         """
-        self._run(HandlerThreads(self._handler, self._parallel))
+        self.run_with(HandlerThreads(self._handler, self._parallel))
 
     def stop(self) -> None:
         """Make `run` return after the records in hand; for signal handlers and other threads."""
@@ -117,7 +123,8 @@ class RetryConsumer:
     def _may_begin(self) -> bool:
         return not self._stopping.is_set()
 
-    def _run(self, runner: Runner) -> None:
+    def run_with(self, runner: Runner) -> None:
+        """The same, with handlers that are called by this runner."""
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
         try:
             with closing(runner), closing(Consumer(self._consumer_settings)) as consumer:

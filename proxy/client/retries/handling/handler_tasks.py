@@ -1,0 +1,61 @@
+"""Calls coroutine handlers as tasks of an event loop, while another thread polls."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+from proxy.client.retries.handling.job import Job, Jobs
+from proxy.client.retries.received import Received
+
+AsyncHandler: TypeAlias = Callable[[Received], Awaitable[object]]
+
+
+class HandlerTasks:
+    """A task for each job. One that is given up is cancelled, and may end even so."""
+
+    def __init__(self, handler: AsyncHandler, loop: asyncio.AbstractEventLoop) -> None:
+        self._handler, self._loop = handler, loop
+        self._tasks: dict[Job, asyncio.Task[None]] = {}
+
+    def wake(self, jobs: Jobs) -> None:
+        """There may be jobs to take."""
+        self._in_loop(self._begin, jobs)
+
+    def give_up(self, job: Job) -> None:
+        """Cancel its task."""
+        self._in_loop(self._cancel, job)
+
+    def close(self) -> None:
+        """Cancel what is at work."""
+        self._in_loop(self.cancel_all)
+
+    def cancel_all(self) -> None:
+        """The same, for the loop's own thread."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    def _in_loop(self, call: Callable[..., object], *given: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call, *given)
+
+    def _begin(self, jobs: Jobs) -> None:
+        while (job := jobs.take()) is not None:
+            self._tasks[job] = self._loop.create_task(self._serve(job, jobs))
+
+    def _cancel(self, job: Job) -> None:
+        if job in self._tasks:
+            self._tasks[job].cancel()
+
+    async def _serve(self, job: Job, jobs: Jobs) -> None:
+        error = await self._error_of(job.record)
+        del self._tasks[job]
+        jobs.end(job, error)
+        self._begin(jobs)
+
+    async def _error_of(self, record: Received) -> BaseException | None:
+        try:
+            await self._handler(record)
+        except BaseException as error:  # noqa: BLE001 (raised again by the thread that polls)
+            return error
+        return None
