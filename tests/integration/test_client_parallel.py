@@ -151,7 +151,7 @@ def test_behind_a_record_that_hangs_so_many_are_read_and_other_partitions_go_on(
     with at_work(world, handler, parallel=2):
         wait_for(lambda: len(handler.values(1)) == 2_500, WITHIN_S, "the other partition")
         wait_for(lambda: len(handler.values(0)) >= 999, WITHIN_S, "those behind it")
-        assert len(handler.values(0)) <= 1_000
+        assert len(handler.values(0)) <= 1_100
         handler.may_go.set()
         wait_for(lambda: world.committed(world.orders) == 2_501, WITHIN_S, "all of it")
     assert len(handler.handled) == 5_001

@@ -91,11 +91,12 @@ class ConsumerLoop:
 
     def _take_what_is_there(self) -> bool:
         """Each record before the next poll, which may take away its partition."""
-        most = max(1, MOST_WAITING - self._handling.waiting)
         wait_s = POLL_S if self._handling.is_idle and not self._backlog else 0
         taken = 0
-        while taken < most and self._take_one(wait_s if not taken else 0):
+        while self._take_one(wait_s if not taken else 0):
             taken += 1
+            if taken == MOST_WAITING or self._is_full():
+                break
         self._handling.wake()
         return taken > 0
 
