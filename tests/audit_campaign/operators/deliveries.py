@@ -373,6 +373,6 @@ def requeued_and_delivered_instead(t: Planting, one: Ended) -> Planted:
     t.deliver(one, max(one.outcome.timestamp_ms, one.wanted_ms))
     t.contents.remove(one.outcome)
     assert one.successor
-    later = [(after.origin, "contradicted") for after in t.after(one)]
+    later = t.later_of(one)
     expected = (one.successor.place, "contradicted")
     return named(expected, sides=[(one.origin, "delivered"), *later])

@@ -85,6 +85,7 @@ class Planting:
     def recalls_of(self, one: Ended) -> list[tuple[str, str]]:
         """What its recalls have to say hangs on how it ended: pairs for `named`."""
         origins = {one.origin, one.record.text("timer-first-origin")}
+        origins |= {later.origin for later in self.after(one)}
         recalls = (o for o in self.records if o.kind == "recall")
         return [(o.origin, "contradicted") for o in recalls if o.recalled in origins]
 
