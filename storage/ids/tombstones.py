@@ -106,8 +106,9 @@ class Tombstones:
         return found
 
     def among(self, keys: Sequence[Key]) -> set[Key]:
-        """Those of these keys, which are in order, that are here. Unlike `between` it moves none
-        nearer, so that it may be asked about any time to come."""
+        """Those of these keys, which are in order, that are here and have not ended. Unlike
+        `between` it moves none nearer, so that it may be asked about any time to come."""
+        keys = [key for key in keys if key > self._ended]
         if not keys or keys[-1] < self.next:
             return set()
         tables = [memtable.targets for memtable in self._memtables]
