@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from storage.store import Column
 from storage.wheel.log.records import Head
-from storage.wheel.timer_wheel import FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS, TimerWheel
+from storage.wheel.timer_wheel import LAST_WINDOW_SLOTS, TimerWheel
 
 LAPS = 64
 """Laps are told apart modulo this: more of a year than there is, with slots of a second."""
+FIRST_WINDOW_SLOTS = 64
 
 
 class ChainLaps:
@@ -42,9 +43,9 @@ class ChainLaps:
         self._last[place], self._laps[place] = head.last, bits
         self._highest = max(self._highest, *slots)
 
-    def next_slot(self, slot: int, last: int) -> int | None:
-        """The first slot number from `slot` on, in its lap and up to `last`, whose chain may hold
-        records of it."""
+    def next_slots(self, slot: int, last: int) -> list[int]:
+        """The first slot numbers from `slot` on whose chains may hold records of them, some at a
+        time; none where there is none in this lap, up to `last`."""
         lap, place = divmod(slot, self._wheel.slots)
         base = lap * self._wheel.slots
         end, width = min(self._wheel.slots, last + 1 - base), FIRST_WINDOW_SLOTS
@@ -52,9 +53,10 @@ class ChainLaps:
             places = slice(place, min(place + width, end))
             found = np.flatnonzero(self._may_hold(places, lap))
             if found.size:
-                return base + place + int(found[0])
+                slots: list[int] = (found + base + place).tolist()
+                return slots
             place, width = place + width, min(2 * width, LAST_WINDOW_SLOTS)
-        return None
+        return []
 
     def next_lap(self, slot: int) -> int | None:
         """The first slot number of the next lap that any chain may reach into."""
