@@ -11,6 +11,7 @@ from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.config.settings import Settings
+from proxy.dead_letters.letters.letter import read_origin
 from proxy.records.headers import RECALL
 from proxy.records.outcome import MISSED
 from proxy.requests.times import parse_delay_ms
@@ -61,13 +62,13 @@ def recall(
 ) -> None:
     """Take back the record that was written there, with or without an id. Exit code 1 where it had
     ended, or no answer came."""
-    settings = settings_for(config, bootstrap)
-    try:
-        record = recall_of(origin)
-    except ValueError:
-        raise typer.BadParameter("an origin reads topic/partition/offset") from None
-    if not origin.startswith(f"{settings.topics.ingress}/"):
-        raise typer.BadParameter(f"it lies in {settings.topics.ingress}, and so does its origin")
+    settings, place = settings_for(config, bootstrap), read_origin(origin)
+    ingress = settings.topics.ingress
+    if place is None or place.topic != ingress or str(place) != origin:
+        raise typer.BadParameter(
+            f"name where `send` wrote it: {ingress}/partition/offset, as the receipt says"
+        )
+    record = recall_of(place)
     applied = f"applied: {origin} will not be delivered"
     raise typer.Exit(_carry_out(settings, record, origin, wait, lambda _: applied, as_json=as_json))
 

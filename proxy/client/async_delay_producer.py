@@ -9,14 +9,23 @@ from proxy.client.errors import QueueFull
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.kafka_settings import Settings
 from proxy.client.receipt import Receipt
-from proxy.client.request import Data, DelayedRecord, Headers, Request, cancellation, delayed
+from proxy.client.request import (
+    Data,
+    DelayedRecord,
+    Headers,
+    Request,
+    cancellation,
+    delayed,
+    recall,
+)
 from proxy.client.when import Delay, Instant
 
 LOOK_EVERY_S: Final = 0.01
 
 
 class AsyncDelayProducer:
-    """As DelayProducer; `send`, `replace` and `cancel` return once the broker has the record.
+    """As DelayProducer; what is asked for (`send`, `replace`, `cancel`, `recall`) is awaited until
+    the broker has it.
 
     Many at once: `asyncio.gather`. Transactions are DelayProducer's. Close it, or use `async with`.
     """
@@ -59,12 +68,15 @@ class AsyncDelayProducer:
         partition: int | None = None,
     ) -> Receipt:
         """Send a record in place of the pending one of that id: a whole new one, time and all."""
-        record = DelayedRecord(topic, value, key, headers, delay, deliver_at, level, id, partition)
-        return await self._stored(delayed(record))
+        return await self.send(topic, value, key, headers, delay, deliver_at, level, id, partition)
 
     async def cancel(self, id: str | bytes) -> Receipt:  # noqa: A002 (the protocol's word)
         """Ask that the pending record of that id is not delivered."""
         return await self._stored(cancellation(id))
+
+    async def recall(self, receipt: Receipt | str) -> Receipt:
+        """Ask that the record of this receipt, or origin, is not delivered."""
+        return await self._stored(recall(receipt, self._writer.ingress))
 
     async def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
         """Flush and end. Raises StillUnsent when records were not confirmed in time."""

@@ -104,8 +104,7 @@ class Admission:
         if (waiting := self._all_wait(batch, limits)) is not None:
             return Admitted(len(batch), waiting, waits_for_clock=False)
         self._identities.look_up(batch.idents())
-        if recalled := batch.recalled():
-            self._recalls.read_ahead(recalled, MOST_READ - self.buffer.recalls)
+        self._recalls.expect(batch.recalled())
         self._entries, self._waits_for_clock = [], False
         register_new, watermark = self._identities.register_new, limits.watermark
         room = limits.room
@@ -295,8 +294,8 @@ class Admission:
 
     def _undo(self, decision: Decision, half: Named, buffer: TransactionBuffer) -> None:
         if decision.what == "rollback":
-            rolled_back = Outcome(half.origin, ROLLED_BACK, half.due_ms, decision.ident)._replace(
-                target=half.target
+            rolled_back = Outcome(
+                half.origin, ROLLED_BACK, half.due_ms, decision.ident, target=half.target
             )
             buffer.outcomes.append(rolled_back)
         else:

@@ -4,6 +4,7 @@ Half messages are kept in memory while there is room, else they are read back fr
 When one is asked about, and when it expires, follows from its own time alone.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
@@ -44,6 +45,17 @@ class HalfMessageEvent(NamedTuple):
     @property
     def is_last(self) -> bool:
         return self.prepare is None or self.check > self.prepare.max_checks
+
+
+class UndecidedMessage(NamedTuple):
+    """A half message by the offset of its prepare. size_bytes: None where it was not read since
+    the shard was taken over."""
+
+    offset: int
+    ident: bytes
+    due_ms: int
+    target: str
+    size_bytes: int | None
 
 
 class DueEvents(NamedTuple):
@@ -90,6 +102,13 @@ class HalfMessages:
         for offset, ident in sorted(known):
             self._idents[offset] = ident
             self._unread.append(offset)
+
+    def beyond(self, offset: int, most: int) -> list[tuple[int, bytes, int | None]]:
+        """Offset, id and size of the first `most` beyond `offset`; no size where it was not read
+        since the shard was taken over."""
+        offsets = list(self._idents)
+        first = bisect_right(offsets, offset)
+        return [(at, self._idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
         """Events of a half message that has just been read whose time the watermark has passed."""

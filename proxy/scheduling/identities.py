@@ -89,7 +89,8 @@ class Identities:
         if not is_ended:
             return None
         until_ms = None if scheduled.rolls else scheduled.entry[0]
-        return self._ended_in_mid_hop(offset, scheduled.due_ms, ident, row, until_ms)
+        ended = self._ended_in_mid_hop(offset, scheduled.due_ms, ident, row, until_ms)
+        return ended._replace(target=scheduled.entry[2])
 
     def is_waiting(self, ident: bytes) -> bool:
         """Whether a record with this id would take the place of another one."""

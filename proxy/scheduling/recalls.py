@@ -4,7 +4,8 @@ A receipt is the origin that a producer was told. What waits for a record is fou
 again from the ingress: what is still needed has not been deleted there, and is read as before.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from proxy.records.outcome import APPLIED, CANCELLED, MISSED, Outcome
@@ -39,13 +40,13 @@ class Recalls:
 
     def __init__(self, read_back: ReadBack, identities: Identities, shed: ShedOffsets) -> None:
         self._read_back, self._identities, self._shed = read_back, identities, shed
+        self._next: deque[int] = deque()
         self._read: dict[int, _Waiting | None] = {}
 
-    def read_ahead(self, offsets: Sequence[int], most: int) -> None:
-        """Read again what the next recalls name, so many at most: all at once."""
-        self._read = {}
-        current = (self._current(offset) for offset in offsets[:most])
-        self._fetch(sorted({offset for offset in current if offset is not None}))
+    def expect(self, offsets: Iterable[int]) -> None:
+        """Recalls of these come next, in this order: what they name is read again some at a time,
+        a replay's too."""
+        self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, offset: int) -> list[Outcome]:
         """The recall at `at` of the record at `offset`: what it ends, itself included."""
@@ -63,9 +64,9 @@ class Recalls:
         self._identities.note_recall(at, found.first)
         if not ended and offset != found.first:
             self._identities.keep_readable(at, offset)
-        return (
-            [_missed(at, IS_OVER)] if ended is None else [*ended, Outcome(at, APPLIED, None, None)]
-        )
+        if ended is None:
+            return [_missed(at, IS_OVER)]
+        return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
         """What is ended: nothing where the record is in mid-hop, and ends as it arrives; None where
@@ -92,13 +93,12 @@ class Recalls:
 
     def _waiting(self, offset: int) -> _Waiting | None:
         if offset not in self._read:
-            self._fetch([offset])
-        return None if offset in self._shed else self._read.get(offset)
-
-    def _fetch(self, offsets: Sequence[int]) -> None:
-        parsed = self._read_back(offsets) if offsets else {}
-        for offset in offsets:
-            self._read[offset] = _waiting(parsed.get(offset))
+            count = min(MOST_READ, len(self._next))
+            current = [self._current(self._next.popleft()) for _ in range(count)]
+            offsets = sorted({offset, *(one for one in current if one is not None)})
+            parsed = self._read_back(offsets)
+            self._read |= {one: _waiting(parsed.get(one)) for one in offsets}
+        return None if offset in self._shed else self._read[offset]
 
 
 def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:

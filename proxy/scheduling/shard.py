@@ -18,9 +18,14 @@ from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
 from proxy.scheduling.admission_rules import AdmissionRules, Room, Waiting
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
-from proxy.scheduling.half_messages import HalfMessageEvent, ReadBack, record_of
+from proxy.scheduling.half_messages import (
+    HalfMessageEvent,
+    HalfMessages,
+    ReadBack,
+    UndecidedMessage,
+    record_of,
+)
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
-from proxy.scheduling.listed_half_messages import ListedHalfMessages, UndecidedMessage
 from proxy.scheduling.recalls import Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named, Register
@@ -77,7 +82,7 @@ class Shard:
         self.read_ms = self._next_flush_ms = 0
         self._register, self._readers = register, readers
         self._stored_below = store.covered
-        self._half_messages = ListedHalfMessages(read_back, position.watermark, position.set_back)
+        self._half_messages = HalfMessages(read_back, position.watermark, position.set_back)
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
         self._identities = Identities(register, self._half_messages, position)
@@ -139,10 +144,6 @@ class Shard:
     def pending_bytes(self) -> int:
         """What waits in the store, in bytes; what was cancelled or replaced too, until its time."""
         return self.store.pending_bytes()
-
-    def pending_bytes_by_target(self) -> TargetCounts:
-        """The same for each target; by name for a bounded number of them."""
-        return self.store.pending_bytes_by_target()
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """About how many of them are due up to each of the ascending edges, and beyond the last;

@@ -62,7 +62,9 @@ class Reporter:
             shards = self._pipeline.shards.values()
             self._by_target = added([shard.pending_by_target() for shard in shards])
             self._metrics.targets.meet(self._by_target.by_name)
-            self._bytes_by_target = added([shard.pending_bytes_by_target() for shard in shards])
+            self._bytes_by_target = added(
+                [shard.store.pending_bytes_by_target() for shard in shards]
+            )
             ended_s = time.monotonic()
             self._next_targets_s = ended_s + (ended_s - began_s) * PAUSE_PER_COUNTING
 

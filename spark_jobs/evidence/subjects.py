@@ -10,7 +10,7 @@ SUBJECT: Final = "struct<ident:binary,first:bigint>"
 """ident: an id. first: without one, the offset of the record that all hops have come from."""
 
 
-def first_of(request: str = "") -> str:
+def first_written(request: str = "") -> str:
     """SQL of where a record was first written, by what the proxy says of its hops. `request`: what
     stands before the names of its columns."""
     return f"coalesce({request}first_offset, {request}hop_from, offset)"
@@ -21,7 +21,7 @@ def own_subject(request: str = "") -> str:
     found = f"""
       CASE WHEN {request}ident IS NOT NULL THEN named_struct('ident', {request}ident, 'first', NULL)
         WHEN {request}kind = 'record'
-          THEN named_struct('ident', NULL, 'first', {first_of(request)})
+          THEN named_struct('ident', NULL, 'first', {first_written(request)})
         WHEN {request}kind = 'recall'
           THEN named_struct('ident', NULL, 'first', {request}recalled) END
     """

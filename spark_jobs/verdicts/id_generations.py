@@ -59,7 +59,7 @@ _MEMBER: Final = """
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms)
 """
-_HAS_ID: Final = "subject IS NOT NULL"
+_HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
 _MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
 IS_SHED: Final = (
@@ -90,7 +90,7 @@ STEPS: Final = (
         ),
     },
     {
-        "opener": f"IF({_HAS_ID} AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
+        "opener": f"IF({_HAS_SUBJECT} AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
         f" {_THIS}, NULL)",
     },
     {"prev_opener": _previous("opener"), "next_opener": _next("opener")},

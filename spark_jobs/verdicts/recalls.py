@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.subjects import SUBJECT, first_of, own_subject
+from spark_jobs.evidence.subjects import SUBJECT, first_written, own_subject
 
 SUBJECTS: Final = {"subject": SUBJECT, "recalled_first": "bigint"}
 """recalled_first: of a recall, the offset at which the record that it names was first written."""
@@ -19,7 +19,10 @@ def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
         found = own.selectExpr("*", "own AS subject", "CAST(NULL AS bigint) AS recalled_first")
         return found.drop("own")
     named = own.filter("request.kind IN ('record', 'prepare')").selectExpr(
-        "partition", "offset AS recalled", "own AS of_named", f"{first_of('request.')} AS first"
+        "partition",
+        "offset AS recalled",
+        "own AS of_named",
+        f"{first_written('request.')} AS first",
     )
     asked = own.withColumn("recalled", f.col("request.recalled"))
     found = asked.join(named, ["partition", "recalled"], "left").selectExpr(

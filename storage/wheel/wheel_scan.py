@@ -17,8 +17,9 @@ MERGED_ROWS = 8_192
 """So many rows are sorted at once: about a millisecond."""
 LEAST_ROWS = 4
 BUDGET = 512
-"""Runs read in one scan, each some microseconds; a slot counts as so many more:"""
+"""Runs read in one scan, each some microseconds."""
 SLOT_COSTS = 2
+"""A slot counts as so many runs more."""
 SLOTS_PASSED = 512
 """Passing so many slots by costs as much as reading a run."""
 

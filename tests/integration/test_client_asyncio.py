@@ -156,14 +156,16 @@ def test_what_is_sent_is_awaited_until_the_broker_has_it(kafka: str) -> None:
             first = await producer.send("orders", "1", key="k", delay="10s", id="a")
             second = await producer.replace("a", "orders", "2", delay="20s")
             third = await producer.cancel("a")
-            assert [one.offset for one in (first, second, third)] == [0, 1, 2]
+            fourth = await producer.recall(second)
+            assert [one.offset for one in (first, second, third, fourth)] == [0, 1, 2, 3]
+            assert fourth.partition == second.partition
             many = [producer.send("orders", str(n), delay=1_000) for n in range(100)]
             assert len(await asyncio.gather(*many)) == 100
             with pytest.raises(RequestRefused):
                 await producer.send("orders", delay="soon")
 
     asyncio.run(main())
-    assert len(read_to_end(kafka, ingress, 103)) == 103
+    assert len(read_to_end(kafka, ingress, 104)) == 104
 
 
 def test_a_record_that_is_not_taken_fails_where_it_is_awaited_and_the_loop_goes_on(

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
+from proxy.dead_letters.letters.letter import Origin
 from proxy.records.body import Headers
 from proxy.records.headers import CANCEL, ID, KEY, RECALL, TRANSACTION
 from proxy.records.rejection import Rejection
@@ -48,12 +49,9 @@ def decision_on(ident: str, what: str, partition: int | None = None) -> IngressR
     return _control([(TRANSACTION, what.encode()), (ID, ident.encode())], ident, partition)
 
 
-def recall_of(origin: str) -> IngressRecord:
-    """A record that takes back the one at this origin. Raises ValueError where it is none."""
-    topic, partition, offset = origin.split("/")
-    if not topic or str(int(partition)) != partition or str(int(offset)) != offset:
-        raise ValueError(origin)
-    return IngressRecord([(RECALL, origin.encode())], None, None, int(partition))
+def recall_of(origin: Origin) -> IngressRecord:
+    """A record that takes back the one at this origin; it goes to the same partition."""
+    return IngressRecord([(RECALL, str(origin).encode())], None, None, origin.partition)
 
 
 def _control(headers: Headers, ident: str, partition: int | None) -> IngressRecord:

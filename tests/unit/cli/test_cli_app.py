@@ -10,7 +10,6 @@ import pytest
 from proxy import __version__
 from proxy.admin.server import AdminServer
 from proxy.cli import run as run_command
-from proxy.cli.app import main
 from proxy.cli.kafka.connection import Connection
 from proxy.cli.trial.dev import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
@@ -28,17 +27,6 @@ def _no_settings_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     for name in list(os.environ):
         if name.upper().startswith("DELAY_PROXY_"):
             monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def call_with(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call_with
 
 
 def test_a_wrong_setting_is_one_sentence_and_exit_code_1(call: Call, tmp_path: Path) -> None:

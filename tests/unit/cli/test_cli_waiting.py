@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
-from proxy.cli.app import main
 from proxy.cli.waiting import command
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import INGRESS, MadeUpApi
@@ -21,17 +20,6 @@ Call = Callable[..., tuple[int, str, str]]
 def _broker_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "BROKER_LIMIT_S", 0.1)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def call_with(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call_with
 
 
 @pytest.fixture

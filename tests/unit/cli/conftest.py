@@ -1,0 +1,22 @@
+"""What the tests of commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from proxy.cli.app import main
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command: exit code, what it has printed, and what went to stderr."""
+
+    def call_with(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call_with

@@ -1,0 +1,35 @@
+"""What recalls name is read again from the ingress some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.records.position import Position
+from proxy.requests.parsed import ParsedRecord, Scheduled
+from proxy.scheduling.half_messages import HalfMessages
+from proxy.scheduling.identities import Identities
+from proxy.scheduling.recalls import MOST_READ, Recalls
+from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace
+from tests.support.simulation.memory_register import MemoryRegister
+
+DUE_MS = 5_000
+
+
+def test_what_many_recalls_name_is_read_in_a_few_pieces_in_a_replay_too() -> None:
+    pieces: list[Sequence[int]] = []
+
+    def read_back(offsets: Sequence[int]) -> dict[int, ParsedRecord]:
+        pieces.append(offsets)
+        entries = ((DUE_MS, offset, "orders", b"") for offset in offsets)
+        return {entry[1]: Scheduled(entry, None, None, DUE_MS, rolls=False) for entry in entries}
+
+    position = Position.start(0, "digest", "topic-id")
+    halves = HalfMessages(read_back, position.watermark)
+    identities = Identities(MemoryRegister(), halves, position)
+    recalls = Recalls(read_back, identities, ShedOffsets(ShedPlace("settings", "", "topic-id")))
+    named = list(range(3 * MOST_READ, 0, -1))
+    recalls.expect(named)
+    said = [recalls.apply(1_000 + at, offset) for at, offset in enumerate(named)]
+    assert {tuple(one.what for one in outcomes) for outcomes in said} == {("cancelled", "applied")}
+    assert [len(piece) for piece in pieces] == [MOST_READ] * 3
+    assert all(list(piece) == sorted(piece) for piece in pieces)
