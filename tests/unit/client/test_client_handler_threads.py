@@ -4,47 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from queue import Empty, SimpleQueue
 
 import pytest
 
-from proxy.client.place import Place
 from proxy.client.retries.handling.handler_threads import HandlerThreads
-from proxy.client.retries.handling.job import Job
 from proxy.client.retries.received import Received
-
-WITHIN_S = 60.0
-PLACE = Place("orders", 0, 0)
-
-
-class Work:
-    """So many jobs, and what their handlers end with; one that is named was given up."""
-
-    def __init__(self, count: int, given_up: int | None = None) -> None:
-        record = Received(PLACE, PLACE, 0, None, b"v", [], 0)
-        self.jobs = [Job(record, 0.0) for _ in range(count)]
-        self._left = SimpleQueue[Job]()
-        for job in self.jobs:
-            self.put(job)
-        self._given_up = None if given_up is None else self.jobs[given_up]
-        self.ended = SimpleQueue[tuple[Job, BaseException | None]]()
-
-    def put(self, job: Job) -> None:
-        self._left.put(job)
-
-    def take(self) -> Job | None:
-        try:
-            return self._left.get_nowait()
-        except Empty:
-            return None
-
-    def end(self, job: Job, error: BaseException | None) -> bool:
-        self.ended.put((job, error))
-        return job is not self._given_up
-
-    def errors(self) -> list[BaseException | None]:
-        """Of all jobs, in the order in which they end."""
-        return [self.ended.get(timeout=WITHIN_S)[1] for _ in self.jobs]
+from tests.unit.client.handler_jobs import WITHIN_S, Work
 
 
 class Hanging:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeAlias
 
 from proxy.client.retries.handling.job import Job, Jobs
@@ -16,7 +17,7 @@ class HandlerTasks:
 
     def __init__(self, handler: AsyncHandler, loop: asyncio.AbstractEventLoop) -> None:
         self._handler, self._loop = handler, loop
-        self._tasks: dict[Job, asyncio.Task[None]] = {}
+        self._tasks: dict[Job, asyncio.Task[BaseException | None]] = {}
 
     def wake(self, jobs: Jobs) -> None:
         """There may be jobs to take."""
@@ -41,16 +42,18 @@ class HandlerTasks:
 
     def _begin(self, jobs: Jobs) -> None:
         while (job := jobs.take()) is not None:
-            self._tasks[job] = self._loop.create_task(self._serve(job, jobs))
+            task = self._loop.create_task(self._error_of(job.record))
+            task.add_done_callback(partial(self._end, job, jobs))
+            self._tasks[job] = task
 
     def _cancel(self, job: Job) -> None:
         if job in self._tasks:
             self._tasks[job].cancel()
 
-    async def _serve(self, job: Job, jobs: Jobs) -> None:
-        error = await self._error_of(job.record)
+    def _end(self, job: Job, jobs: Jobs, task: asyncio.Task[BaseException | None]) -> None:
+        """A task that was cancelled before its first step has not begun with its handler."""
         del self._tasks[job]
-        jobs.end(job, error)
+        jobs.end(job, asyncio.CancelledError() if task.cancelled() else task.result())
         self._begin(jobs)
 
     async def _error_of(self, record: Received) -> BaseException | None:

@@ -1,0 +1,56 @@
+"""Handlers as tasks of an event loop: each job ends, whenever its task is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+
+from proxy.client.retries.handling.handler_tasks import HandlerTasks
+from proxy.client.retries.received import Received
+from tests.unit.client.handler_jobs import WITHIN_S, Work
+
+
+def test_a_job_ends_with_what_its_handler_raises() -> None:
+    async def handler(_record: Received) -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        work = Work(3)
+        HandlerTasks(handler, asyncio.get_running_loop()).wake(work)
+        errors = await asyncio.to_thread(work.errors)
+        assert [str(error) for error in errors] == ["no"] * 3
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_before_its_first_step_ends_its_job() -> None:
+    async def handler(_record: Received) -> None:
+        raise AssertionError("it must not begin")
+
+    async def main() -> None:
+        work, loop = Work(2), asyncio.get_running_loop()
+        tasks = HandlerTasks(handler, loop)
+        tasks.wake(work)
+        loop.call_soon(tasks.cancel_all)
+        errors = await asyncio.to_thread(work.errors)
+        assert [type(error) for error in errors] == [asyncio.CancelledError] * 2
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_is_given_up_is_cancelled() -> None:
+    begun = asyncio.Event()
+
+    async def handler(_record: Received) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        work = Work(1, given_up=0)
+        tasks = HandlerTasks(handler, asyncio.get_running_loop())
+        tasks.wake(work)
+        await asyncio.wait_for(begun.wait(), WITHIN_S)
+        tasks.give_up(work.jobs[0])
+        (error,) = await asyncio.to_thread(work.errors)
+        assert isinstance(error, asyncio.CancelledError)
+
+    asyncio.run(main())
