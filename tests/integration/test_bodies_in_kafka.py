@@ -77,6 +77,13 @@ def _halves(topic: str, turn: int) -> list[Outgoing]:
     ]
 
 
+def _until_replaced(topic: str, turn: int, delay: bytes) -> Iterator[Outgoing]:
+    """Records that wait until they are sent again to be delivered at once: stubs stay stubs."""
+    for n in range(HALVES):
+        headers = [("timer-topic", topic.encode()), ("timer-id", b"w%d-%d" % (turn, n))]
+        yield Outgoing(b"k", b"waits %d" % n, [*headers, ("timer-delay", delay)], 0)
+
+
 def _decides(turn: int, number: int, what: bytes) -> Headers:
     return [("timer-id", b"%d-%d" % (turn, number)), ("timer-transaction", what)]
 
@@ -87,21 +94,23 @@ def test_the_setting_changed_to_and_fro_loses_nothing(installation: Installation
     for turn, bodies in enumerate(kinds):
         proxy.configure(installation.settings("one", bodies=bodies))
         proxy.start_ready()
-        installation.send(_records(topic, 15_000, seed=turn) + _halves(topic, turn))
+        waiting = [*_halves(topic, turn), *_until_replaced(topic, turn, b"1h")]
+        installation.send(_records(topic, 15_000, seed=turn) + waiting)
         installation.await_ingested()
         assert proxy.stop() == 0
         stubs = Counter(is_stub(body) for body in _bodies_on_disk(proxy))
-        assert stubs[False] >= HALVES * kinds[: turn + 1].count("local")
+        assert stubs[False] >= HALVES * (turn + 1)
         assert stubs[True] >= HALVES * kinds[: turn + 1].count("kafka")
         assert (stubs[True] > 0) is (turn > 0)
     proxy.start_ready()
-    installation.send(
-        Outgoing(None, None, _decides(turn, number, b"commit"), 0)
-        for turn in range(len(kinds))
-        for number in range(HALVES)
-    )
+    for turn in range(len(kinds)):
+        installation.send(_until_replaced(topic, turn, b"0"))
+        installation.send(
+            Outgoing(None, None, _decides(turn, number, b"commit"), 0) for number in range(HALVES)
+        )
     counts = installation.judge().counts
-    assert counts["delivered"] == len(kinds) * (LARGE + SMALL + HALVES)
+    assert counts["delivered"] == len(kinds) * (LARGE + SMALL + 2 * HALVES)
+    assert counts["replaced"] == len(kinds) * HALVES
     assert not list(proxy.data_dir.glob("*.broken-*"))
 
 
