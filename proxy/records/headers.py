@@ -49,6 +49,12 @@ HOP_FIRST: Final = "timer-hop-first"
 """Private: offset of the record that its producer wrote, from which all hops have come."""
 HOP_MAC: Final = "timer-hop-mac"
 """Private: shows that the proxy wrote the record; always the last header of one."""
+PURGE: Final = "timer-purge"
+"""Private, on a record of its own: the pattern of targets for which nothing that waits is to be
+delivered."""
+PURGE_FROM: Final = "timer-purge-from"
+PURGE_TO: Final = "timer-purge-to"
+"""Private: epoch ms of the first and the last due of what is purged; without them any due."""
 
 PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
 REQUESTS: Final = PLAIN_REQUESTS | {
@@ -64,6 +70,7 @@ REQUESTS: Final = PLAIN_REQUESTS | {
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
 """A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
 HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC})
+PURGES: Final = frozenset({PURGE, PURGE_FROM, PURGE_TO})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""
-KNOWN: Final = REQUESTS | STAMPS | HOPS
+KNOWN: Final = REQUESTS | STAMPS | HOPS | PURGES

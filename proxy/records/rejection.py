@@ -31,6 +31,7 @@ REASONS: Final = {
     "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",
     "transaction-bad": "timer-transaction is none of prepare, commit and rollback",
     "hop-bad": "a timer-hop- header, which the proxy alone writes, cannot be read",
+    "purge-bad": "a timer-purge header, which the proxy alone writes, and it did not",
     "partition-bad": "timer-partition is not a number, or the target has no such partition",
     "target-unknown": "the target topic does not exist on the broker, after all retries",
     "partition-unavailable": "the target partition has no leader, or fewer replicas in sync than "

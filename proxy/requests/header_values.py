@@ -126,8 +126,16 @@ def read_hop_from(asked: Asked, offset: int) -> int | None:
 
 def read_number(asked: Asked, name: str) -> int:
     """A number that the proxy itself writes; raises Rejected."""
+    return _own_number(asked, name, "hop-bad")
+
+
+def read_purge_ms(asked: Asked, name: str, without_ms: int) -> int:
+    """A time of a purge in epoch ms, `without_ms` where it has none; raises Rejected."""
+    return _own_number(asked, name, "purge-bad") if name in asked else without_ms
+
+
+def _own_number(asked: Asked, name: str, code: str) -> int:
     raw = asked[name]
     if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
         return int(raw)
-    why = f"{name} is {shown(raw)}: only the proxy itself writes it"
-    raise Rejected(Rejection("hop-bad", why))
+    raise Rejected(Rejection(code, f"{name} is {shown(raw)}: only the proxy itself writes it"))

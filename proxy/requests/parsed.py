@@ -53,6 +53,15 @@ class Recall(NamedTuple):
     offset: int
 
 
+class Purge(NamedTuple):
+    """What waits for targets of this shell pattern, due from the one time to the other (epoch ms),
+    is not to be delivered."""
+
+    targets: str
+    due_from_ms: int
+    due_to_ms: int
+
+
 class Prepare(NamedTuple):
     """A half message. `entry` fires when it has been committed, by its own due.
 
@@ -78,7 +87,9 @@ class Decision(NamedTuple):
     hop_from: int | None
 
 
-ParsedRecord: TypeAlias = Scheduled | RejectedHop | Cancel | Recall | Prepare | Decision | Rejection
+ParsedRecord: TypeAlias = (
+    Scheduled | RejectedHop | Cancel | Recall | Purge | Prepare | Decision | Rejection
+)
 WithId: TypeAlias = tuple[Entry, bytes]
 Compact: TypeAlias = Entry | WithId | ParsedRecord
 """A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""

@@ -19,6 +19,8 @@ from proxy.records.headers import (
     PARTITION,
     PLAIN,
     PREFIX,
+    PURGE,
+    PURGES,
     RECALL,
     REQUESTS,
     TOPIC,
@@ -55,7 +57,7 @@ class RequestReader:
         self._special = SpecialRequests(policy, self._names, self._times, self._pack, authenticator)
         self._targets, self._due_ms = self._names.known, self._times.due_ms
         self._usual = set(USUAL)
-        self._unknown_yet = frozenset() if policy.recalls_in else frozenset({RECALL})
+        self._unknown_yet = frozenset() if policy.recalls_in else PURGES | {RECALL}
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(
@@ -184,9 +186,9 @@ def request_reader(policy: Policy, authenticator: HopAuthenticator | None = None
 def _unknown_header(
     asked: dict[str, bytes | None], unknown_yet: frozenset[str]
 ) -> Rejection | None:
-    """Why a record with a header that only looks like ours cannot be served; a cancel or a recall
-    always is. unknown_yet: headers that came later than the policy."""
-    if CANCEL in asked or (RECALL in asked and RECALL not in unknown_yet):
+    """Why a record with a header that only looks like ours cannot be served; a cancel, a recall or
+    a purge is judged without. unknown_yet: headers that came later than the policy."""
+    if any(name in asked and name not in unknown_yet for name in (CANCEL, RECALL, PURGE)):
         return None
     known = KNOWN - unknown_yet
     strange = (name for name in asked if name[:6] == PREFIX and name not in known)

@@ -21,6 +21,10 @@ from proxy.records.headers import (
     KEY,
     PARTITION,
     PREPARE,
+    PURGE,
+    PURGE_FROM,
+    PURGE_TO,
+    PURGES,
     RECALL,
     RETRY_GROUP,
     TOPIC,
@@ -40,6 +44,7 @@ from proxy.requests.header_values import (
     read_ident,
     read_number,
     read_partition,
+    read_purge_ms,
     read_receipt,
     required_ident,
 )
@@ -47,15 +52,21 @@ from proxy.requests.parsed import (
     Cancel,
     ParsedRecord,
     Prepare,
+    Purge,
     Recall,
     RejectedHop,
     Scheduled,
 )
 from proxy.requests.policy import Policy
 from proxy.requests.target_names import TargetNames
+from proxy.requests.topic_names import TARGETS_PATTERN
 
 LONGEST_HOP_MS: Final = 7 * 86_400_000
 NOT_OURS: Final = f"{HOP_FROM}: only the proxy itself writes it, and it did not write this record"
+NO_PURGE: Final = Rejection(
+    "purge-bad", f"{PURGE}: only the proxy itself writes it, and it did not write this record"
+)
+LAST_MS: Final = 2**63 - 1
 
 
 class UnparsedRecord(NamedTuple):
@@ -97,6 +108,8 @@ class SpecialRequests:
             if RECALL in asked and recalls_in is not None:
                 at = record.partition, record.offset
                 return Recall(read_receipt(asked[RECALL], recalls_in, *at))
+            if not PURGES.isdisjoint(asked):
+                return self._purge(record)
             ident = read_ident(ID, asked[ID]) if ID in asked else None
             hop_from = self._hop_from(record)
         except Rejected as refused:
@@ -109,12 +122,23 @@ class SpecialRequests:
                 return rejection
             return RejectedHop(rejection, ident, hop_from, _first(asked))
 
+    def _purge(self, record: UnparsedRecord) -> Purge:
+        asked = record.asked
+        targets = (asked.get(PURGE) or b"").decode("utf-8", "replace")
+        if not self._is_own(record) or TARGETS_PATTERN.fullmatch(targets) is None:
+            raise Rejected(NO_PURGE)
+        from_ms = read_purge_ms(asked, PURGE_FROM, 0)
+        return Purge(targets, from_ms, read_purge_ms(asked, PURGE_TO, LAST_MS))
+
+    def _is_own(self, record: UnparsedRecord) -> bool:
+        authenticator = self._authenticator
+        return authenticator is None or authenticator.is_own(
+            record.partition, record.key, record.value, record.headers
+        )
+
     def _hop_from(self, record: UnparsedRecord) -> int | None:
         hop_from = read_hop_from(record.asked, record.offset)
-        if hop_from is None or self._authenticator is None:
-            return hop_from
-        headers, key, value = record.headers, record.key, record.value
-        if not self._authenticator.is_own(record.partition, key, value, headers):
+        if hop_from is not None and not self._is_own(record):
             raise Rejected(Rejection("hop-bad", NOT_OURS))
         return hop_from
 

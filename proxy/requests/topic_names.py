@@ -7,6 +7,9 @@ LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 """Kafka's own rule (org.apache.kafka.common.internals.Topic)."""
 TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 
+TARGETS_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
+"""What a shell pattern of topic names can be made of."""
+
 
 def is_legal_topic(name: str) -> bool:
     """Whether a topic may have this name."""

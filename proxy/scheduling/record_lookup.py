@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from proxy.records.message import Message
 from proxy.records.receipts import receipt_name
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
+from proxy.requests.parsed import ParsedRecord, Prepare, Purge, Recall, RejectedHop, Scheduled
 from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
 from proxy.scheduling.shard import Shard
 from storage.register import NOTHING, Named
@@ -78,4 +78,4 @@ def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
 
 
 def _ident(parsed: ParsedRecord) -> bytes | None:
-    return None if isinstance(parsed, RejectedHop | Recall | Rejection) else parsed.ident
+    return None if isinstance(parsed, RejectedHop | Recall | Purge | Rejection) else parsed.ident

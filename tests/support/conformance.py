@@ -48,11 +48,16 @@ ANSWERS: Final = {
     "expires": "expires_ms",
     "recalls": "recalled",
     "began_at": "first_offset",
+    "purges_from": "purge_from_ms",
+    "purges_to": "purge_to_ms",
 }
 """Columns of PARSED by the words of the table."""
 HAS_A_DUE: Final = {"record", "prepare"}
 TIMES: Final = ("due", "not_before", "fires", "expires")
-NUMBERS: Final = ("target_partition", "goes_on_from", "recalls", "began_at")
+NUMBERS: Final = (
+    *("target_partition", "goes_on_from", "recalls", "began_at"),
+    *("purges_from", "purges_to"),
+)
 BYTES: Final = ("id", "target_key")
 
 Told = Mapping[str, Any]

@@ -11,6 +11,7 @@ from proxy.requests.parsed import (
     Decision,
     ParsedRecord,
     Prepare,
+    Purge,
     Recall,
     RejectedHop,
     Scheduled,
@@ -21,6 +22,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
     (
         *("kind", "code", "ident", "target", "target_partition", "target_key"),
         *("due_ms", "wanted_ms", "fires_ms", "hop_from", "expires_ms", "recalled", "first_offset"),
+        *("purge_from_ms", "purge_to_ms"),
     )
 )
 
@@ -45,6 +47,13 @@ def _told(parsed: ParsedRecord) -> dict[str, Any]:
             return {"kind": "cancel", "ident": parsed.ident}
         case Recall():
             return {"kind": "recall", "recalled": parsed.offset}
+        case Purge(targets, from_ms, to_ms):
+            return {
+                "kind": "purge",
+                "target": targets,
+                "purge_from_ms": from_ms,
+                "purge_to_ms": to_ms,
+            }
         case Decision():
             return {"kind": parsed.what, "ident": parsed.ident, "hop_from": parsed.hop_from}
         case Scheduled():

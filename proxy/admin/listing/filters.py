@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from proxy.admin.exchange import bad_request
-from proxy.kafka.settings.settings_records import PATTERN
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_instant_ms
+from proxy.requests.topic_names import TARGETS_PATTERN
 from proxy.scheduling.waiting_records import Sought
 from storage.store import LAST_OFFSET
 
@@ -44,7 +44,7 @@ def sought_by(query: Mapping[str, str]) -> Sought:
 
 def pattern_of(text: str) -> str:
     """A pattern of targets. Raises Problem."""
-    if PATTERN.fullmatch(text) is None:
+    if TARGETS_PATTERN.fullmatch(text) is None:
         raise bad_request(
             "A pattern of targets has 1 to 249 of the characters a-z A-Z 0-9 . _ - * ? [ ] !"
         )

@@ -6,7 +6,7 @@ from typing import Final
 
 from proxy.dead_letters.letters.letter import Letter
 from proxy.records.body import Headers
-from proxy.records.headers import FIRST_ORIGIN, ORIGIN, STAMPS
+from proxy.records.headers import FIRST_ORIGIN, ORIGIN, PURGES, STAMPS
 
 HOP_PREFIX: Final = "timer-hop-"
 """Private headers of a record that was rewritten or sent in again by the proxy itself."""
@@ -65,7 +65,7 @@ def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
 
 def is_stamp(name: str) -> bool:
     """Whether the proxy wrote this header, and not whoever sent the record."""
-    return name in STAMPS or name.startswith(HOP_PREFIX)
+    return name in STAMPS or name in PURGES or name.startswith(HOP_PREFIX)
 
 
 def _check(name: str) -> None:

@@ -30,6 +30,7 @@ REMEDIES: Final = {
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
     "--unset it to have an ordinary record.",
     "hop-bad": "Replay: what only the proxy may write is left out then.",
+    "purge-bad": "Replay: what only the proxy may write is left out then.",
     "transaction-expired": "Find out from its producer what became of the transaction. To "
     "deliver it after all, replay with --unset timer-transaction.",
     "too-many": "Replay once fewer records wait, or raise the limit that the detail names.",

@@ -15,7 +15,7 @@ from proxy.records.delivery import delivery_of
 from proxy.records.headers import UNREADABLE
 from proxy.records.position import LAST_OFFSET
 from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Cancel, Decision, Recall, RejectedHop
+from proxy.requests.parsed import Cancel, Decision, Purge, Recall, RejectedHop
 from proxy.requests.request_reader import RequestReader
 
 NOT_OURS: Final = "not-a-dead-letter"
@@ -98,7 +98,7 @@ class ReplayPlanner:
             parsed = parsed.rejection
         if isinstance(parsed, Rejection):
             return NotReplayed(letter, parsed.code, parsed.detail)
-        if isinstance(parsed, Cancel | Recall | Decision):
+        if isinstance(parsed, Cancel | Recall | Purge | Decision):
             return Replayable(letter, A_CONTROL, now_ms, partition, value, headers)
         asked = delivery_of(parsed.entry)
         if refusal := self.refusal(asked.target, asked.partition):

@@ -5,11 +5,11 @@ A policy has its digest as key.
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from proxy.records.position import PolicyFrom
+from proxy.requests.topic_names import TARGETS_PATTERN
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"
@@ -22,8 +22,6 @@ OVERDUE: Final = "overdue/"
 which a record ended undelivered."""
 CLOCK: Final = "clock/"
 """Says nothing: it was written to learn its timestamp (`proxy.kafka.broker_clock`)."""
-PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
-"""What a pattern of topic names can be made of."""
 MOST_POLICIES: Final = 256
 """So many changes of settings are remembered for each partition: at most 10 KB."""
 DIGEST_LENGTH: Final = 16
@@ -74,7 +72,7 @@ def paused_pattern(group_id: str, key: str) -> str | None:
     """The pattern that a record of this key pauses or resumes; None: it is about something else."""
     own = pause_key(group_id, "")
     pattern = key.removeprefix(own)
-    return pattern if key.startswith(own) and PATTERN.fullmatch(pattern) else None
+    return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 
 
 def overdue_key(group_id: str, rules: str) -> str:

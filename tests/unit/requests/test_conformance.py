@@ -57,6 +57,7 @@ def test_every_kind_of_answer_occurs_with_and_without_each_of_its_columns() -> N
     assert kinds == {
         "record",
         "prepare",
+        "purge",
         "commit",
         "rollback",
         "expire",
