@@ -26,6 +26,7 @@ WITH_PURPOSE: Final = 0x95
 otherwise."""
 GONE: Final = 2**31
 """Partition of an entry whose record is no longer in the ingress. No request can name it."""
+GONE_BODY: Final = cast(bytes, msgpack.packb((GONE, None, None, [])))
 LARGEST_BATCH_BYTES: Final = 2**31 - 1
 
 

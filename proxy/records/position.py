@@ -14,9 +14,12 @@ from typing import Final, NamedTuple, Self
 VERSION: Final = 1
 VERSION_SET_BACK: Final = 2
 VERSION_SHED: Final = 3
-"""With `a` in it, or `r`; a version that does not know them must not go on."""
+VERSION_PURGE: Final = 4
+"""With `a` in it, or `r`, or `p`; a version that does not know them must not go on."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
+NEVER_MS: Final = 2**62
+"""Beyond every time at which anything fires."""
 MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
 SHED: Final = "shed/"
@@ -43,6 +46,14 @@ class SetBack(NamedTuple):
     ended: Watermark
 
 
+class PurgeProgress(NamedTuple):
+    """Of what the purges below `at` end, all has; of what the one at `at` ends, what fires up to
+    `upto` (docs/exactly-once.md#purges)."""
+
+    at: int
+    upto: Watermark
+
+
 class PolicyFrom(NamedTuple):
     """From this ingress offset on, records are read by the policy with this digest."""
 
@@ -55,7 +66,7 @@ class Position:
     """What has ended: x has iff x < next_offset, and it was shed or (due, x) <= `ended_upto(x)`.
 
     `shed_at`: the next offset with which the last record was shed; None while no offset from the
-    floor on was (docs/exactly-once.md#shed-records).
+    floor on was (docs/exactly-once.md#shed-records). `purge`: None while none is at work.
     """
 
     next_offset: int
@@ -66,6 +77,7 @@ class Position:
     topic_id: str
     set_back: SetBack | None = None
     shed_at: int | None = None
+    purge: PurgeProgress | None = None
 
     def __post_init__(self) -> None:
         assert 0 <= self.floor <= self.next_offset, self
@@ -121,7 +133,8 @@ class Position:
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back, r = shed at."""
+        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back, r = shed at,
+        p = how far a purge has come."""
         fields: dict[str, object] = {
             "v": self._version,
             "t": self.watermark_ms,
@@ -135,12 +148,17 @@ class Position:
             fields["a"] = [below, ended.due_ms, _cursor_shown(ended.offset)]
         if self.shed_at is not None:
             fields["r"] = self.shed_at
+        if self.purge is not None:
+            at, upto = self.purge
+            fields["p"] = [at, upto.due_ms, _cursor_shown(upto.offset)]
         text = json.dumps(fields, separators=(",", ":"))
         assert len(text) < METADATA_LIMIT_BYTES, text
         return text
 
     @property
     def _version(self) -> int:
+        if self.purge is not None:
+            return VERSION_PURGE
         if self.shed_at is not None:
             return VERSION_SHED
         return VERSION if self.set_back is None else VERSION_SET_BACK
@@ -150,7 +168,7 @@ class Position:
         """Raises MetadataUnreadable with what was found and what to do."""
         try:
             fields = json.loads(metadata or "")
-            if fields["v"] not in {VERSION, VERSION_SET_BACK, VERSION_SHED}:
+            if fields["v"] not in range(VERSION, VERSION_PURGE + 1):
                 raise ValueError(f"version {fields['v']} is not {VERSION}")
             cursor = _cursor_read(fields["c"])
             policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
@@ -161,7 +179,10 @@ class Position:
             if "a" in fields:
                 below, due_ms, offset = fields["a"]
                 set_back = SetBack(int(below), Watermark(int(due_ms), _cursor_read(offset)))
-            shed_at = int(fields["r"]) if "r" in fields else None
+            shed_at, purge = int(fields["r"]) if "r" in fields else None, None
+            if "p" in fields:
+                at, due_ms, offset = fields["p"]
+                purge = PurgeProgress(int(at), Watermark(int(due_ms), _cursor_read(offset)))
             return cls(
                 next_offset,
                 int(fields["t"]),
@@ -171,6 +192,7 @@ class Position:
                 topic_id,
                 set_back,
                 shed_at,
+                purge,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise MetadataUnreadable(

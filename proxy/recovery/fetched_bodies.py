@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from proxy.records.body import GONE, body_bytes, has_purpose, is_stub, packer, stub
+from proxy.records.body import GONE_BODY, body_bytes, has_purpose, is_stub, packer, stub
 from proxy.records.delivery import delivery_of
 from proxy.records.message import Message
 from proxy.requests.parsed import ParsedRecord, Scheduled
@@ -126,7 +126,7 @@ class FetchedBodies:
 
     def _without_record(self, entry: Entry) -> Entry:
         """What it asked for is gone with it: of the times there is only when it fires."""
-        return (*entry[:3], self._pack((GONE, None, None, [])))
+        return (*entry[:3], GONE_BODY)
 
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
         """The entries up to the first whose body is still missing."""

@@ -6,6 +6,7 @@ own takes five times as long to make. This module alone knows of that.
 """
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from proxy.records.body import has_purpose
@@ -60,6 +61,14 @@ class Purge(NamedTuple):
     targets: str
     due_from_ms: int
     due_to_ms: int
+
+    def is_for(self, target: str) -> bool:
+        """Whether it ends any record for this target."""
+        return fnmatchcase(target, self.targets)
+
+    def ends(self, target: str, due_ms: int) -> bool:
+        """Whether it ends a record for this target with this due."""
+        return self.due_from_ms <= due_ms <= self.due_to_ms and self.is_for(target)
 
 
 class Prepare(NamedTuple):

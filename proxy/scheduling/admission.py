@@ -23,6 +23,7 @@ from proxy.requests.parsed import (
     ParsedBatch,
     ParsedRecord,
     Prepare,
+    Purge,
     Recall,
     RejectedHop,
     Scheduled,
@@ -37,6 +38,7 @@ from proxy.scheduling.half_messages import (
     record_of,
 )
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import MOST_READ, Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named
@@ -89,12 +91,14 @@ class Admission:
         identities: Identities,
         half_messages: HalfMessages,
         recalls: Recalls,
+        purges: Purges,
         shed: ShedOffsets,
     ) -> None:
         self.buffer = TransactionBuffer()
         self._ingress = ingress
         self._readers, self._identities = readers, identities
-        self._half_messages, self._recalls, self._shed = half_messages, recalls, shed
+        self._half_messages, self._recalls = half_messages, recalls
+        self._purges, self._shed = purges, shed
         self._entries: list[Entry] = []
         self._waits_for_clock = False
 
@@ -179,6 +183,9 @@ class Admission:
                 buffer.outcomes += self._identities.cancel(offset, parsed.ident)
             case Recall():
                 return self._recall(offset, parsed, buffer)
+            case Purge():
+                self._purges.add(offset, parsed)
+                buffer.outcomes.append(Outcome(offset, APPLIED, None, None))
             case RejectedHop():
                 outcome = self._identities.reject_hop(offset, parsed)
                 if outcome is None:

@@ -9,7 +9,7 @@ from proxy.records.delivery import Delivery
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import DeadLetter, Outcome
 from proxy.records.position import Position
-from storage.store import Entry
+from storage.store import Entry, Key
 
 
 class AuxiliaryRecord(NamedTuple):
@@ -26,6 +26,14 @@ class AuxiliaryRecord(NamedTuple):
     value: bytes | None
     headers: Headers
     is_state: bool = False
+
+
+class SweptEntry(NamedTuple):
+    """An entry that a purge has ended, and what is to be said of it."""
+
+    key: Key
+    target: str
+    outcome: Outcome
 
 
 class Hop(NamedTuple):
@@ -74,12 +82,14 @@ class Plan:
 
     `taken_back`: pending entries passed over, since their ids were cancelled or replaced.
     `pending_bytes`: what the bodies of those take that pended, and of half messages asked about.
+    `swept`: entries beyond the watermark that a purge has ended; their outcomes are in the batch.
     """
 
     batch: Batch
     position: Position
     taken_back: int = 0
     pending_bytes: int = 0
+    swept: Sequence[SweptEntry] = ()
 
     @property
     def records(self) -> int:

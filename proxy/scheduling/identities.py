@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, Outcome
-from proxy.records.position import Position
+from proxy.records.position import NEVER_MS, Position
 from proxy.records.receipts import receipt_name
 from proxy.requests.parsed import Prepare, RejectedHop, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
+from proxy.scheduling.purges import Purges
 from storage.register import NOTHING, Key, Named, Register
 from storage.store import Entry
 
@@ -19,15 +20,19 @@ IS_HALF_MESSAGE: Final = 1
 ROLLS: Final = 2
 IS_CANCEL: Final = 4
 """Kinds of `Named`: its entry is a half message, or rolls; its `latest` is a cancel, no record."""
-NEVER_MS: Final = 2**62
-"""A half message fires when it is decided, whenever that is."""
 
 
 class Identities:
     """The ids of one shard, whose committed position is `position`."""
 
-    def __init__(self, register: Register, half_messages: HalfMessages, position: Position) -> None:
-        self._register, self._half_messages = register, half_messages
+    def __init__(
+        self,
+        register: Register,
+        half_messages: HalfMessages,
+        purges: Purges,
+        position: Position,
+    ) -> None:
+        self._register, self._half_messages, self._purges = register, half_messages, purges
         self.position = position
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
@@ -38,8 +43,8 @@ class Identities:
 
     def lowest(self, floor: int) -> int:
         """The highest floor, at most `floor`, that lets a replay come to the same outcomes."""
-        half = self._half_messages.first_offset
-        held = [floor, *self._hopping.values(), *(() if half is None else (half,))]
+        firsts = self._half_messages.first_offset, self._purges.first_unswept
+        held = [floor, *self._hopping.values(), *(one for one in firsts if one is not None)]
         return self._register.lowered(min(held))
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
@@ -76,9 +81,11 @@ class Identities:
 
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
         """A rewritten record arrives: how it ends, where it was superseded in mid-hop."""
-        ident = scheduled.ident
+        ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
         row = self._landed(ident, hop_from, scheduled.first)
-        is_ended = row.latest > hop_from
+        purge = self._purges.ending(hop_from, target, due_ms)
+        is_purged = purge is not None and not hop_from < row.latest < purge
+        is_ended = is_purged or row.latest > hop_from
         if not is_ended and ident is not None:
             self._put(offset, ident, _row_of(offset, scheduled, row.latest))
         if scheduled.first is not None:
@@ -89,14 +96,20 @@ class Identities:
         if not is_ended:
             return None
         until_ms = None if scheduled.rolls else scheduled.entry[0]
-        ended = self._ended_in_mid_hop(offset, scheduled.due_ms, ident, row, until_ms)
-        return ended._replace(target=scheduled.entry[2])
+        if purge is not None and is_purged:
+            if ident is not None and row.offset == hop_from:
+                self._put(offset, ident, Named(row.latest))
+            self._register.link(offset, purge, offset, until_ms)
+            detail = self._purges.detail(purge)
+            return Outcome(offset, CANCELLED, due_ms, ident, detail, target=target)
+        ended = self._ended_in_mid_hop(offset, due_ms, ident, row, until_ms)
+        return ended._replace(target=target)
 
     def is_waiting(self, ident: bytes) -> bool:
         """Whether a record with this id would take the place of another one."""
         row = self._row(ident)
-        pends = row.offset != NOTHING and row.key > self.position.ended_upto(row.offset)
-        return bool(row.kind & IS_HALF_MESSAGE) or pends or self._is_hopping(ident, row)
+        is_undecided = bool(row.kind & IS_HALF_MESSAGE)
+        return is_undecided or self._pends(row) or self._is_hopping(ident, row)
 
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
         """A half message arrives; what it ends."""
@@ -175,6 +188,10 @@ class Identities:
         """Whoever reads the recall at `offset` again must have read what it names, at `low`."""
         self._register.link(offset, low, offset, None)
 
+    def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
+        """Whether a purge has ended what waits at this offset."""
+        return self._purges.ending(offset, target, due_ms) is not None
+
     def hops(self, name: bytes, offset: int) -> bool:
         """Whether the entry at this offset was rewritten, and its successor is not here yet."""
         return self._hopping.get(name) == offset
@@ -211,10 +228,14 @@ class Identities:
         if row.kind & IS_HALF_MESSAGE:
             self._half_messages.discard(row.offset)
             return [ended], True
-        if row.offset != NOTHING and row.key > self.position.ended_upto(row.offset):
+        if self._pends(row):
             self._register.add_tombstone(at, row.key, row.target)
             return [ended], True
         return [], self._is_hopping(ident, row)
+
+    def _pends(self, row: Named) -> bool:
+        is_beyond = row.offset != NOTHING and row.key > self.position.ended_upto(row.offset)
+        return is_beyond and not self.is_purged(row.offset, row.target, row.due_ms)
 
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
         """Whether the id's entry was rewritten, and its successor will end as it arrives.
@@ -223,7 +244,7 @@ class Identities:
         re-queued before a takeover cannot be told from what was delivered (docs/exactly-once.md,
         rule 10).
         """
-        if row.offset == NOTHING:
+        if row.offset == NOTHING or self.is_purged(row.offset, row.target, row.due_ms):
             return False
         return bool(row.kind & ROLLS) or self._hopping.get(ident) == row.offset
 

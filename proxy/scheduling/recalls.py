@@ -74,6 +74,8 @@ class Recalls:
         ids = self._identities
         if found.ident is not None:
             return ids.recall_named(at, found.ident, found.offset)
+        if ids.is_purged(found.offset, found.target, found.due_ms):
+            return None
         if found.key > ids.position.ended_upto(found.offset):
             ids.take_back(at, found.key, found.target)
             return [

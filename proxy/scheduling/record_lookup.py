@@ -58,6 +58,7 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
     if row.kind & IS_HALF_MESSAGE:
         return "half-message"
     is_pending = row.offset != NOTHING and row.key > shard.position.ended_upto(row.offset)
+    is_pending = is_pending and not shard.is_purged(row.offset, row.target, row.due_ms)
     return "pending" if is_pending else None
 
 
@@ -66,6 +67,8 @@ def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> Record
     first = parsed.first if isinstance(parsed, Scheduled) else None
     recall = shard.named(receipt_name(entry[1] if first is None else first))
     if recall is not None and recall.kind & IS_CANCEL:
+        return ENDED
+    if shard.is_purged(entry[1], entry[2], parsed.due_ms):
         return ENDED
     return "pending" if entry[:2] > shard.position.ended_upto(entry[1]) else ENDED
 

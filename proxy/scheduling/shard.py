@@ -12,11 +12,12 @@ from operator import itemgetter
 from typing import Final
 
 from proxy.records.message import IngressPartition, Message
+from proxy.records.outcome import Outcome
 from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
-from proxy.scheduling.admission_rules import AdmissionRules, Room, Waiting
+from proxy.scheduling.admission_rules import AdmissionRules
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import (
     HalfMessageEvent,
@@ -26,8 +27,11 @@ from proxy.scheduling.half_messages import (
     record_of,
 )
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
+from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import Recalls
+from proxy.scheduling.room_left import room_left
 from proxy.scheduling.shed_offsets import ShedOffsets
+from proxy.scheduling.sweep import Sweep
 from storage.register import Named, Register
 from storage.store import PEEK_BYTES, Entry, Key, Scanned, Store, TargetCounts, Wants, bodies_bytes
 
@@ -85,11 +89,13 @@ class Shard:
         self._half_messages = HalfMessages(read_back, position.watermark, position.set_back)
         undecided = register.of_kind(IS_HALF_MESSAGE)
         self._half_messages.load((row.offset, ident) for ident, row in undecided)
-        self._identities = Identities(register, self._half_messages, position)
+        self._purges = Purges(ingress, register, position)
+        self._sweep = Sweep(self._purges, self.scan, self._delete, read_back)
+        self._identities = Identities(register, self._half_messages, self._purges, position)
         self._rules, self._shed = rules, shed
         recalls = Recalls(read_back, self._identities, shed)
         self._admission = Admission(
-            ingress, readers, self._identities, self._half_messages, recalls, shed
+            ingress, readers, self._identities, self._half_messages, recalls, self._purges, shed
         )
 
     @property
@@ -127,6 +133,11 @@ class Shard:
             + self._register.memtable_bytes
             + self._half_messages.held_bytes
         )
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether records that a purge has ended are still looked for."""
+        return self.state is State.READY and self._sweep.is_under_way
 
     @property
     def undecided(self) -> int:
@@ -167,6 +178,10 @@ class Shard:
             for at, ident, size_bytes in idents
             if ident in rows
         ]
+
+    def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
+        """Whether a purge has ended what waits at this offset, told or not."""
+        return self._identities.is_purged(offset, target, due_ms)
 
     def named(self, ident: bytes) -> Named | None:
         """What is known of an id."""
@@ -232,12 +247,15 @@ class Shard:
         watermark = self.position.watermark
         pending: list[Entry] = []
         auxiliary: list[AuxiliaryRecord] = []
+        outcomes: list[Outcome] = []
         taken_back = 0
         may_fire = self.state is State.READY and now_ms >= watermark.due_ms
         if may_fire and max_pending > 0 and max_bytes > 0:
             pending, events, taken_back, upto = self._due(now_ms, max_pending, max_bytes)
             watermark = max(watermark, upto)
+            pending, outcomes = self._purges.without_ended(pending)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
+        swept = self._sweep.piece(watermark) if self.state is State.READY else ()
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)
@@ -247,16 +265,17 @@ class Shard:
             next_offset=next_offset,
             floor=floor,
             shed_at=shed.shed_at,
+            purge=self._sweep.progress_after(swept),
         )
         batch = Batch(
             self.ingress,
             deliveries,
             tuple(buffer.dead_letters),
-            tuple(buffer.outcomes),
+            (*buffer.outcomes, *outcomes, *(one.outcome for one in swept)),
             (*buffer.auxiliary, *auxiliary, *shed.records),
         )
         pending_bytes = bodies_bytes(pending) + sum(len(one.value or b"") for one in auxiliary)
-        return Plan(batch, position, taken_back, pending_bytes)
+        return Plan(batch, position, taken_back, pending_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """The plan's transaction is known to have been committed.
@@ -270,7 +289,9 @@ class Shard:
         self._register.advance(*watermark)
         self._half_messages.advance(watermark)
         self._shed.confirm(plan.position.shed_at, plan.position.floor)
-        self._identities.position = plan.position
+        self._identities.position = self._purges.position = plan.position
+        self._sweep.told(plan.swept)
+        self._purges.forget(self.next_offset)
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
 
@@ -343,47 +364,21 @@ class Shard:
         kept = [entry for entry in found if entry[:2] not in taken_back]
         return kept, events, len(found) - len(kept), upto
 
+    def _delete(self, key: Key, target: str) -> None:
+        """A purge has ended this entry, and it has been told."""
+        self._register.add_tombstone(self.next_offset, key, target)
+
     def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
         """From this offset on. Where the watermark was set back, what lies below is read apart."""
         position, committed = self.position, self.position.next_offset
         set_back = position.set_back
         if set_back is not None and offset < set_back.below:
             committed = set_back.below
-        room = None if offset < committed else self._room(now_ms)
+        room = None
+        if offset >= committed:
+            room = room_left(self._rules, self, now_ms, is_ready=self.state is State.READY)
         ended = position.ended_upto(offset)
         return IngestLimits(now_ms, max_records, max_bytes, ended, committed, room)
-
-    def _room(self, now_ms: int) -> Room | None:
-        """How much more may wait; what is due by now takes no room. Undecided half messages do, but
-        no bytes, since the store has none of them.
-
-        How much of a target is due by now is not known. So its limit does not count while the shard
-        catches up, when nothing fires.
-        """
-        rules = self._rules
-        if not rules:
-            return None
-        by_target = bytes_by_target = None
-        if self.state is State.READY:
-            by_target = self.pending_by_target() if rules.records.is_by_target else None
-            bytes_by_target = (
-                self.store.pending_bytes_by_target() if rules.sizes.is_by_target else None
-            )
-        records, size_bytes = self._not_due(now_ms)
-        return Room(rules, Waiting(records, by_target), Waiting(size_bytes, bytes_by_target))
-
-    def _not_due(self, now_ms: int) -> tuple[int, int]:
-        """How many records wait beyond now, and about how many bytes; looked at more closely only
-        where a limit is near."""
-        rules = self._rules
-        records, size_bytes = self.pending() + self.undecided, self.store.pending_bytes()
-        is_near = (
-            records + PARSED_AT_ONCE > rules.records.in_all or 2 * size_bytes > rules.sizes.in_all
-        )
-        if not is_near or self.store.next_due_ms(now_ms) is None:
-            return records, size_bytes
-        due, stored = self.store.pending_by_time([now_ms])[0], self.store.pending()
-        return records - due, size_bytes - size_bytes * due // max(stored, 1)
 
     def _ingest_run(self, messages: Sequence[Message], start: int, limits: IngestLimits) -> int:
         """Ingest from `start` while one policy holds and there is room; the index reached."""

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from proxy.records.body import body_bytes, is_stub
 from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.headers import HOP_ATTEMPT, ID
-from proxy.scheduling.identities import NEVER_MS
+from proxy.records.position import NEVER_MS
 from proxy.scheduling.shard import Shard
 from storage.store import LAST_OFFSET, Entry, Key, Wants
 
@@ -67,7 +67,8 @@ def scan_waiting(shard: Shard, sought: Sought, after: Key) -> WaitingPiece:
     if after >= (sought.until_ms, LAST_OFFSET):
         return WaitingPiece(partition, *_undecided(shard, sought, after))
     found, upto = shard.scan(after, sought.until_ms, sought.wants, LOOKED_AT, LOOKED_AT_BYTES)
-    records = [_described(shard, entry) for entry in found]
+    described = (_described(shard, entry) for entry in found)
+    records = [r for r in described if not shard.is_purged(r.offset, r.target, r.due_ms)]
     return WaitingPiece(partition, [r for r in records if _fits(r, sought)], upto)
 
 

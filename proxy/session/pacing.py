@@ -79,9 +79,9 @@ class Pacing:
             or since_ms >= IDLE_COMMIT_MS
         )
 
-    def begin(self, records: int, now_ms: int) -> None:
-        """A transaction of so many records has begun."""
-        self._rate.take(records, now_ms)
+    def begin(self, records: int, now_ms: int, unrated: int = 0) -> None:
+        """A transaction of so many records has begun; `unrated` of them no rate counts."""
+        self._rate.take(records - unrated, now_ms)
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
         self._began_ms = now_ms

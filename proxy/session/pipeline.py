@@ -196,7 +196,7 @@ class Pipeline:
                 max_records = min(records_left, shard.ending + max(0, records_available))
                 plans[partition] = plan = transaction.plan(shard, now_ms, max_records)
                 records_left = max(0, records_left - plan.records)
-                records_available -= plan.records - shard.ending
+                records_available -= plan.records - shard.ending - len(plan.swept)
         return plans
 
     def _publish_paced(self, plans: Mapping[int, Plan], now_ms: int) -> None:
@@ -227,7 +227,8 @@ class Pipeline:
             batches, offsets, self._ingress.group_metadata(), now_ms
         )
         self._under_way = _UnderWay(plans, transaction, started_s)
-        self._pacing.begin(sum(plan.records for plan in plans.values()), now_ms)
+        swept = sum(len(plan.swept) for plan in plans.values())
+        self._pacing.begin(sum(plan.records for plan in plans.values()), now_ms, swept)
 
     def _tidy(self, now_ms: int) -> None:
         self._has_more_to_tidy = False
@@ -255,7 +256,7 @@ class Pipeline:
         """How long the next fetch may wait for a first record."""
         now_ms = self._clock.now_ms()
         rate_ms = min(self._pacing.rate_wait_ms(now_ms), LONGEST_WAIT_MS)
-        if self._has_more_to_tidy:
+        if self._has_more_to_tidy or any(shard.is_sweeping for shard in self.shards.values()):
             return 1
         if rate_ms or any(shard.waiting for shard in self.shards.values()):
             return max(1, rate_ms)
@@ -278,6 +279,7 @@ class Pipeline:
         has_moved = self._has_moved(partition, shard.next_offset)
         return (
             shard.ending > 0
+            or shard.is_sweeping
             or self._pacing.is_worth_it(0, now_ms, has_moved=has_moved)
             or (shard.state is State.READY and shard.next_due_ms(now_ms) is not None)
         )

@@ -22,7 +22,7 @@ from proxy.admin.query_mailbox import (
 from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message
-from proxy.scheduling.identities import NEVER_MS
+from proxy.records.position import NEVER_MS
 from proxy.scheduling.record_lookup import Found
 from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status

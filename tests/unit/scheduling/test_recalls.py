@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.records.message import IngressPartition
 from proxy.records.position import Position
 from proxy.requests.parsed import ParsedRecord, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import MOST_READ, Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace
 from tests.support.simulation.memory_register import MemoryRegister
@@ -25,7 +27,9 @@ def test_what_many_recalls_name_is_read_in_a_few_pieces_in_a_replay_too() -> Non
 
     position = Position.start(0, "digest", "topic-id")
     halves = HalfMessages(read_back, position.watermark)
-    identities = Identities(MemoryRegister(), halves, position)
+    register = MemoryRegister()
+    purges = Purges(IngressPartition("timer.ingress", 0), register, position)
+    identities = Identities(register, halves, purges, position)
     recalls = Recalls(read_back, identities, ShedOffsets(ShedPlace("settings", "", "topic-id")))
     named = list(range(3 * MOST_READ, 0, -1))
     recalls.expect(named)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.records.position import NEVER_MS
 from proxy.scheduling import waiting_records
-from proxy.scheduling.identities import NEVER_MS
 from proxy.scheduling.waiting_records import END, Sought, WaitingRecord, scan_waiting
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
