@@ -21,7 +21,7 @@ from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.errors import SessionLost
-from proxy.records.hop_mac import HopKey
+from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
@@ -195,6 +195,17 @@ class World:
         if isinstance(headers, dict):
             headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers.items()]
         return self.kafka.append(INGRESS, partition, key, value, headers)
+
+    def purge(
+        self, targets: str, from_ms: int | None = None, to_ms: int | None = None, partition: int = 0
+    ) -> Record:
+        """As the admin API writes one."""
+        asked = {"timer-purge": targets, "timer-purge-from": from_ms, "timer-purge-to": to_ms}
+        headers = [
+            (name, str(value).encode()) for name, value in asked.items() if value is not None
+        ]
+        signer = HopAuthenticator(self.policies.signing_key(), self.topic_id)
+        return self.send(signer.signed(partition, None, None, headers), None, None, partition)
 
     def turn(self, times: int = 1) -> None:
         """Turn the pipeline; a lost session is started anew, as the worker does."""
