@@ -173,7 +173,8 @@ SOUND: Final[dict[str, list[Value]]] = {
 class AnyRequests:
     """Draws records of these shapes. foreign, sound: what further headers may say, by name.
 
-    With an authenticator most hops and purges are signed by it, some for another partition or another record.
+    With an authenticator most hops and purges are signed by it, some for another partition or
+    another record.
     """
 
     def __init__(
