@@ -26,7 +26,7 @@ class PartitionState(NamedTuple):
     previous audits gave the verdicts, but for what they left open. [audited_from, audited_to): what
     gets a verdict. settled_end: below it lies all that was written with the committed position.
     log_end: where the ingress ended after all ends were read. The next three are that position: O,
-    T and C of docs/exactly-once.md#what-is-committed; the floor is its F. Below known_from it is not
+    T and C of docs/exactly-once.md#what-is-committed; floor is its F. Below known_from it is not
     known what records asked for: they were not read, or the settings are gone that judged them.
     """
 

@@ -13,6 +13,7 @@ from tests.audit_campaign.scene import LAST, OWN
 
 Headers = list[tuple[str, bytes | None]]
 DELIVERED, PENDING = "delivered", "pending"
+PURGED = "purged by "
 
 
 @dataclass(slots=True)
@@ -192,6 +193,12 @@ class Ended:
         return self.record.text("timer-recall") if self.kind == "recall" else None
 
     @property
+    def purged_by(self) -> str | None:
+        """The origin of the purge that its outcome names."""
+        detail = str(self.outcome.said()["detail"]) if self.outcomes else ""
+        return detail.removeprefix(PURGED) if detail.startswith(PURGED) else None
+
+    @property
     def outcome_has_id(self) -> bool:
         return bool(self.outcomes) and self.outcome.said()["id"] is not None
 
@@ -250,6 +257,8 @@ def _kind(record: Held) -> str:
         return "cancel"
     if any(name == "timer-recall" for name, _ in record.headers):
         return "recall"
+    if any(name == "timer-purge" for name, _ in record.headers):
+        return "purge"
     return record.text("timer-transaction") or "record"
 
 
