@@ -146,7 +146,8 @@ class Contents:
 
 @dataclass(slots=True)
 class Ended:
-    """An ingress record and its ends. end: `delivered`, its outcome's name, or `pending`."""
+    """An ingress record and its ends. end: `delivered`, its outcome's name, or `pending`.
+    purged_by: the origin of the purge that its outcome names."""
 
     record: Held
     kind: str
@@ -156,6 +157,7 @@ class Ended:
     letters: list[Held]
     successor: Held | None
     is_read: bool
+    purged_by: str | None
 
     @property
     def origin(self) -> str:
@@ -191,12 +193,6 @@ class Ended:
     def recalled(self) -> str | None:
         """The origin that a recall names."""
         return self.record.text("timer-recall") if self.kind == "recall" else None
-
-    @property
-    def purged_by(self) -> str | None:
-        """The origin of the purge that its outcome names."""
-        detail = str(self.outcome.said()["detail"]) if self.outcomes else ""
-        return detail.removeprefix(PURGED) if detail.startswith(PURGED) else None
 
     @property
     def outcome_has_id(self) -> bool:
@@ -240,6 +236,8 @@ def _ended(
     letters = [one for one in ends if one.topic == OWN.dead_letters]
     end = DELIVERED if deliveries else outcomes[0].said()["outcome"] if outcomes else PENDING
     is_read = record.offset < (committed.next_offset or 0)
+    detail = str(outcomes[0].said().get("detail")) if outcomes else ""
+    purged_by = detail.removeprefix(PURGED) if detail.startswith(PURGED) else None
     return Ended(
         record,
         _kind(record),
@@ -249,6 +247,7 @@ def _ended(
         letters,
         successors.get(record.place),
         is_read,
+        purged_by,
     )
 
 
