@@ -287,6 +287,7 @@ def _state(
         one.watermark_ms,
         one.cursor,
         known_from(span, known.get(one.partition, 0)),
+        one.floor,
     )
 
 

@@ -20,7 +20,7 @@ from spark_jobs.requests.policies import InForce
 
 
 class Position(NamedTuple):
-    """An ingress partition: where its log starts, O, T and C as committed
+    """An ingress partition: where its log starts, O, T, C and F as committed
     (docs/exactly-once.md#what-is-committed), and where it ended: for readers of committed records,
     and later, if a transaction is open."""
 
@@ -31,6 +31,7 @@ class Position(NamedTuple):
     cursor: int
     stable_end: int
     settled_end: int
+    floor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def _positions(taken: Snapshot) -> list[Position]:
             one.committed.cursor,
             one.end,
             one.log_end,
+            one.committed.floor,
         )
         for one in taken.ingress
     ]

@@ -26,8 +26,8 @@ class PartitionState(NamedTuple):
     previous audits gave the verdicts, but for what they left open. [audited_from, audited_to): what
     gets a verdict. settled_end: below it lies all that was written with the committed position.
     log_end: where the ingress ended after all ends were read. The next three are that position: O,
-    T and C of docs/exactly-once.md#what-is-committed. Below known_from it is not known what records
-    asked for: they were not read, or the settings are gone that judged them.
+    T and C of docs/exactly-once.md#what-is-committed; floor is its F. Below known_from it is not
+    known what records asked for: they were not read, or the settings are gone that judged them.
     """
 
     partition: int
@@ -42,6 +42,7 @@ class PartitionState(NamedTuple):
     watermark_ms: int
     cursor: int
     known_from: int
+    floor: int
 
     @property
     def span_after(self) -> Span:
@@ -173,6 +174,7 @@ def _state(one: IngressPosition, before: Span | None) -> PartitionState:
         one.committed.watermark_ms,
         one.committed.cursor,
         known_from(span, min((by.first_offset for by in one.committed.policies), default=0)),
+        one.committed.floor,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-VERSIONS: Final = (1, 2, 3)
+VERSIONS: Final = (1, 2, 3, 4)
 """2: the watermark was set back; what had ended beyond it before is not asked for until it is there
 again. 3: records were shed, which their outcomes say."""
 LAST_OFFSET: Final = 2**63 - 1

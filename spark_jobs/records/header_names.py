@@ -45,8 +45,14 @@ HOP_ATTEMPT: Final = "timer-hop-attempt"
 HOP_FIRST: Final = "timer-hop-first"
 HOP_MAC: Final = "timer-hop-mac"
 
+PURGE: Final = "timer-purge"
+PURGE_FROM: Final = "timer-purge-from"
+PURGE_TO: Final = "timer-purge-to"
+"""Of a record that the proxy alone writes: a pattern of targets, the first and the last due."""
+
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
 HOPS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC)
+PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
 """On records that were delivered or dead-lettered and sent in again: they ask for nothing."""
 
@@ -56,6 +62,7 @@ USUAL: Final = (*PLAIN_REQUESTS, ID, *(name for name in STAMPS if name != FIRST_
 BEYOND_PLAIN: Final = (
     *(ID, CANCEL, RECALL, RETRY_GROUP, ATTEMPT, TRANSACTION, CHECK_TOPIC, CHECK_IMMUNITY),
     *HOPS,
+    *PURGES,
 )
 """What asks for more than plain delivery."""
 KNOWN: Final = (*PLAIN_REQUESTS, *BEYOND_PLAIN, *STAMPS)

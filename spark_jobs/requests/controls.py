@@ -20,10 +20,15 @@ OFFSET: Final = r"\A(0|[1-9][0-9]{0,17})\z"
 RECORD: Final = "record"
 CANCELS: Final = "cancel"
 RECALLS: Final = "recall"
+PURGES: Final = "purge"
+TARGETS_PATTERN: Final = r"\A[a-zA-Z0-9._*?\[\]!-]{1,249}\z"
+FIRST_MS: Final = 0
+LAST_MS: Final = 2**63 - 1
+"""A purge that names no times means all from the one to the other."""
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
 """Where check-backs go, when the first is due, how long after it each next one, how many."""
 DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
-TAKE_BACK: Final = (CANCELS, RECALLS)
+TAKE_BACK: Final = (CANCELS, RECALLS, PURGES)
 CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
 """Kinds of records that say something about others, and are not delivered. Such a tuple reads in
 SQL as it does in Python."""
@@ -49,9 +54,21 @@ def recalled(headers: RequestHeaders, policy: Column, partition: Column, offset:
     return f.when(found < offset, found)
 
 
+def is_purge(headers: RequestHeaders, policy: Column) -> Column:
+    """Whether a record ends what waits for some targets: since there are recalls."""
+    decides = headers.has(names.CANCEL) | is_recall(headers, policy)
+    return headers.has_any(names.PURGES) & policy["recalls_in"].isNotNull() & ~decides
+
+
+def purge_ms(headers: RequestHeaders, name: str, otherwise_ms: int) -> Column:
+    """The first or the last due of what is purged; null where it cannot be read."""
+    return f.when(headers.has(name), digits(headers.text(name))).otherwise(otherwise_ms)
+
+
 def takes_back(headers: RequestHeaders, policy: Column) -> Column:
-    """Whether the record is a cancel or a recall, whatever else it asks for."""
-    return headers.has(names.CANCEL) | is_recall(headers, policy)
+    """Whether the record is a cancel, a recall or a purge, whatever else it asks for."""
+    is_one = headers.has(names.CANCEL) | is_recall(headers, policy)
+    return is_one | is_purge(headers, policy)
 
 
 def asked_kind(headers: RequestHeaders, policy: Column) -> Column:
@@ -60,6 +77,7 @@ def asked_kind(headers: RequestHeaders, policy: Column) -> Column:
     return (
         f.when(headers.has(names.CANCEL), f.lit(CANCELS))
         .when(is_recall(headers, policy), f.lit(RECALLS))
+        .when(is_purge(headers, policy), f.lit(PURGES))
         .when(transaction.isin(names.PREPARE, *DECISIONS), transaction)
         .otherwise(f.lit(RECORD))
     )
@@ -74,7 +92,8 @@ def opening_code(
     is_forged: Column,
 ) -> Column:
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
-    is_bad_hop = ~_is_whole_hop(headers, offset) | f.coalesce(is_forged, f.lit(False))
+    is_forged = f.coalesce(is_forged, f.lit(False))
+    is_bad_hop = ~_is_whole_hop(headers, offset) | is_forged
     return first_of(
         _unknown_header_code(headers, special_names, policy),
         f.when(
@@ -84,6 +103,10 @@ def opening_code(
         .when(
             is_recall(headers, policy),
             refused(codes.RECALL_BAD, recalled(headers, policy, partition, offset).isNull()),
+        )
+        .when(
+            is_purge(headers, policy),
+            refused(codes.PURGE_BAD, is_forged | ~_is_whole_purge(headers)),
         )
         .otherwise(
             first_of(
@@ -95,7 +118,7 @@ def opening_code(
 
 
 def hop_from(headers: RequestHeaders, policy: Column) -> Column:
-    """The offset that a record goes on from; null for a producer's own, and for a cancel."""
+    """The offset that a record goes on from; null for a producer's own, and for what takes back."""
     return f.when(~takes_back(headers, policy), digits(headers.text(names.HOP_FROM)))
 
 
@@ -154,16 +177,19 @@ def _first_check_ms(headers: RequestHeaders, timestamp_ms: Column, policy: Colum
 
 
 def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy: Column) -> Column:
-    has_no_recalls = policy["recalls_in"].isNull()
+    has_recalls = policy["recalls_in"].isNotNull()
     unknown = f.get(
         f.filter(
             special_names,
-            lambda name: ~name.isin(*names.KNOWN) | ((name == names.RECALL) & has_no_recalls),
+            lambda name: (
+                ~name.isin(*names.KNOWN) | (name.isin(names.RECALL, *names.PURGES) & ~has_recalls)
+            ),
         ),
         f.lit(0),
     )
+    decides = headers.has_any((names.RECALL, names.PURGE)) & has_recalls
     return f.when(
-        ~takes_back(headers, policy),
+        ~(headers.has(names.CANCEL) | decides),
         first_of(
             refused(codes.HEADER_UNREADABLE, unknown == names.UNREADABLE),
             refused(codes.HEADER_UNKNOWN, unknown.isNotNull()),
@@ -179,6 +205,14 @@ def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
     for name in (names.HOP_FROM, names.HOP_NOT_BEFORE, names.HOP_ATTEMPT, names.HOP_FIRST):
         is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
     return is_whole & f.coalesce(digits(headers.text(names.HOP_FROM)) < offset, f.lit(False))
+
+
+def _is_whole_purge(headers: RequestHeaders) -> Column:
+    """Whether a purge is as the proxy writes it."""
+    is_pattern = headers.text(names.PURGE).rlike(TARGETS_PATTERN)
+    from_ms = purge_ms(headers, names.PURGE_FROM, FIRST_MS)
+    to_ms = purge_ms(headers, names.PURGE_TO, LAST_MS)
+    return f.coalesce(is_pattern, f.lit(False)) & from_ms.isNotNull() & to_ms.isNotNull()
 
 
 def _immunity_ms(headers: RequestHeaders) -> Column:

@@ -22,6 +22,7 @@ RECALL_BAD: Final = "recall-bad"
 RETRY_BAD: Final = "retry-bad"
 TRANSACTION_BAD: Final = "transaction-bad"
 HOP_BAD: Final = "hop-bad"
+PURGE_BAD: Final = "purge-bad"
 PARTITION_BAD: Final = "partition-bad"
 
 DECIDED_WHEN_READ: Final = (
@@ -39,6 +40,7 @@ DECIDED_WHEN_READ: Final = (
     RETRY_BAD,
     TRANSACTION_BAD,
     HOP_BAD,
+    PURGE_BAD,
 )
 """Codes that depend on the record alone: a record that is not to be refused cannot have them."""
 

@@ -6,7 +6,8 @@ last what is wrong with it. Each step is one select, so that nothing is computed
 keep plain records from what costs most.
 """
 
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -49,6 +50,7 @@ KINDS: Final = (
     *controls.DECISIONS,
     controls.CANCELS,
     controls.RECALLS,
+    controls.PURGES,
     REFUSED,
 )
 PLACE: Final = ("partition", "offset", "timestamp_ms")
@@ -70,6 +72,8 @@ PARSED: Final[Schema] = {
     "first_origin": "string",
     "first_offset": "bigint",
     "recalled": "bigint",
+    "purge_from_ms": "bigint",
+    "purge_to_ms": "bigint",
     "hop_attempt": "int",
     "expires_ms": "bigint",
     "checks": controls.CHECKS,
@@ -82,11 +86,12 @@ PARSED: Final[Schema] = {
 it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
 hop_from: the offset of the record that it goes on from, null for a producer's own; first_offset: of
 a successor, that of the record that all hops have come from; recalled: of a recall, that of what it
-names. key_number: what a key counts as where it chooses the partition, null without a key.
-size_bytes: of key and value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8,
-for which the proxy refuses the record: Java shows both alike.
-raw_letter_hash: what a dead letter shows of a record with another scheduler's headers that was
-not even read for its due; null without such headers."""
+names. purge_from_ms, purge_to_ms: of a purge, the first and the last due; its target is a pattern.
+key_number: what a key counts as where it chooses the partition, null without a key. size_bytes: of
+key and value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8, for which the
+proxy refuses the record: Java shows both alike. raw_letter_hash: what a dead letter shows of a
+record with another scheduler's headers that was not even read for its due; null without such
+headers."""
 
 Select: TypeAlias = list[Column | str]
 """What a step makes of each record."""
@@ -174,7 +179,7 @@ def _is_forged(policy: Column) -> Column:
     where the policy is from before it was signed."""
     headers = f.col("headers")
     is_own = hop_macs.is_own(f.col("partition"), f.col("key"), f.col("value"), headers, policy)
-    says_so = position_of(headers, names.HOP_FROM) > 0
+    says_so = reduce(or_, (position_of(headers, n) > 0 for n in (names.HOP_FROM, *names.PURGES)))
     return f.when(says_so & policy["hop_inner"].isNotNull(), ~is_own)
 
 
@@ -278,9 +283,12 @@ def _answered(policy: Column) -> list[Select]:
     """The columns of PARSED; what a kind of record does not have is null."""
     headers, kind = _headers(), f.col("kind")
     is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
+    is_purge = kind == controls.PURGES
     ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
-        f.when(kind != controls.RECALLS, headers.raw(names.ID))
+        f.when(~kind.isin(*controls.TAKE_BACK), headers.raw(names.ID))
     )
+    from_ms = controls.purge_ms(headers, names.PURGE_FROM, controls.FIRST_MS)
+    to_ms = controls.purge_ms(headers, names.PURGE_TO, controls.LAST_MS)
     recalled = controls.recalled(headers, policy, f.col("partition"), f.col("offset"))
     fires = due_times.fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
     hop_attempt = f.when(f.col("is_special"), headers.text(names.HOP_ATTEMPT).try_cast("int"))
@@ -290,7 +298,7 @@ def _answered(policy: Column) -> list[Select]:
     answers = {
         "code": f.when(is_refused, f.col("code")),
         "ident": f.when(~is_refused, ident),
-        "target": f.when(is_entry, f.col("topic")),
+        "target": f.when(is_entry, f.col("topic")).when(is_purge, headers.text(names.PURGE)),
         "target_partition": f.when(is_entry, f.col("asked_partition")),
         "target_key": f.when(is_entry, f.col("asked_key")),
         "key_number": f.when(is_entry & chooses, key_number(f.col("asked_key"))),
@@ -301,6 +309,8 @@ def _answered(policy: Column) -> list[Select]:
         "first_origin": headers.text(names.FIRST_ORIGIN),
         "first_offset": f.when(f.col("hop").isNotNull(), digits(headers.text(names.HOP_FIRST))),
         "recalled": f.when(kind == controls.RECALLS, recalled),
+        "purge_from_ms": f.when(is_purge, from_ms),
+        "purge_to_ms": f.when(is_purge, to_ms),
         "hop_attempt": hop_attempt,
         "expires_ms": f.when(kind == names.PREPARE, expires),
         "checks": f.when(

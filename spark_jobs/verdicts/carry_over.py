@@ -3,7 +3,7 @@
 A record that the proxy has read is done once it has a verdict other than pending; from then on
 another end of it is one too many. What the proxy has not read yet is read again next time, by the
 settings in force then; only its ends, if it has any, are kept. Of records that share an id, those
-are kept as well that say what becomes of one that is not done.
+are kept as well that say what becomes of one that is not done, and so are purges.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,16 @@ generation of one that is not done tells what may become of it."""
 
 _TELLS_OTHERS: Final = f"(subject.ident IS NOT NULL OR request.kind = 'recall' OR {_IS_OPEN})"
 """Of the hops of a record without an id those that are done tell nothing more."""
-IS_NEEDED: Final = f"coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)"
+_PURGES: Final = """
+(request.kind = 'purge' AND offset < next_offset
+  AND (offset >= floor OR request.known_verdict IS NULL))
+"""
+"""Whether a purge may mean what waits: nothing below the floor does. What it met in mid-hop was
+written before it was read, and is read by the next audit."""
+IS_NEEDED: Final = f"""
+(coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)
+  OR coalesce({_PURGES}, false))
+"""
 """SQL: whether a record is kept, by `needed_from`."""
 
 
@@ -94,6 +103,7 @@ def carried(is_request_kept: str) -> str:
     and when it is looked at again (`open_records.OPEN`)."""
     review_ms = f"""
       CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
+        WHEN {_PURGES} THEN {ALWAYS}
         WHEN NOT {_IS_OPEN} THEN {NEVER}
         WHEN {_IS_QUIET} THEN least(request.due_ms, request.wanted_ms, request.fires_ms)
         ELSE {ALWAYS} END

@@ -1,5 +1,6 @@
 """One verdict for each record, by its history and the rules, and a sentence where it is needed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
@@ -24,6 +25,7 @@ from spark_jobs.verdicts.delivery_order import out_of_order
 from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
 from spark_jobs.verdicts.hops import IS_HOP
 from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
+from spark_jobs.verdicts.purges import WAITS_FROM, delivered_all_the_same, purges_in
 from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
 from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
 from spark_jobs.verdicts.rules.lateness_rules import IS_LATE, LATENESS_MS, OVERDUE_MS
@@ -130,7 +132,9 @@ def evaluate(
     first = materialise(_evaluated_alone(histories, state, targets))
     others = first.filter("needs_others").select("history.*").select(*histories.columns)
     has_recalls = not others.filter("request.kind = 'recall'").isEmpty()
-    told = told_by_others(_beside_state(others, state), materialise, has_recalls=has_recalls)
+    purges = purges_in(others)
+    placed = _beside_state(others, state)
+    told = told_by_others(placed, purges, materialise, has_recalls=has_recalls)
     second = materialise(_evaluated_together(others, told, state, targets))
     alone = first.filter("NOT needs_others")
 
@@ -145,10 +149,17 @@ def evaluate(
     ignored = contradicted(doubts, kinds, first.select(*SIGHTED))
     overtaking = out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop"))
     asked = wrong_checks(asked_for, topics, read_check_backs) if read_check_backs else []
-    verdicts = amended(of_both("verdict"), [*ignored, *asked, overtaking], materialise)
+    purged = [] if purges is None else [_delivered_after_purges(of_both, purges)]
+    wrong = [*ignored, *asked, *purged, overtaking]
+    verdicts = amended(of_both("verdict"), wrong, materialise)
     passed = (one.filter("is_read AND verdict IS NULL") for one in (alone, second))
     skipped = reduce(DataFrame.unionByName, (one.select("partition") for one in passed))
     return Evaluation(verdicts, of_both("history"), skipped)
+
+
+def _delivered_after_purges(of_both: Callable[..., DataFrame], purges: DataFrame) -> DataFrame:
+    arrived = of_both("verdict", "verdict.*", "waits_from").filter(f"verdict IN {names(ARRIVED)}")
+    return delivered_all_the_same(arrived, purges)
 
 
 def _to_look_at(doubts: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[str]]:
@@ -167,6 +178,7 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
     return ruled.selectExpr(
         "needs_others",
         "false AS is_hop",
+        "offset AS waits_from",
         "request IS NOT NULL AS is_read",
         *[f"CAST({SIGHT[name]} AS {kind}) AS {name}" for name, kind in SIGHTED.items()],
         f"IF(NOT needs_others, {VERDICT}, NULL) AS verdict",
@@ -184,6 +196,7 @@ def _evaluated_together(
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
         f"{IS_HOP} AS is_hop",
+        f"{WAITS_FROM} AS waits_from",
         f"{ASKED_FOR} AS half",
         "partition",
         "offset",

@@ -6,7 +6,8 @@ does a recall of what the generation before it began. Records without an id, of 
 speak, have their receipt in place of one (`recalls`).
 Commits and rollbacks decide the half message that opened their generation. The successor of a hop
 belongs to the generation of the record that it came from; if another opener was written while it
-was in mid-hop, it has been *overtaken*, and ends as it arrives.
+was in mid-hop, it has been *overtaken*, and ends as it arrives. A purge (`purges`) that means what
+waits ends it, as the next opener would.
 """
 
 from typing import Final
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from spark_jobs.evidence.subjects import SUBJECT
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
+from spark_jobs.verdicts.purges import NAMES_ONE, WAITS_FROM, first_met, with_purges
 from spark_jobs.verdicts.recalls import with_subjects
 
 EITHER: Final = "either"
@@ -32,7 +34,8 @@ GENERATION: Final = {
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint>",
 }
 """subject: SUBJECT. prev_opener: what opened the generation. overtaken_by: the last opener while
-the record was in mid-hop. next_opener: the first after it. decision: what decided the half message.
+the record was in mid-hop, or a purge. next_opener: the first after it, or a purge before that.
+decision: what decided the half message.
 expected: what a control record has to say: applied, missed, or either. named: what the subject
 names as the record is read, and how that ended."""
 
@@ -93,13 +96,13 @@ STEPS: Final = (
         "opener": f"IF({_HAS_SUBJECT} AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
         f" {_THIS}, NULL)",
     },
-    {"prev_opener": _previous("opener"), "next_opener": _next("opener")},
+    {"prev_opener": _previous("opener"), "opened_next": _next("opener")},
     {
-        "overtaken_by": "IF(request.kind = 'record' AND prev_opener.offset > request.hop_from,"
+        "opened_meanwhile": "IF(request.kind = 'record' AND prev_opener.offset > request.hop_from,"
         " prev_opener, NULL)",
     },
     {
-        "member": "IF(request.kind IN ('record', 'prepare') AND overtaken_by IS NULL"
+        "member": "IF(request.kind IN ('record', 'prepare') AND opened_meanwhile IS NULL"
         f" AND NOT {IS_SHED},"
         f" {_MEMBER}, NULL)",
         "candidate": "IF(prev_opener.kind = 'prepare'"
@@ -114,16 +117,49 @@ STEPS: Final = (
     },
     {"decided_by": _next("decides")},
     {
-        "named": f"IF(request.kind = 'recall' AND NOT coalesce({_FINDS}, false), NULL, holder)",
-        "decision": "IF(request.kind = 'prepare' AND (next_opener IS NULL"
-        " OR decided_by.offset < next_opener.offset), decided_by, NULL)",
+        "decision": "IF(request.kind = 'prepare' AND (opened_next IS NULL"
+        " OR decided_by.offset < opened_next.offset), decided_by, NULL)",
+    },
+)
+"""What is added step by step, each by the columns before it. member: a record of the generation,
+and how it ended. candidate: a decision that names the half message which opened the generation;
+it `decides` if it is the first of them. holder: what has the subject as the record is read.
+opened_meanwhile, opened_next: the last opener while the record was in mid-hop; the first after
+it."""
+NO_PURGE: Final = {"purge": f"CAST(NULL AS {OPENER})", "holder_purge": f"CAST(NULL AS {OPENER})"}
+PURGE_STEPS: Final = (
+    {
+        "met": f"IF(request.kind = 'record' OR decision.kind = 'commit',"
+        f" {first_met(WAITS_FROM)}, NULL)",
+    },
+    {
+        "purge": "IF(met IS NULL, NULL,"
+        " named_struct('offset', met.offset, 'kind', 'purge', 'timestamp_ms', met.timestamp_ms))",
+    },
+    {"of_member": "IF(member IS NULL, NULL, struct(purge))"},
+    {"holder_purge": f"{_previous('of_member')}.purge"},
+)
+"""purge: the first that means what waits, as an OPENER. holder_purge: that of the holder."""
+LAST_STEPS: Final = (
+    {"is_purged": "coalesce(holder_purge.offset < offset, false)"},
+    {
+        "overtaken_by": f"""
+          IF(purge.offset < offset AND (opened_meanwhile IS NULL
+            OR purge.offset < opened_meanwhile.offset OR {NAMES_ONE}), purge, opened_meanwhile)""",
+        "next_opener": """
+          IF(purge.offset > offset AND coalesce(purge.offset < opened_next.offset, true),
+            purge, opened_next)""",
+        "named": f"""
+          IF(is_purged OR (request.kind = 'recall' AND NOT coalesce({_FINDS}, false)),
+            NULL, holder)""",
         "expected": f"""
-          CASE WHEN request.kind = 'recall' AND request.recalled < known_from THEN '{EITHER}'
+          CASE WHEN request.kind = 'purge' THEN 'applied'
+          WHEN request.kind = 'recall' AND request.recalled < known_from THEN '{EITHER}'
           WHEN {_IS_CONTROL} AND request.kind != 'recall' AND prev_opener IS NULL
             AND known_from > 0 THEN '{EITHER}'
           WHEN request.kind = 'recall' AND NOT coalesce({_FINDS}, false) THEN 'missed'
           WHEN request.kind IN {TAKE_BACK} THEN
-            CASE WHEN NOT coalesce(prev_opener.kind NOT IN {TAKE_BACK}
+            CASE WHEN is_purged OR NOT coalesce(prev_opener.kind NOT IN {TAKE_BACK}
                 AND holder.offset >= prev_opener.offset, prev_opener IS NULL AND {_FINDS}, false)
                 THEN 'missed'
               WHEN holder.end IN ('cancelled', 'rolled') THEN 'applied'
@@ -134,16 +170,16 @@ STEPS: Final = (
             THEN IF(decides IS NULL, 'missed', 'applied') END""",
     },
 )
-"""What is added step by step, each by the columns before it. member: a record of the generation,
-and how it ended. candidate: a decision that names the half message which opened the generation;
-it `decides` if it is the first of them. holder: what has the subject as the record is read."""
+"""What both of it comes to. is_purged: whether a purge had ended what has the subject."""
 
 
-def with_generations(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
+def with_generations(
+    histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
+) -> DataFrame:
     """The histories, beside the circumstances, with GENERATION; records without a subject have
-    none."""
-    found = with_subjects(histories, has_recalls=has_recalls)
-    for step in STEPS:
+    none. `purges`: as `purges_in` finds them."""
+    found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
+    for step in (*STEPS, *((NO_PURGE,) if purges is None else PURGE_STEPS), *LAST_STEPS):
         found = found.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
     return found.select(*histories.columns, *GENERATION)
 

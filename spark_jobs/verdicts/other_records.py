@@ -58,14 +58,18 @@ def told_by_nobody(histories: DataFrame) -> DataFrame:
 
 
 def told_by_others(
-    histories: DataFrame, materialise: Materialise, *, has_recalls: bool
+    histories: DataFrame,
+    purges: DataFrame | None,
+    materialise: Materialise,
+    *,
+    has_recalls: bool,
 ) -> DataFrame:
     """PLACE and TOLD of each of the histories, all of which have a place. They stand beside their
-    partitions and the circumstances."""
+    partitions and the circumstances. `purges`: those among them, as `purges_in` finds them."""
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
     )
-    generations = with_generations(seen, has_recalls=has_recalls).selectExpr(
+    generations = with_generations(seen, purges, has_recalls=has_recalls).selectExpr(
         "*", f"{MUST_HAVE_ENDED} AS must_have_ended"
     )
     known = materialise(generations.selectExpr("*", f"{GOES_ON} AS goes_on"))

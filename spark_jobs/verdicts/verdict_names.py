@@ -21,7 +21,7 @@ NOT_DONE: Final = (PENDING, OVERDUE)
 
 SOUND: Final = {
     DELIVERED: "arrived in its target once, not early, byte for byte",
-    "cancelled": "taken back by a cancel or recall before it was due",
+    "cancelled": "taken back by a cancel, recall or purge before it was due",
     "replaced": "taken back by a newer record with its id",
     DEAD_LETTERED: "lies in the dead letters, with the reason",
     "rolled": "rewritten before retention could delete it; its successor goes on",

@@ -13,6 +13,7 @@ from tests.audit_campaign.scene import LAST, OWN
 
 Headers = list[tuple[str, bytes | None]]
 DELIVERED, PENDING = "delivered", "pending"
+PURGED = "purged by "
 
 
 @dataclass(slots=True)
@@ -145,7 +146,8 @@ class Contents:
 
 @dataclass(slots=True)
 class Ended:
-    """An ingress record and its ends. end: `delivered`, its outcome's name, or `pending`."""
+    """An ingress record and its ends. end: `delivered`, its outcome's name, or `pending`.
+    purged_by: the origin of the purge that its outcome names."""
 
     record: Held
     kind: str
@@ -155,6 +157,7 @@ class Ended:
     letters: list[Held]
     successor: Held | None
     is_read: bool
+    purged_by: str | None
 
     @property
     def origin(self) -> str:
@@ -233,6 +236,8 @@ def _ended(
     letters = [one for one in ends if one.topic == OWN.dead_letters]
     end = DELIVERED if deliveries else outcomes[0].said()["outcome"] if outcomes else PENDING
     is_read = record.offset < (committed.next_offset or 0)
+    detail = str(outcomes[0].said().get("detail")) if outcomes else ""
+    purged_by = detail.removeprefix(PURGED) if detail.startswith(PURGED) else None
     return Ended(
         record,
         _kind(record),
@@ -242,6 +247,7 @@ def _ended(
         letters,
         successors.get(record.place),
         is_read,
+        purged_by,
     )
 
 
@@ -250,6 +256,8 @@ def _kind(record: Held) -> str:
         return "cancel"
     if any(name == "timer-recall" for name, _ in record.headers):
         return "recall"
+    if any(name == "timer-purge" for name, _ in record.headers):
+        return "purge"
     return record.text("timer-transaction") or "record"
 
 

@@ -162,6 +162,7 @@ def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[Partit
                 one.committed.cursor,
                 one.end,
                 one.log_end,
+                one.committed.floor,
             ),
             spans.get(one.partition),
             log_ends[one.partition],

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from proxy.requests.policy import Policy
-from tests.audit_campaign.scene import FAR_MS, OWN, PARTITIONS, POLICY, named
+from tests.audit_campaign.scene import FAR_MS, OWN, PARTITIONS, POLICY, SIGNER, named
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 
@@ -63,8 +63,9 @@ def _step(chance: Random, run: int, world: World, sends: int, crashes: int) -> l
         _taken_back(chance, run, world),
         _decided(chance, run, world),
         _recalled(chance, run, world),
+        _purged(chance, run, world),
     ]
-    weights = [sends, 20, 14, crashes, 1, 1, 1, 1, 1, 1, 1, 2, 0.5, 2, 1.5, 6, 5, 6]
+    weights = [sends, 20, 14, crashes, 1, 1, 1, 1, 1, 1, 1, 2, 0.5, 2, 1.5, 6, 5, 6, 4]
     return chance.choices(steps, weights)[0]
 
 
@@ -176,6 +177,44 @@ def _recalled(chance: Random, run: int, world: World) -> list[Step]:
         ),
         ("turn", 1),
     ]
+
+
+def _purged(chance: Random, run: int, world: World) -> list[Step]:
+    """Records that wait for long, perhaps to be rewritten, and a purge of some of them."""
+    number, now_ms = chance.randrange(PARTITIONS), world.time.broker_now_ms
+    written = [
+        _to(
+            chance.choice(["orders", "orders", "bills", "nowhere"]),
+            run,
+            *chance.choice([{}, {}, _ident(chance)]).items(),
+            ("timer-delay", chance.choice(["1s", "20s", "50s", "70s", "3h"])),
+        )
+        for _ in range(chance.choice([1, 2, 4]))
+    ]
+    return [
+        *(("write", _written(chance, run, world, one, number)) for one in written),
+        ("turn", chance.choice([1, 2])),
+        ("pass", chance.choice([0, 900, 11_000, 25_000])),
+        ("turn", chance.choice([0, 1, 2])),
+        (chance.choice(["write", "write meanwhile"]), _purge(chance, run, number, now_ms)),
+        ("turn", chance.choice([0, 1, 3])),
+    ]
+
+
+def _purge(chance: Random, run: int, number: int, now_ms: int) -> dict[str, Any]:
+    """As the proxy writes one to each partition."""
+    pattern = chance.choice(["*", f"orders-{run}", "[!n]*", "?i*", "ord*"])
+    times = chance.choice(
+        [
+            {},
+            {},
+            {"timer-purge-from": str(now_ms + chance.choice([0, 20_000, 60_000]))},
+            {"timer-purge-to": str(now_ms + chance.choice([20_000, 60_000, FAR_MS]))},
+        ]
+    )
+    partition, headers = run * PARTITIONS + number, _headers({"timer-purge": pattern, **times})
+    signed = list(SIGNER.signed(partition, None, None, headers))
+    return {"headers": signed, "key": None, "value": None, "partition": partition}
 
 
 def _to(kind: str, run: int, *more: tuple[str, str]) -> Headers:

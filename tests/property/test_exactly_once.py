@@ -44,6 +44,7 @@ RULES = Rules(
     immunity_ms=POLICY.immunity_ms,
     check_interval_ms=POLICY.check_interval_ms,
     max_checks=POLICY.max_checks,
+    transaction_ms=0,
 )
 LEAST_ROLL_MS = 2 * POLICY.immunity_ms
 """With less, half messages would have to be decided sooner, which the judge does not know."""

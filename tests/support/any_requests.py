@@ -94,6 +94,12 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-hop-attempt": ATTEMPTS,
     "timer-hop-first": OFFSETS,
     "timer-hop-mac": [b"0" * 32],
+    "timer-purge": [
+        *(b"orders", b"*", b"sh[a-o]p.?", b"[!a]-_*", b"a" * 249, b"a" * 250, b"a/b", b"", None),
+        *(b"orders\n", b"\xff", "größe".encode(), b"{a}", b"[", b"]", b"a,b"),
+    ],
+    "timer-purge-from": [*OFFSETS, b"9" * 15, b"9" * 16, b"5s", b"", None, b"1\n"],
+    "timer-purge-to": [*OFFSETS, b"9" * 15, b"9" * 16, b"5s", b"", None, b"1\n"],
     "timer-first-origin": [b"timer.ingress/0/1", b"", None, b"\xff"],
     "timer-origin": [b"timer.ingress/0/1"],
     "timer-due": [b"5"],
@@ -107,6 +113,7 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-hop-": [b"1"],
     "timer-entry": [b"1/2/3"],
 }
+SIGNED: Final = ("timer-hop-from", "timer-purge")
 TIMESTAMPS_MS: Final = [-1, -5, 0, 1, NOW_MS + 3, 10**15 - 1, 10**15, 2**63 - 1]
 USERS: Final = ["trace", "Timer-Topic", "timer", "TIMER-ID", "", "ü", "x-timer-topic", "timer_id"]
 
@@ -120,6 +127,8 @@ SHAPES: Final[list[Shape]] = [
     ("timer-topic", "timer-key", "timer-partition", "timer-deliver-at"),
     ("timer-cancel",),
     ("timer-recall",),
+    ("timer-purge",),
+    ("timer-purge", "timer-purge-from", "timer-purge-to"),
     ("timer-retry-group", "timer-attempt"),
     ("timer-retry-group", "timer-attempt", "timer-topic"),
     ("timer-retry-group", "timer-attempt", "timer-deliver-at"),
@@ -155,13 +164,17 @@ SOUND: Final[dict[str, list[Value]]] = {
     "timer-hop-from": [b"0"],
     "timer-hop-first": [b"0"],
     "timer-first-origin": [b"timer.ingress/0/1"],
+    "timer-purge": [b"orders", b"*", b"sh[a-o]p.?", b"[!a]-_*"],
+    "timer-purge-from": [b"0", b"5"],
+    "timer-purge-to": [b"9", b"%d" % NOW_MS],
 }
 
 
 class AnyRequests:
     """Draws records of these shapes. foreign, sound: what further headers may say, by name.
 
-    With an authenticator most hops are signed by it, some for another partition or another record.
+    With an authenticator most hops and purges are signed by it, some for another partition or
+    another record.
     """
 
     def __init__(
@@ -188,7 +201,7 @@ class AnyRequests:
         timestamp_ms = draw.choice([NOW_MS] * 20 + TIMESTAMPS_MS)
         value = draw.choice([b"value", b"value", b"", None])
         key, headers = draw.choice(KEYS), self._headers()
-        if self._authenticator and any(name == "timer-hop-from" for name, _ in headers):
+        if self._authenticator and any(name in SIGNED for name, _ in headers):
             headers = self._signed(partition, key, value, headers)
         return AnyRecord(partition, offset, timestamp_ms, key, value, headers)
 

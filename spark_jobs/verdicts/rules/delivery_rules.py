@@ -34,7 +34,8 @@ MAY_BE_DELIVERED: Final = """
 """
 """SQL: whether the log of the ingress allows that the record was delivered."""
 _OVERTAKEN: Final = sentence(
-    "a record or cancel with its id, at offset {overtaken_by.offset}, came while it was rewritten"
+    "{IF(overtaken_by.kind = 'purge', 'a purge that means it', 'a record or cancel with its id')},"
+    " at offset {overtaken_by.offset}, came while it was rewritten"
 )
 _WHY_NOT: Final = f"""
 CASE WHEN overtaken_by IS NOT NULL THEN {_OVERTAKEN}

@@ -25,7 +25,11 @@ def _fired(entry_offset: str) -> str:
     return _passed("request.fires_ms", entry_offset)
 
 
-_SUPERSEDED: Final = f"({_ingested('next_opener.offset')})"
+_SUPERSEDED: Final = f"""
+({_ingested("next_opener.offset")}
+  AND (next_opener.kind != 'purge' OR outcome.end = 'cancelled'))
+"""
+"""What a purge ends may get its outcome later, at the latest by its due."""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
 """Once its time has passed the proxy writes that it expires, and ends it as it reads that: if what
 has its id was written before, only as it reads that."""

@@ -7,6 +7,7 @@ from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
+from spark_jobs.verdicts.purges import NAMES_ONE, named_by
 from spark_jobs.verdicts.rules.order_rules import IGNORED_CANCEL_RULE
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
@@ -28,6 +29,8 @@ coalesce(CASE
   WHEN outcome.end = 'dead-lettered' THEN true
   WHEN request.kind = 'refused' THEN false
   WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < known_from THEN true
+  WHEN outcome.end = 'cancelled' AND ({NAMES_ONE} OR {_SUPERSEDED_BY}.kind = 'purge')
+    THEN {_SUPERSEDED_BY}.kind = 'purge' AND outcome.detail = {named_by(_SUPERSEDED_BY)}
   WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind IN {names(TAKE_BACK)}
   WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind NOT IN {names(TAKE_BACK)}
     AND outcome.next_offset = {_SUPERSEDED_BY}.offset
@@ -45,8 +48,15 @@ rewritten may have been deleted with what it was rewritten from."""
 _SUPERSEDING: Final = sentence(
     f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
 )
-_NEXT: Final = f"""
+_NEXT_OF_ID: Final = f"""
 IF({_SUPERSEDED_BY} IS NULL, 'no later record or cancel has its id', {_SUPERSEDING})
+"""
+_NEXT: Final = f"""
+CASE WHEN {_SUPERSEDED_BY}.kind = 'purge'
+    THEN {sentence(f"what ended it is the purge at offset {{{_SUPERSEDED_BY}.offset}}")}
+  WHEN {NAMES_ONE} THEN concat({sentence("it says {outcome.detail}, which does not mean it; ")},
+    {_NEXT_OF_ID})
+  ELSE {_NEXT_OF_ID} END
 """
 _WHY_NOT: Final = f"""
 CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}

@@ -35,7 +35,8 @@ def aborted_and_delivered(t: Planting, one: Ended) -> Planted:
 )
 def aborted_with_outcome(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.record)
-    return named((one.origin, "orphaned"), sides=t.recalls_of(one))
+    sides = [*t.recalls_of(one), *t.purged_by(one)]
+    return named((one.origin, "orphaned"), sides=sides)
 
 
 @add("The ingress holds another value than was delivered", is_plain)

@@ -13,7 +13,7 @@ from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, OWN_STRIDE
 
 Verdicts = Mapping[str, frozenset[str]]
 FAITHFUL_MS: Final = 5_000
-CONTROLS: Final = ("cancel", "recall", "commit", "rollback", "expire")
+CONTROLS: Final = ("cancel", "recall", "purge", "commit", "rollback", "expire")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,11 @@ class Planting:
             and other.kind in CONTROLS
         ]
         after = [(later.origin, "contradicted") for later in self.after(one)]
-        return [*same, *self.recalls_of(one), *after]
+        return [*same, *self.recalls_of(one), *self.purged_by(one), *after]
+
+    def purged_by(self, one: Ended) -> list[tuple[str, str]]:
+        """What names it as the purge that ended it: pairs for `named`."""
+        return [(o.origin, "contradicted") for o in self.records if o.purged_by == one.origin]
 
     def recalls_of(self, one: Ended) -> list[tuple[str, str]]:
         """What its recalls have to say hangs on how it ended: pairs for `named`."""

@@ -26,11 +26,18 @@ CONTROLLED = ("applied", "missed")
 TOLD = (*ALONE, *HOPS)
 
 
+def _must_have_ended(t: Planting, one: Ended) -> bool:
+    """What was purged must have by its due alone: its outcome comes when it may."""
+    return one.end in ALONE and (
+        one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition)
+    )
+
+
 def _has_outcome(_t: Planting, one: Ended) -> bool:
     return bool(one.outcomes)
 
 
-@add("The outcome of what was taken back is lost", ended_as(*ALONE))
+@add("The outcome of what was taken back is lost", _must_have_ended)
 def outcome_lost(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     return named((one.origin, "missing"), sides=t.later_of(one))
@@ -139,7 +146,7 @@ def outcome_unknown(t: Planting, one: Ended) -> Planted:
 @add("Of a control record that found something it is said that it missed", is_control("applied"))
 def applied_as_missed(t: Planting, one: Ended) -> Planted:
     one.outcome.say(outcome="missed")
-    return named((one.origin, "contradicted"))
+    return named((one.origin, "contradicted"), sides=t.purged_by(one))
 
 
 @add("Of a control record that found nothing it is said that it applied", is_control("missed"))
@@ -175,14 +182,14 @@ def outcome_id_lost(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
-@add("An outcome names an offset that the ingress never had", ended_as(*ALONE))
+@add("An outcome names an offset that the ingress never had", _must_have_ended)
 def outcome_of_nothing(t: Planting, one: Ended) -> Planted:
     origin = f"{OWN.ingress}/{one.partition}/{one.record.offset + 5_000}"
     one.outcome.say(origin=origin)
     return named((origin, "orphaned"), (one.origin, "missing"), sides=t.later_of(one))
 
 
-@add("An outcome cannot be read", ended_as(*ALONE))
+@add("An outcome cannot be read", _must_have_ended)
 def outcome_unreadable(t: Planting, one: Ended) -> Planted:
     one.outcome.value = t.draw.choice([b"", None, b"{", b"[]", b'{"outcome": "cancelled"}'])
     place = f"@{one.outcome.place}"
@@ -292,3 +299,62 @@ def replacement_ignored(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     t.deliver(one)
     return named((one.origin, "contradicted missing"))
+
+
+def _purge_of(t: Planting, one: Ended) -> Ended | None:
+    """The purge that ended it as it waited."""
+    purge = next((other for other in t.records if other.origin == one.purged_by), None)
+    is_first = one.hop_from is None and one.kind == "record"
+    return purge if is_first and purge is not None and purge.end == "applied" else None
+
+
+def _waited_at_its_purge(t: Planting, one: Ended) -> bool:
+    purge = _purge_of(t, one)
+    return purge is not None and one.due_ms > purge.outcome.timestamp_ms + READ_TO_DUE_MS
+
+
+@add(
+    "A purge applied, and what it ended is delivered when it is due",
+    both(_waited_at_its_purge, is_alone, _is_ripe),
+)
+def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    t.deliver(one)
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add("What a purge ended names another one", lambda _t, one: one.purged_by is not None)
+def purged_by_another(t: Planting, one: Ended) -> Planted:
+    """A later one, one of another partition, or none at all."""
+    purges = [o.origin for o in t.records if o.kind == "purge" and o.origin != one.purged_by]
+    other = t.draw.choice([*purges, f"{OWN.ingress}/{one.partition}/7777", one.origin])
+    one.outcome.say(detail=f"purged by {other}")
+    return named((one.origin, "contradicted"))
+
+
+@add("What a purge ended does not name it", lambda _t, one: one.purged_by is not None)
+def purge_not_named(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(detail="")
+    return named((one.origin, "contradicted"))
+
+
+def _later_purge(t: Planting, one: Ended) -> Ended | None:
+    """A purge that was read after what ended the record."""
+    purges = (o for o in t.records if o.kind == "purge" and o.partition == one.partition)
+    return next((o for o in purges if o.record.offset > one.record.offset), None)
+
+
+@add(
+    "What a cancel ended names a purge from after it",
+    lambda t, one: (
+        one.end == "cancelled"
+        and one.purged_by is None
+        and one.hop_from is None
+        and _later_purge(t, one) is not None
+    ),
+)
+def cancelled_as_purged(t: Planting, one: Ended) -> Planted:
+    purge = _later_purge(t, one)
+    assert purge
+    one.outcome.say(detail=f"purged by {purge.origin}")
+    return named((one.origin, "contradicted"))

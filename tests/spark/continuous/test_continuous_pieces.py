@@ -34,7 +34,7 @@ from tests.support.verdict_rows import delivered, undelivered, verdicts
 HORIZON = Horizon(
     99,
     "id",
-    (Position(0, 1, 2, 3, 4, 5, 6),),
+    (Position(0, 1, 2, 3, 4, 5, 6, 7),),
     (InForce(0, 0, "abc"),),
     {"abc": "{}"},
     {"a": 2},

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.verdicts import evaluation
 from spark_jobs.verdicts.rules.rule import ruling
-from tests.spark.verdicts import doubtful_ends, recalled_records, unsettled_ends
+from tests.spark.verdicts import doubtful_ends, purged_records, recalled_records, unsettled_ends
 from tests.spark.verdicts.topics_told import (
     NEXT_OFFSET,
     SEEN,
@@ -248,6 +248,7 @@ STORIES: dict[Story, Circumstances] = {
     **doubtful_ends.STORIES,
     **unsettled_ends.STORIES,
     **recalled_records.STORIES,
+    **purged_records.STORIES,
 }
 """What is told, and the circumstances under which it is judged."""
 

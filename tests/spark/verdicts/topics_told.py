@@ -109,7 +109,7 @@ class Topics:
         """PARTITION_STATE."""
         stands = (self.settled_end, READ_TO, NEXT_OFFSET, T_MS, self.cursor)
         known_from = max(self.read_from, self.settings_from)
-        return self.partition, self.read_from, *STATE, *stands, known_from
+        return self.partition, self.read_from, *STATE, *stands, known_from, self.read_from
 
     def holds(self, partition: int | None, offset: int | None) -> bool:
         """Whether a verdict is of this story; one that names no place belongs to the only one that

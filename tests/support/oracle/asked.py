@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from tests.support.records import Headers, Incoming
 
 UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 LENGTH = re.compile(rb"(\d+)(ms|s|m|h|d|)")
+TAKING_BACK = ("timer-cancel", "timer-recall", "timer-purge")
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -26,7 +29,10 @@ def levels_ms(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The settings that have a say in it; `delays_ms` and `attempts` by consumer group."""
+    """The settings that have a say in it; `delays_ms` and `attempts` by consumer group.
+
+    No transaction takes longer than `transaction_ms`, from its first record to its last.
+    """
 
     levels_ms: tuple[int, ...] = levels_ms(DEFAULT_LEVELS)
     first_level: int = 3
@@ -38,6 +44,7 @@ class Rules:
     max_checks: int = 15
     retry_prefix: str = "retry."
     dlq_prefix: str = "dlq."
+    transaction_ms: int = 60_000
 
     def retry_delay_ms(self, group: str, attempt: int) -> int:
         """RocketMQ's rule: level 3 + n, or the group's own delays; the last for all beyond."""
@@ -55,17 +62,40 @@ class Rules:
         return prepare.timestamp_ms + immunity_ms + (check - 1) * self.check_interval_ms
 
 
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """What a purge means: targets of this shell pattern, due from the one time to the other."""
+
+    pattern: str
+    from_ms: int
+    to_ms: float
+
+    def means(self, target: str, due_ms: int) -> bool:
+        """Whether what waits for this target, due then, is not to be delivered."""
+        return fnmatchcase(target, self.pattern) and self.from_ms <= due_ms <= self.to_ms
+
+
 def is_control(record: Incoming) -> bool:
     """Whether the record only says what becomes of another one."""
     said = record.header("timer-transaction")
-    takes_back = any(record.header(name) is not None for name in ("timer-cancel", "timer-recall"))
+    takes_back = any(record.header(name) is not None for name in TAKING_BACK)
     return takes_back or said not in (None, b"prepare")
+
+
+def asked_purge(record: Incoming) -> Purge | None:
+    """What the record purges; None where it is no purge."""
+    pattern = record.header("timer-purge")
+    if pattern is None:
+        return None
+    from_ms = int(record.header("timer-purge-from") or b"0")
+    to_ms = record.header("timer-purge-to")
+    return Purge(pattern.decode(), from_ms, math.inf if to_ms is None else int(to_ms))
 
 
 def asked_ident(record: Incoming) -> bytes | None:
     """The id that the record has, or means."""
     cancelled = record.header("timer-cancel")
-    if cancelled is None and record.header("timer-recall") is not None:
+    if cancelled is None and any(record.header(name) is not None for name in TAKING_BACK):
         return None
     return record.header("timer-id") if cancelled is None else cancelled
 

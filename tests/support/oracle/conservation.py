@@ -82,21 +82,21 @@ def violations(ends: Ends, rules: Rules) -> list[str]:
 def wrong_ends(ends: Ends, rules: Rules) -> list[str]:
     """The same but for check-backs: all it takes are the ends of one ingress partition."""
     wrong = [*_not_conserved(ends), *wrong_letters(ends)]
-    for lives in _lives(ends):
+    for lives in _lives(ends, rules):
         wrong += lives.judge()
         for life in lives.all():
             wrong += wrong_life(ends, life, rules)
     return [*wrong, *expired_early(ends, rules)]
 
 
-def _lives(ends: Ends) -> Iterator[Lives]:
+def _lives(ends: Ends, rules: Rules) -> Iterator[Lives]:
     """The model, having seen each partition's log."""
     partitions: dict[str, list[tuple[int, Incoming]]] = defaultdict(list)
     for place, record in ends.ingress.items():
         partitions[place.rpartition("/")[0] + "/"].append((record.offset, record))
     said = ends.said
     for origin, log in partitions.items():
-        lives = Lives(origin, said)
+        lives = Lives(origin, said, rules)
         for offset, record in sorted(log, key=lambda row: row[0]):
             lives.replay(offset, record)
         yield lives

@@ -35,12 +35,16 @@ class Topics(Protocol):
 
 @dataclass(slots=True)
 class Ends:
-    """What became of the ingress records, by origin (`topic/partition/offset`)."""
+    """What became of the ingress records, by origin (`topic/partition/offset`).
+
+    `applied_ms`: when it was said of a control record that it had been applied.
+    """
 
     ingress: dict[str, Incoming] = field(default_factory=dict)
     deliveries: dict[str, list[Placed]] = field(default_factory=lambda: defaultdict(list))
     outcomes: dict[str, list[Outcome]] = field(default_factory=lambda: defaultdict(list))
     dead_letters: dict[str, list[Incoming]] = field(default_factory=lambda: defaultdict(list))
+    applied_ms: dict[str, int] = field(default_factory=dict)
     checks: list[Placed] = field(default_factory=list)
 
     @property
@@ -79,6 +83,8 @@ class Ends:
             outcome = json.loads(record.value or b"")
             assert record.key == outcome["origin"].encode(), outcome
             self.outcomes[outcome["origin"]].append(outcome)
+            if outcome["outcome"] == "applied":
+                self.applied_ms[outcome["origin"]] = record.timestamp_ms
 
     def add_dead_letters(self, records: Iterable[Incoming]) -> None:
         """Records of the dead-letter topic."""

@@ -85,6 +85,9 @@ def _wrong_delivery(
     ends: Ends, life: Life, origin: str, placed: Placed, rules: Rules
 ) -> Iterator[str]:
     got, sent = placed.record, ends.ingress[life.members[0]]
+    purged_ms = ends.applied_ms.get(life.purged_by or "") if life.is_purged else None
+    if purged_ms is not None and got.timestamp_ms > purged_ms + rules.transaction_ms:
+        yield f"{origin} came after {life.purged_by} had purged it"
     yield from _early(ends, life, origin, got, asked_ms(sent, rules))
     if got.key != asked_key(sent):
         yield f"{origin}: another key"

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from tests.support.oracle.asked import Purge, Rules, asked_ms, asked_purge, asked_topic
+from tests.support.records import Incoming
 
 AT_INGEST = {
     "header-unreadable",
@@ -26,20 +28,16 @@ AT_INGEST = {
     "retry-bad",
     "transaction-bad",
     "hop-bad",
+    "purge-bad",
     "partition-bad",
 }
 SHED = "(admission."
 """Says that it was too many to wait, and not too many to be delivered at once."""
-NOBODYS = {"hop-bad", "id-bad"}
+NOBODYS = {"hop-bad", "id-bad", "purge-bad"}
 """With these a record goes on from nothing, whatever it says."""
 GOES_ON = {"rolled", "requeued"}
+PURGED = "purged by "
 DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
-
-
-class Asking(Protocol):
-    """An ingress record: its headers by name."""
-
-    def header(self, name: str) -> bytes | None: ...
 
 
 @dataclass(slots=True)
@@ -47,15 +45,21 @@ class Life:
     """One record of a producer; `members` are the origins under which it went on.
 
     `is_named_late`: what superseded it came while it was rewritten, so that the last such names the
-    end.
+    end. `purged_by`: the first purge that meant it; `is_purged`: nothing else had ended it.
     """
 
+    sent: Incoming
     ident: bytes | None
     is_half: bool
     members: list[str] = field(default_factory=list)
     ended_by: str | None = None
     superseded_by: str | None = None
     is_named_late: bool = False
+    purged_by: str | None = None
+
+    @property
+    def is_purged(self) -> bool:
+        return self.purged_by is not None and self.superseded_by == self.purged_by
 
 
 @dataclass(slots=True)
@@ -64,6 +68,7 @@ class Lives:
 
     origin: str
     ends: Mapping[str, tuple[str, str]]
+    rules: Rules
     wrong: list[str] = field(default_factory=list)
     _lives: list[Life] = field(default_factory=list)
     _of_entry: dict[int, Life] = field(default_factory=dict)
@@ -72,7 +77,7 @@ class Lives:
     _last_how: dict[bytes, str] = field(default_factory=dict)
     _cancels: list[tuple[str, Life | None]] = field(default_factory=list)
 
-    def replay(self, offset: int, record: Asking) -> None:
+    def replay(self, offset: int, record: Incoming) -> None:
         """Take the next record of the log."""
         place = f"{self.origin}{offset}"
         hop_from = record.header("timer-hop-from")
@@ -83,12 +88,14 @@ class Lives:
             self._superseded(cancel, "cancelled", place)
         elif (recalled := record.header("timer-recall")) is not None:
             self._recalled(recalled.decode(), place)
+        elif (purge := asked_purge(record)) is not None:
+            self._purged(purge, place)
         elif decision not in (None, b"prepare"):
             self._decided(record, decision or b"", offset, place)
         elif hop_from is not None:
             self._go_on(int(hop_from), offset, place)
         else:
-            self._begin(record.header("timer-id"), decision == b"prepare", offset, place)
+            self._begin(record, decision == b"prepare", offset, place)
 
     def all(self) -> list[Life]:
         """Every life, by its first record."""
@@ -113,16 +120,21 @@ class Lives:
         life.members.append(place)
         if life.ended_by is not None:
             life.is_named_late = True
-            if life.ident is not None and self._of_id.get(life.ident) is not life:
-                life.ended_by = self._last_how[life.ident]
-            elif life.ident is not None:
-                del self._of_id[life.ident]
+            if life.ident is not None and not life.is_purged:
+                self._end_by_the_last(life, life.ident)
         self._of_place[place] = life
 
-    def _begin(self, ident: bytes | None, is_half: bool, offset: int, place: str) -> None:
+    def _end_by_the_last(self, life: Life, ident: bytes) -> None:
+        if self._of_id.get(ident) is not life:
+            life.ended_by = self._last_how[ident]
+        else:
+            del self._of_id[ident]
+
+    def _begin(self, record: Incoming, is_half: bool, offset: int, place: str) -> None:
+        ident = record.header("timer-id")
         if ident is not None:
             self._superseded(ident, "replaced", place)
-        begun = self._of_entry[offset] = Life(ident, is_half, [place])
+        begun = self._of_entry[offset] = Life(record, ident, is_half, [place])
         self._lives.append(begun)
         self._of_place[place] = begun
         if ident is not None:
@@ -152,7 +164,29 @@ class Lives:
             del self._of_id[life.ident]
         self._cancels.append((place, life))
 
-    def _decided(self, record: Asking, what: bytes, offset: int, place: str) -> None:
+    def _purged(self, purge: Purge, place: str) -> None:
+        """It ends what waits. What another operation had ended while it was rewritten may, as it
+        arrives, be said to have ended by either."""
+        self._check_said(place, "applied")
+        for life in self._lives:
+            if life.is_half or life.purged_by is not None or not self._is_meant(purge, life, place):
+                continue
+            if life.ended_by is None:
+                life.purged_by = life.superseded_by = place
+                life.ended_by = "cancelled"
+                if life.ident is not None and self._of_id.get(life.ident) is life:
+                    del self._of_id[life.ident]
+            elif self._said(life.members[-1]) in GOES_ON:
+                life.purged_by = place
+
+    def _is_meant(self, purge: Purge, life: Life, place: str) -> bool:
+        """Of a due that is not judged here, what its outcome says counts."""
+        due_ms = asked_ms(life.sent, self.rules)
+        if due_ms is None:
+            return self.ends.get(life.members[-1]) == ("cancelled", f"{PURGED}{place}")
+        return purge.means(asked_topic(life.sent, self.rules), due_ms)
+
+    def _decided(self, record: Incoming, what: bytes, offset: int, place: str) -> None:
         ident, hop_from = record.header("timer-id") or b"", record.header("timer-hop-from")
         life = self._of_id.get(ident)
         meant = None if hop_from is None else f"{self.origin}{int(hop_from)}"
@@ -194,9 +228,12 @@ class Lives:
         for member in life.members[:-1]:
             if self._said(member) not in GOES_ON:
                 yield f"{member} ended as {self.ends.get(member)}, yet goes on"
-        final = self._said(life.members[-1])
+        final, detail = self.ends.get(life.members[-1], (NOTHING, ""))
         if final not in _possible(life):
             yield f"{life.members} ended as {final}, possible are {_possible(life)}"
+        is_about_a_purge = detail.startswith(PURGED) or (life.is_purged and final == "cancelled")
+        if is_about_a_purge and detail != f"{PURGED}{life.purged_by}":
+            yield f"{life.members} ended as {detail!r}, it was purged by {life.purged_by}"
 
     def _said(self, place: str) -> str:
         return self.ends.get(place, (NOTHING, ""))[0]
@@ -208,6 +245,8 @@ class Lives:
 def _possible(life: Life) -> set[str]:
     """How a life may end of which the log tells so much."""
     may_be = {life.ended_by} if life.ended_by else set()
+    if life.purged_by is not None:
+        may_be.add("cancelled")
     if life.is_half and life.ended_by is None:
         return {NOTHING}
     was_undone = life.ended_by in ("rolled-back", "expired")
