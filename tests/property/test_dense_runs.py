@@ -48,11 +48,11 @@ def _request(chance: random.Random, recalls: int) -> dict[str, str]:
     )[0]
 
 
-def _step(chance: random.Random, sends: int, crashes: int, recalls: int) -> Step:
-    """`sends`, `crashes` and `recalls` are weights: with few records waiting the floor is close
-    behind."""
+def _step(chance: random.Random, sends: int, crashes: int, recalls: int, purges: int) -> Step:
+    """All but `chance` are weights: with few records waiting the floor is close behind."""
     when = chance.choice(["send", "send", "send meanwhile"])
     target = chance.choice(["orders", "orders", "bills", "nowhere"])
+    purged = chance.choice([None, START_MS]), chance.choice([None, START_MS + 40])
     steps: list[Step] = [
         (when, _request(chance, recalls), target, chance.choice([0, 0, 0, 1])),
         ("turn", chance.randrange(1, 3)),
@@ -66,16 +66,19 @@ def _step(chance: random.Random, sends: int, crashes: int, recalls: int) -> Step
         ("policy", {"max_delay_ms": chance.randrange(6, 60)}),
         ("policy", {"roll_after_ms": chance.choice([None, 12, 25])}),
         ("bodies", chance.choice(["local", "kafka"])),
+        (f"purge{when[4:]}", chance.choice(["orders", "*"]), *purged, chance.choice([0, 0, 0, 1])),
     ]
-    return chance.choices(steps, [sends, 25, 18, crashes, 3, 3, 2, 2, 3, 1, 1, 1])[0]
+    weights = [sends, 25, 18, crashes, 3, 3, 2, 2, 3, 1, 1, 1, purges]
+    return chance.choices(steps, weights)[0]
 
 
 def _play(kind: StoreKind | None, seeds: range) -> None:
     for seed in seeds:
         chance = random.Random(seed)
         sends, crashes = chance.choice([8, 15, 45]), chance.choice([3, 12])
-        recalls = chance.choice([0, 20, 150])
-        script = [_step(chance, sends, crashes, recalls) for _ in range(chance.randrange(30, 120))]
+        recalls, purges = chance.choice([0, 20, 150]), chance.choice([0, 0, 2, 6])
+        weights = sends, crashes, recalls, purges
+        script = [_step(chance, *weights) for _ in range(chance.randrange(30, 120))]
         script.insert(0, ("batches", chance.choice([1, 3, 1_000])))
         limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
         try:

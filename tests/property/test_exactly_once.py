@@ -1,6 +1,7 @@
 """Whole runs of the proxy on the stand-in Kafka: crashes, limits, clocks, in any order."""
 
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -101,6 +102,13 @@ sends = st.tuples(
     st.sampled_from([*TARGETS, "nowhere"]),
     st.integers(0, PARTITIONS - 1),
 )
+purges = st.tuples(
+    st.sampled_from(["purge", "purge meanwhile"]),
+    st.sampled_from([*TARGETS, "*"]),
+    st.one_of(st.none(), st.integers(START_MS, START_MS + 60)),
+    st.one_of(st.none(), st.integers(START_MS, START_MS + 60)),
+    st.integers(0, PARTITIONS - 1),
+)
 faults = st.one_of(
     st.tuples(st.just("crash")),
     st.tuples(st.just("stop")),
@@ -133,7 +141,7 @@ moves = st.one_of(
     st.tuples(st.just("pass"), st.integers(0, 4)),
     st.tuples(st.just("pass"), st.integers(0, 30)),
 )
-steps = st.lists(st.one_of(sends, sends, moves, moves, faults), min_size=15, max_size=80)
+steps = st.lists(st.one_of(sends, sends, purges, moves, moves, faults), min_size=15, max_size=80)
 steps_with_bodies = st.lists(
     st.one_of(sends, sends, moves, moves, faults, bodies), min_size=15, max_size=80
 )
@@ -148,9 +156,8 @@ FAULTS = {
 def perform(world: World, step: tuple[object, ...]) -> None:
     """Let one thing happen to the world."""
     match step:
-        case ("send" | "send meanwhile" as when, dict() as request, str() as target, int() as p):
-            send = partial(_send, world, request, target, p)
-            send() if when == "send" else world.kafka.meanwhile.append(send)
+        case ("send" | "send meanwhile" | "purge" | "purge meanwhile", *_):
+            _write(world, step)
         case ("turn", int() as times):
             world.turn(times)
         case ("pass", int() as elapsed_ms):
@@ -169,6 +176,17 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("bodies" | "batches" | "policy", _):
             world.crash()
             _start_otherwise(world, step)
+
+
+def _write(world: World, step: tuple[object, ...]) -> None:
+    """Now, or while the next transaction commits."""
+    write: Callable[[], object]
+    match step:
+        case (str() as when, dict() as request, str() as target, int() as partition):
+            write = partial(_send, world, request, target, partition)
+        case (str() as when, *purged):
+            write = partial(world.purge, *purged)  # type: ignore[arg-type]
+    world.kafka.meanwhile.append(write) if when.endswith("meanwhile") else write()
 
 
 def _move_clocks(world: World, step: tuple[object, ...]) -> None:
