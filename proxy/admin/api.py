@@ -93,6 +93,7 @@ def _routes(calls: Calls) -> Sequence[Route]:
         Route("GET", "/records/{topic}/{partition}/{offset}", calls.record),
         Route("DELETE", "/records/{topic}/{partition}/{offset}", calls.recall),
         Route("POST", "/cancellations", calls.cancel),
+        Route("POST", "/purges", calls.purges.purge),
         Route("GET", "/pauses", calls.pauses),
         Route("PUT", "/pauses/{pattern}", calls.pause),
         Route("DELETE", "/pauses/{pattern}", calls.resume),

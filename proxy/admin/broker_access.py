@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,12 +19,18 @@ from confluent_kafka import (
 
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
+from proxy.errors import ProxyError
 from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
 from proxy.kafka.settings.settings_records import pause_key
-from proxy.records.headers import CANCEL, RECALL
+from proxy.kafka.settings.settings_topic import open_settings_topic
+from proxy.kafka.topics import admin_client, describe_topic
+from proxy.records.body import Headers
+from proxy.records.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
+from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.message import Message as Record
+from proxy.requests.parsed import Purge
 
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
@@ -42,6 +48,15 @@ class Cancelled(NamedTuple):
     origin: str
     outcome: str | None = None
     detail: str | None = None
+
+
+class _Control(NamedTuple):
+    """A record for the ingress that only says what becomes of others."""
+
+    key: bytes | None
+    value: bytes | None
+    partition: int
+    headers: Headers
 
 
 class BrokerAccess:
@@ -68,23 +83,50 @@ class BrokerAccess:
         """Write a recall of the record there, and wait likewise. Raises Problem."""
         return self._take_back((RECALL, origin.encode()), None, partition, wait_s)
 
+    def purge(self, purge: Purge, wait_s: float) -> Sequence[Cancelled]:
+        """Write the purge to each partition of the ingress, and wait likewise. Raises Problem."""
+        signer, partitions = self._signer()
+        return self._write_and_wait(
+            [
+                _Control(None, None, number, signer.signed(number, None, None, _headers_of(purge)))
+                for number in range(partitions)
+            ],
+            wait_s,
+        )
+
+    def _signer(self) -> tuple[HopAuthenticator, int]:
+        """Who signs what only the proxy may write, and how many partitions the ingress has."""
+        settings, ingress = self._settings, self._names.ingress
+        try:
+            topic = describe_topic(ingress, admin_client(settings))
+            with closing(open_settings_topic(settings, lambda: None)) as known:
+                return HopAuthenticator(known.signing_key(), topic.topic_id), topic.partitions
+        except KafkaException as error:
+            raise self._refused(error.args[0], "Read", self._names.settings) from None
+        except ProxyError as error:
+            raise Problem(503, "broker", str(error)) from None
+
     def _take_back(
         self, asked: tuple[str, bytes], key: bytes | None, partition: int, wait_s: float
     ) -> Cancelled:
+        return self._write_and_wait([_Control(key, b"", partition, [asked])], wait_s)[0]
+
+    def _write_and_wait(self, controls: Sequence[_Control], wait_s: float) -> list[Cancelled]:
+        """Write these to the ingress, and wait for what becomes of them."""
         if not wait_s:
-            return Cancelled(self._write(self._names.ingress, key, b"", partition, asked))
+            return [Cancelled(self._write(self._names.ingress, *one)) for one in controls]
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
             try:
                 _seek_to_end(outcomes, topic)
             except KafkaException as error:
                 raise self._refused(error.args[0], "Read", topic) from None
-            origin = self._write(self._names.ingress, key, b"", partition, asked)
+            origins = [self._write(self._names.ingress, *one) for one in controls]
             try:
-                return _await_outcome(outcomes, origin, time.monotonic() + wait_s)
+                return _await_outcomes(outcomes, origins, time.monotonic() + wait_s)
             except KafkaException as error:
                 why = self._refused(error.args[0], "Read", topic)
-                raise Problem(503, "broker", f"{origin} is written. {why}") from None
+                raise Problem(503, "broker", f"{origins[0]} is written. {why}") from None
 
     def pause(self, pattern: str, now_ms: int) -> None:
         """Have all workers of the group hold back what is for these targets. Raises Problem."""
@@ -120,11 +162,10 @@ class BrokerAccess:
         key: bytes | None,
         value: bytes | None,
         partition: int = -1,
-        header: tuple[str, bytes] | None = None,
+        headers: Headers | None = None,
     ) -> str:
         """Write one record; its origin."""
         reports: list[tuple[KafkaError | None, Message]] = []
-        headers = [] if header is None else [header]
         producer = self._open()
         try:
             producer.produce(
@@ -133,7 +174,7 @@ class BrokerAccess:
                 key,
                 partition,
                 on_delivery=_collect_in(reports),
-                headers=cast(Any, headers),
+                headers=cast(Any, headers or []),
             )
         except KafkaException as raised:
             raise self._refused(raised.args[0], "Write", topic) from None
@@ -199,15 +240,27 @@ def _seek_to_end(consumer: Consumer, topic: str) -> None:
     consumer.assign(places)
 
 
-def _await_outcome(consumer: Consumer, origin: str, until_s: float) -> Cancelled:
+def _await_outcomes(consumer: Consumer, origins: Sequence[str], until_s: float) -> list[Cancelled]:
     """Raises KafkaException where the outcomes may not be read."""
-    while time.monotonic() < until_s:
+    found = {origin: Cancelled(origin) for origin in origins}
+    unknown = set(origins)
+    while unknown and time.monotonic() < until_s:
         message = consumer.poll(POLL_S)
         if message is None:
             continue
         if (error := message.error()) is not None and is_refusal(error):
             raise KafkaException(error)
-        if error is None and message.key() == origin.encode():
+        origin = (message.key() or b"").decode("utf-8", "replace")
+        if error is None and origin in unknown:
             outcome = json.loads(message.value() or b"{}")
-            return Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
-    return Cancelled(origin)
+            found[origin] = Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
+            unknown.discard(origin)
+    return list(found.values())
+
+
+def _headers_of(purge: Purge) -> Headers:
+    return [
+        (PURGE, purge.targets.encode()),
+        (PURGE_FROM, b"%d" % purge.due_from_ms),
+        (PURGE_TO, b"%d" % purge.due_to_ms),
+    ]

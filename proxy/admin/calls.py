@@ -3,16 +3,18 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Protocol, TypeVar, cast
+from typing import Annotated, Any, Final, Protocol, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.listing.filters import body_wanted, pattern_of
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
+from proxy.admin.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer, PendingByTime
+from proxy.admin.query_values import Body, read_body, wait_s_of, whole
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.logs import Level
@@ -23,7 +25,6 @@ from proxy.scheduling.record_lookup import Found
 from proxy.telemetry.status import Status
 from storage.store import added
 
-WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 NOTICED_WITHIN_S: Final = 5.0
 STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
@@ -36,7 +37,7 @@ LAST_PARTITION: Final = 2**31 - 1
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-class BrokerPort(Protocol):
+class BrokerPort(PurgePort, Protocol):
     """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def cancel(
@@ -48,24 +49,15 @@ class BrokerPort(Protocol):
     def read(self, partition: int, offset: int) -> Message | None: ...
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-def _whole(value: object) -> object:
-    """JSON's 2.0 is a whole number too."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-class CancelBody(_Body):
+class CancelBody(Body):
     """Body of a cancellation."""
 
     id: str = Field(min_length=1, max_length=LONGEST_ID_BYTES)
-    partition: Annotated[int | None, BeforeValidator(_whole)] = Field(None, ge=0, lt=2**31)
+    partition: Annotated[int | None, BeforeValidator(whole)] = Field(None, ge=0, lt=2**31)
     key: str | None = Field(None, max_length=1024)
 
 
-class LevelBody(_Body):
+class LevelBody(Body):
     """Body that names a log level."""
 
     level: Level
@@ -85,6 +77,7 @@ class Calls:
         self._ingress, self._level = ingress, level
         self._read_statuses, self._workers, self._broker = read_statuses, workers, broker
         self.listing = ListingCalls(read_statuses, workers)
+        self.purges = PurgeCalls(read_statuses, workers, broker)
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -145,8 +138,8 @@ class Calls:
 
     def cancel(self, request: Request) -> Reply:
         """Write a cancel, and wait for what becomes of it as long as is wanted."""
-        wait_s = _wait_s(request.query("wait").get("wait", "0s"))
-        body = _read(CancelBody, request.json())
+        wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
+        body = read_body(CancelBody, request.json())
         ident, key = _ident(body.id), None if body.key is None else body.key.encode()
         partition = body.partition
         if partition is None and key is None:
@@ -156,7 +149,7 @@ class Calls:
 
     def recall(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
         """Write a recall of the record there, and wait likewise."""
-        wait_s = _wait_s(request.query("wait").get("wait", "0s"))
+        wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
         number, _offset = _place(partition, offset)
         if topic != self._ingress:
             raise Problem(404, "not-found", f"Records are recalled in {self._ingress}.")
@@ -188,7 +181,7 @@ class Calls:
     def set_log_level(self, request: Request) -> Reply:
         """Change it, for all workers of this process, until it ends."""
         request.query()
-        self._level = _read(LevelBody, request.json()).level
+        self._level = read_body(LevelBody, request.json()).level
         self._workers.set_level(self._level)
         return as_json(200, {"level": self._level})
 
@@ -243,18 +236,6 @@ class Calls:
         return all((pattern in status.paused) is is_paused for status in self._read_statuses())
 
 
-B = TypeVar("B", bound=_Body)
-
-
-def _read(kind: type[B], body: bytes) -> B:
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "The body"
-        raise bad_request(f"{where}: {first['msg']}.") from None
-
-
 def _place(partition: str, offset: str) -> tuple[int, int]:
     is_place = PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)
     if not is_place or int(partition) > LAST_PARTITION:
@@ -272,12 +253,6 @@ def _ident(text: str) -> bytes:
     if not 1 <= len(ident) <= LONGEST_ID_BYTES:
         raise bad_request(f"An id has 1 to {LONGEST_ID_BYTES} bytes of UTF-8.")
     return ident
-
-
-def _wait_s(text: str) -> int:
-    if WAIT.fullmatch(text) is None:
-        raise bad_request("`wait` is a number of seconds from 0s to 30s.")
-    return int(text[:-1])
 
 
 def _spans(text: str) -> list[tuple[str, int]]:

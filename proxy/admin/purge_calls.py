@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
-from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.listing.filters import pattern_of
+from proxy.admin.exchange import Problem, Reply, Request, as_json
+from proxy.admin.listing.filters import pattern_of, place_of
 from proxy.admin.listing.page_reader import PageReader
 from proxy.admin.query_values import Body, read_body, wait_s_of, whole
 from proxy.admin.workers import Workers
@@ -24,15 +23,15 @@ COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 WAIT: Final = "30s"
 
-Due = Annotated[int | None, BeforeValidator(whole), Field(ge=0, le=LATEST_MS)]
+Due = Annotated[int | None, BeforeValidator(whole)]
 
 
 class PurgeBody(Body):
     """Body of a purge."""
 
-    targets: str = Field(min_length=1)
-    due_from: Due = None
-    due_to: Due = None
+    targets: str
+    due_from: Due = Field(None, ge=0, le=LATEST_MS)
+    due_to: Due = Field(None, ge=0, le=LATEST_MS)
     dry_run: bool
 
 
@@ -64,13 +63,13 @@ class PurgeCalls:
         """Count what the purge would end, and write it unless that is all that is asked for."""
         wait_s = wait_s_of(request.query("wait").get("wait", WAIT))
         body = read_body(PurgeBody, request.json())
-        if body.due_from is not None and body.due_to is not None and body.due_from > body.due_to:
-            raise bad_request("`due_from` lies behind `due_to`.")
-        due_to_ms = LATEST_MS if body.due_to is None else body.due_to
-        purge = Purge(pattern_of(body.targets), body.due_from or 0, due_to_ms)
+        purge = _purge_of(body)
         counted = self._count(purge)
         reply: dict[str, Any] = {
-            **body.model_dump(),
+            "targets": purge.targets,
+            "due_from": purge.due_from_ms or None,
+            "due_to": None if purge.due_to_ms == LATEST_MS else purge.due_to_ms,
+            "dry_run": body.dry_run,
             "records": counted.records,
             "counted_all": counted.is_all,
             "partitions": sorted(self._partitions()),
@@ -94,17 +93,26 @@ class PurgeCalls:
         return self._count_one_by_one(purge)
 
     def _count_one_by_one(self, purge: Purge) -> Counted:
-        until_s, place, records = time.monotonic() + COUNTED_WITHIN_S, None, 0
+        until_s, records = time.monotonic() + COUNTED_WITHIN_S, 0
         sought = Sought(purge.targets)
+        place = place_of(None, sought)
         while True:
             page = PageReader(self._workers.ask, sought, self._partitions(), place).read(AT_ONCE)
             records += sum(
                 one.why != "undecided" and purge.ends(one.target, one.due_ms)
                 for one in page.records
             )
+            if page.next is None or time.monotonic() > until_s:
+                return Counted(records, page.next is None)
             place = page.next
-            if place is None or time.monotonic() > until_s:
-                return Counted(records, place is None)
 
     def _partitions(self) -> set[int]:
         return {shard.partition for status in self._read_statuses() for shard in status.shards}
+
+
+def _purge_of(body: PurgeBody) -> Purge:
+    due_to_ms = LATEST_MS if body.due_to is None else body.due_to
+    purge = Purge(pattern_of(body.targets), body.due_from or 0, due_to_ms)
+    if purge.due_from_ms > purge.due_to_ms:
+        raise Problem(409, "nothing-between", "`due_from` lies behind `due_to`.")
+    return purge

@@ -19,16 +19,28 @@ class NotThere(ProxyError):
     """This proxy does not have what was asked for; another may."""
 
 
-def fetch(address: str, path: str, token: str | None) -> str:
-    """The text of a page; `address` is host:port, or a URL without a path.
+def fetch(
+    address: str,
+    path: str,
+    token: str | None,
+    *,
+    method: str = "GET",
+    body: object = None,
+    within_s: float = ANSWER_LIMIT_S,
+) -> str:
+    """The text of a page; `address` is host:port, or a URL without a path. `body`: sent as JSON.
 
     Raises ProxyUnreachable, NotThere."""
     base = address if "://" in address else f"http://{address}"
-    request = urllib.request.Request(f"{base.rstrip('/')}{path}")  # noqa: S310 (a person's own)
+    said = None if body is None else json.dumps(body).encode()
+    url = f"{base.rstrip('/')}{path}"
+    request = urllib.request.Request(url, said, method=method)  # noqa: S310 (a person's own)
+    if said is not None:
+        request.add_header("Content-Type", "application/json")
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_LIMIT_S) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         raise _refusal(address, error) from None

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from storage.options import StoreKind
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
@@ -154,6 +155,32 @@ def test_an_operator_finds_counts_and_cancels_what_waits(
     assert f"{target}" in run_example(proxy, "admin-pending.sh")
     ends_partition = int(record["origin"].split("/")[1])
     assert call(proxy, "GET", f"/records/{installation.ingress}/{ends_partition}/999")[0] == 404
+
+
+@pytest.mark.parametrize("store", ["wheel", "rocksdb"])
+@pytest.mark.parametrize("bodies", ["local", "kafka"])
+def test_a_purge_ends_what_waits_through_a_kill_and_leaves_the_rest(
+    installation: Installation, store: StoreKind, bodies: Literal["local", "kafka"]
+) -> None:
+    purged, kept = installation.target("orders-eu"), installation.target("bills")
+    proxy = installation.proxy(store=store, bodies=bodies)
+    proxy.start_ready()
+    installation.send([request(purged, "20s", f"id-{number}") for number in range(3_000)])
+    installation.send([request(purged, "1h") for _ in range(500)])
+    installation.send([request(kept, "20s") for _ in range(200)])
+    installation.await_ingested()
+    asked = {"targets": "*orders-eu*", "dry_run": True}
+    wait_for(
+        lambda: call(proxy, "POST", "/purges", asked)[1]["records"] == 3_500, WITHIN_S, "all wait"
+    )
+    code, reply = call(proxy, "POST", "/purges", {**asked, "dry_run": False})
+    assert (code, reply["applied"]) == (200, True)
+    proxy.kill()
+    installation.send([request(purged, "1s") for _ in range(10)])
+    proxy.start_ready()
+    counts = installation.judge().counts
+    assert (counts["cancelled"], counts["delivered"]) == (3_500, 210)
+    assert call(proxy, "GET", "/pending")[1]["pending"] == 0
 
 
 @pytest.mark.parametrize("store", ["wheel", "rocksdb"])

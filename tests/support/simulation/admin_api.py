@@ -23,6 +23,7 @@ from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message
 from proxy.records.position import NEVER_MS
+from proxy.requests.parsed import Purge
 from proxy.scheduling.record_lookup import Found
 from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
@@ -83,6 +84,7 @@ class MadeUpBroker:
     paused: set[str] = field(default_factory=set)
     cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
     recalls: list[tuple[int, str]] = field(default_factory=list)
+    purges: list[Purge] = field(default_factory=list)
     is_noticed: bool = True
     refusal: Exception | None = None
 
@@ -101,6 +103,11 @@ class MadeUpBroker:
         self.recalls.append((partition, origin))
         written = f"{INGRESS}/{partition}/9"
         return Cancelled(written, "applied", "") if wait_s else Cancelled(written)
+
+    def purge(self, purge: Purge, wait_s: float) -> Sequence[Cancelled]:
+        self.purges.append(purge)
+        outcome = "applied" if wait_s else None
+        return [Cancelled(f"{INGRESS}/{number}/9", outcome) for number in range(3)]
 
     def pause(self, pattern: str, now_ms: int) -> None:
         if self.is_noticed:

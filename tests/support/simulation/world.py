@@ -21,6 +21,7 @@ from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.errors import SessionLost
+from proxy.records.body import Headers
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
@@ -201,7 +202,7 @@ class World:
     ) -> Record:
         """As the admin API writes one."""
         asked = {"timer-purge": targets, "timer-purge-from": from_ms, "timer-purge-to": to_ms}
-        headers = [
+        headers: Headers = [
             (name, str(value).encode()) for name, value in asked.items() if value is not None
         ]
         signer = HopAuthenticator(self.policies.signing_key(), self.topic_id)

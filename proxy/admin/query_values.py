@@ -1,0 +1,41 @@
+"""What calls are given in their queries and bodies, read strictly. All functions raise Problem."""
+
+import re
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from proxy.admin.exchange import bad_request
+
+WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
+
+
+class Body(BaseModel):
+    """A body of JSON: what is not known in it is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+B = TypeVar("B", bound=Body)
+
+
+def read_body(kind: type[B], body: bytes) -> B:
+    """The body, as the call takes it."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "The body"
+        raise bad_request(f"{where}: {first['msg']}.") from None
+
+
+def whole(value: object) -> object:
+    """JSON's 2.0 is a whole number too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def wait_s_of(text: str) -> int:
+    """How long the answer may take."""
+    if WAIT.fullmatch(text) is None:
+        raise bad_request("`wait` is a number of seconds from 0s to 30s.")
+    return int(text[:-1])
