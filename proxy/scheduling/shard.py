@@ -17,7 +17,7 @@ from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
-from proxy.scheduling.admission_rules import AdmissionRules
+from proxy.scheduling.admission_rules import AdmissionRules, room_left
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import (
     HalfMessageEvent,
@@ -29,7 +29,6 @@ from proxy.scheduling.half_messages import (
 from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import Recalls
-from proxy.scheduling.room_left import room_left
 from proxy.scheduling.shed_offsets import ShedOffsets
 from proxy.scheduling.sweep import Sweep
 from storage.register import Named, Register

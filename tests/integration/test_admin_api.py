@@ -178,9 +178,9 @@ def test_a_purge_ends_what_waits_through_a_kill_and_leaves_the_rest(
     proxy.kill()
     installation.send([request(purged, "1s") for _ in range(10)])
     proxy.start_ready()
+    wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 0, WITHIN_S, "no record left")
     counts = installation.judge().counts
     assert (counts["cancelled"], counts["delivered"]) == (3_500, 210)
-    assert call(proxy, "GET", "/pending")[1]["pending"] == 0
 
 
 @pytest.mark.parametrize("store", ["wheel", "rocksdb"])
