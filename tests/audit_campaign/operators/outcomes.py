@@ -209,7 +209,7 @@ def outcomes_swapped(t: Planting, one: Ended) -> Planted:
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
     """A control record of its partition whose outcome came in the same phase."""
-    if one.end not in ALONE:
+    if not _must_have_ended(t, one):
         return None
     controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)
     return next((o for o in controls if o.outcome.since == one.outcome.since), None)
