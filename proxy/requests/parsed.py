@@ -8,7 +8,7 @@ own takes five times as long to make. This module alone knows of that.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from proxy.records.body import has_purpose
+from proxy.records.body import WITH_PURPOSE, has_purpose
 from proxy.records.delivery import delivery_of
 from proxy.records.receipts import receipt_name
 from proxy.records.rejection import Rejection
@@ -21,7 +21,7 @@ class Scheduled(NamedTuple):
     hop_from: offset of the entry that the proxy rewrote as this record; None: a producer's own.
     due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
     the record that all hops have come from; None: a producer's own, or rewritten before there were
-    recalls.
+    recalls. retry: the consumer group that sent it back, and how often it has failed.
     """
 
     entry: Entry
@@ -30,6 +30,7 @@ class Scheduled(NamedTuple):
     due_ms: int
     rolls: bool
     first: int | None = None
+    retry: tuple[str, int] | None = None
 
 
 class RejectedHop(NamedTuple):
@@ -57,7 +58,7 @@ class Prepare(NamedTuple):
     """A half message. `entry` fires when it has been committed, by its own due.
 
     Check-back k of `max_checks` is at first_check_ms + (k - 1) * interval_ms; one interval after
-    the last it expires. No check_topic: nobody is asked.
+    the last it expires. No check_topic: nobody is asked. written_ms: its own timestamp.
     """
 
     ident: bytes
@@ -68,6 +69,7 @@ class Prepare(NamedTuple):
     first_check_ms: int
     interval_ms: int
     max_checks: int
+    written_ms: int
 
 
 class Decision(NamedTuple):
@@ -95,13 +97,22 @@ class Waiting(NamedTuple):
     idents: Sequence[bytes]
 
 
+class AskedFor(NamedTuple):
+    """Producers' own records that have a target, column by column: the target, and how long they
+    are to wait for their due. retries: (group, failures) of those that consumers have sent back."""
+
+    targets: Sequence[str]
+    delays_ms: Sequence[int]
+    retries: Sequence[tuple[str, int]] = ()
+
+
 class ParsedBatch:
-    """What the records of a batch ask for, in their order."""
+    """What the records of a batch, with such timestamps, ask for, in their order."""
 
-    __slots__ = ("_records",)
+    __slots__ = ("_records", "_timestamps_ms")
 
-    def __init__(self, records: Sequence[Compact]) -> None:
-        self._records = records
+    def __init__(self, records: Sequence[Compact], timestamps_ms: Sequence[int]) -> None:
+        self._records, self._timestamps_ms = records, timestamps_ms
 
     def __len__(self) -> int:
         return len(self._records)
@@ -139,6 +150,22 @@ class ParsedBatch:
             else:
                 yield None, None, 0
 
+    def asked(self, first: int, upto: int) -> AskedFor:
+        """What the records from index `first` to before `upto` ask for; a due before the record's
+        own time, or of a record without one, is no delay."""
+        records, times = self._records[first:upto], self._timestamps_ms[first:upto]
+        if set(map(type, records)) != ALL_USUAL:
+            return _asked(records, times)
+        usual = cast("Sequence[Entry | WithId]", records)
+        entries = [record[0] if len(record) == 2 else record for record in usual]
+        delays_ms = [
+            (entry[0] if entry[3][0] != WITH_PURPOSE else delivery_of(entry).due_ms) - time_ms
+            if 0 <= time_ms < entry[0]
+            else 0
+            for entry, time_ms in zip(entries, times, strict=True)
+        ]
+        return AskedFor([entry[2] for entry in entries], delays_ms)
+
     def idents(self) -> list[bytes]:
         """The ids that records of the batch have or name, and the names of receipts that count for
         them."""
@@ -158,6 +185,19 @@ class ParsedBatch:
     def recalled(self) -> list[int]:
         """The offsets that its recalls name."""
         return [one.offset for one in self._records if type(one) is Recall]
+
+
+def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
+    """The same of records of any form."""
+    found = [
+        (one, max(one.due_ms - time_ms, 0) if time_ms >= 0 else 0)
+        for one, time_ms in zip(map(full, records), times, strict=True)
+        if isinstance(one, Prepare) or (isinstance(one, Scheduled) and one.hop_from is None)
+    ]
+    retries = [one.retry for one, _ in found if isinstance(one, Scheduled) and one.retry]
+    return AskedFor(
+        [one.entry[2] for one, _ in found], [delay_ms for _, delay_ms in found], retries
+    )
 
 
 def full(record: Compact) -> ParsedRecord:

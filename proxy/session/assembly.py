@@ -125,6 +125,7 @@ def assemble(
         clock,
         admission_rules(settings.admission),
         partial(shed_place, names.settings, settings.group_id, topic.name, topic.topic_id),
+        metrics.intake.count,
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )

@@ -26,13 +26,22 @@ from prometheus_client.registry import Collector
 from proxy import __version__
 from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
+from proxy.telemetry.bounded_names import OTHER
+from proxy.telemetry.histogram_by_series import Numbers
+from proxy.telemetry.intake import Intake
+from proxy.telemetry.retry_metrics import RetryMetrics
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
-from proxy.telemetry.target_metrics import OTHER, Numbers, TargetMetrics
+from proxy.telemetry.target_metrics import TargetMetrics
 from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50
 REASONS_SHOWN = 50
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
+HOUR_MS = 3_600_000
+DELAY_BOUNDS_MS = (
+    *(1_000, 10_000, 60_000, 600_000),
+    *(HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS, 30 * 24 * HOUR_MS),
+)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
 
@@ -41,7 +50,7 @@ class Metrics:
     """All metrics of one worker, in a registry of their own.
 
     `read_status` is asked at each scrape, from the admin server's thread; `targets_shown` have
-    series of their own.
+    series of their own, and as many consumer groups.
     """
 
     def __init__(
@@ -104,8 +113,11 @@ class Metrics:
             "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
         )
         self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
-        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS)
+        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
         self.registry.register(self.targets)
+        retries = RetryMetrics(targets_shown)
+        self.registry.register(retries)
+        self.intake = Intake(self.targets, retries)
         self.registry.register(StatusCollector(read_status, targets_shown))
         ProcessCollector("delay_proxy", registry=self.registry)
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
@@ -217,6 +229,11 @@ SHARD_FACTS: tuple[ShardFact, ...] = (
         "undecided_half_messages",
         "Half messages that nobody has committed or rolled back.",
         lambda shard: shard.undecided,
+    ),
+    (
+        "oldest_undecided_half_message_timestamp_seconds",
+        "When the oldest of them was written; NaN where there is none, or it is not known.",
+        lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
     ),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (

@@ -85,3 +85,18 @@ def test_producers_own_records_are_walked_in_order_and_others_are_left_out() -> 
 def test_ids_are_those_that_records_have_or_name() -> None:
     batch, _messages = parsed(PLAIN, CANCEL, NAMED, BAD, HALF_MESSAGE, ROLLED_WITH_ID)
     assert sorted(batch.idents()) == [b"a", b"a", b"r", b"t"]
+
+
+def test_what_a_batch_asks_for_is_the_same_for_usual_records_alone_and_among_others() -> None:
+    usual = (PLAIN, NAMED, ROLLED, {})
+    alone, mixed = parsed(*usual)[0], parsed(*usual, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)[0]
+    assert alone.asked(0, 4).delays_ms == [DAY_MS // 24, DAY_MS // 12, 5 * DAY_MS, 0]
+    assert alone.asked(0, 4).targets == ["orders"] * 4
+    assert mixed.asked(0, 4) == alone.asked(0, 4)
+    assert mixed.asked(2, 8).delays_ms == [5 * DAY_MS, 0, 5 * DAY_MS, 0]
+
+
+def test_what_consumers_have_sent_back_is_told_by_group_and_failures() -> None:
+    retries = [{"timer-retry-group": "g", "timer-attempt": str(failed)} for failed in (0, 20)]
+    batch = parsed(PLAIN, *retries, {"timer-retry-group": "g", "timer-attempt": "x"})[0]
+    assert list(batch.asked(0, 4).retries) == [("g", 1), ("g", 21)]
