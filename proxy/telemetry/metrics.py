@@ -44,6 +44,7 @@ DELAY_BOUNDS_MS = (
 )
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
+TraceResult = Literal["exported", "dropped", "failed", "deleted", "invalid"]
 
 
 class Metrics:
@@ -71,6 +72,7 @@ class Metrics:
             "Records that ended otherwise than by delivery or as dead letters at once, by outcome.",
             ["outcome"],
         )
+        self.traced = self._counter("traced_records", "What became of spans.", ["result"])
         self._begin_at_zero()
         self.sessions_lost = self._counter(
             "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
@@ -114,11 +116,10 @@ class Metrics:
         )
         self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
         self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
-        self.registry.register(self.targets)
         retries = RetryMetrics(targets_shown)
-        self.registry.register(retries)
         self.intake = Intake(self.targets, retries)
-        self.registry.register(StatusCollector(read_status, targets_shown))
+        for collector in (self.targets, retries, StatusCollector(read_status, targets_shown)):
+            self.registry.register(collector)
         ProcessCollector("delay_proxy", registry=self.registry)
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
             {"version": __version__}
@@ -146,6 +147,10 @@ class Metrics:
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
+    def count_traced(self, result: TraceResult, records: int) -> None:
+        """Count what became of the spans of records."""
+        self.traced.labels(result).inc(records)
+
     def count_lost_session(self) -> None:
         """Count it; until the next session nobody knows what is due."""
         self.sessions_lost.inc()
@@ -161,6 +166,8 @@ class Metrics:
         """A series that begins with its first count hides that count from `increase`."""
         for result in get_args(TransactionResult):
             self.transactions.labels(result)
+        for traced in get_args(TraceResult):
+            self.traced.labels(traced)
         for reason in REASONS:
             self.dead_letters.labels(reason)
         for outcome in OUTCOMES:

@@ -88,7 +88,8 @@ def test_ids_are_those_that_records_have_or_name() -> None:
 
 
 def test_what_a_batch_asks_for_is_the_same_for_usual_records_alone_and_among_others() -> None:
-    usual = (PLAIN, NAMED, ROLLED, {})
+    at_once: dict[str, str] = {}
+    usual = (PLAIN, NAMED, ROLLED, at_once)
     alone, mixed = parsed(*usual)[0], parsed(*usual, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)[0]
     assert alone.asked(0, 4).delays_ms == [DAY_MS // 24, DAY_MS // 12, 5 * DAY_MS, 0]
     assert alone.asked(0, 4).targets == ["orders"] * 4
