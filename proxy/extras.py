@@ -52,3 +52,9 @@ def require_store(kind: str) -> None:
     """Raise ExtraMissing when the packages of this kind of `store` are not installed."""
     if kind == "rocksdb":
         require("rocksdb", "`store: rocksdb`")
+
+
+def require_tracing(*, is_enabled: bool) -> None:
+    """Raise ExtraMissing when spans are asked for, and the packages for them are not installed."""
+    if is_enabled:
+        require("otel", "`tracing.enabled`")

@@ -6,13 +6,16 @@ own takes five times as long to make. This module alone knows of that.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter, sub
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from proxy.records.body import WITH_PURPOSE, has_purpose
+from proxy.records.body import has_purpose
 from proxy.records.delivery import delivery_of
 from proxy.records.receipts import receipt_name
 from proxy.records.rejection import Rejection
 from storage.store import Entry
+
+_fires_ms = itemgetter(0)
 
 
 class Scheduled(NamedTuple):
@@ -86,6 +89,8 @@ Compact: TypeAlias = Entry | WithId | ParsedRecord
 """A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""
 
 ALL_USUAL: Final = {tuple}
+NO_DELAY_MS: Final = 20 * 366 * 86_400_000
+"""From the timestamp -1, of a record without one, on."""
 WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
@@ -99,7 +104,8 @@ class Waiting(NamedTuple):
 
 class AskedFor(NamedTuple):
     """Producers' own records that have a target, column by column: the target, and how long they
-    are to wait for their due. retries: (group, failures) of those that consumers have sent back."""
+    are to wait for their due, negative where that was before. retries: (group, failures) of those
+    that consumers have sent back."""
 
     targets: Sequence[str]
     delays_ms: Sequence[int]
@@ -107,12 +113,18 @@ class AskedFor(NamedTuple):
 
 
 class ParsedBatch:
-    """What the records of a batch, with such timestamps, ask for, in their order."""
+    """What the records of a batch, with such timestamps, ask for, in their order.
 
-    __slots__ = ("_records", "_timestamps_ms")
+    rolls_after_ms: what is to wait for longer fires so long after its timestamp, to be rewritten.
+    """
 
-    def __init__(self, records: Sequence[Compact], timestamps_ms: Sequence[int]) -> None:
+    __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
+
+    def __init__(
+        self, records: Sequence[Compact], timestamps_ms: Sequence[int], rolls_after_ms: int
+    ) -> None:
         self._records, self._timestamps_ms = records, timestamps_ms
+        self._rolls_after_ms = rolls_after_ms
 
     def __len__(self) -> int:
         return len(self._records)
@@ -151,20 +163,15 @@ class ParsedBatch:
                 yield None, None, 0
 
     def asked(self, first: int, upto: int) -> AskedFor:
-        """What the records from index `first` to before `upto` ask for; a due before the record's
-        own time, or of a record without one, is no delay."""
+        """What the records from index `first` to before `upto` ask for."""
         records, times = self._records[first:upto], self._timestamps_ms[first:upto]
-        if set(map(type, records)) != ALL_USUAL:
-            return _asked(records, times)
-        usual = cast("Sequence[Entry | WithId]", records)
-        entries = [record[0] if len(record) == 2 else record for record in usual]
-        delays_ms = [
-            (entry[0] if entry[3][0] != WITH_PURPOSE else delivery_of(entry).due_ms) - time_ms
-            if 0 <= time_ms < entry[0]
-            else 0
-            for entry, time_ms in zip(entries, times, strict=True)
-        ]
-        return AskedFor([entry[2] for entry in entries], delays_ms)
+        if set(map(type, records)) == ALL_USUAL:
+            usual = cast("Sequence[Entry | WithId]", records)
+            entries = [record[0] if len(record) == 2 else record for record in usual]
+            delays_ms = list(map(sub, map(_fires_ms, entries), times))
+            if max(delays_ms) < min(self._rolls_after_ms, NO_DELAY_MS):
+                return AskedFor([entry[2] for entry in entries], delays_ms)
+        return _asked(records, times)
 
     def idents(self) -> list[bytes]:
         """The ids that records of the batch have or name, and the names of receipts that count for
@@ -188,9 +195,9 @@ class ParsedBatch:
 
 
 def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
-    """The same of records of any form."""
+    """The same of records of any form; of one without a time of its own the delay is 0."""
     found = [
-        (one, max(one.due_ms - time_ms, 0) if time_ms >= 0 else 0)
+        (one, one.due_ms - time_ms if time_ms >= 0 else 0)
         for one, time_ms in zip(map(full, records), times, strict=True)
         if isinstance(one, Prepare) or (isinstance(one, Scheduled) and one.hop_from is None)
     ]

@@ -84,7 +84,7 @@ class RequestReader:
             ]
         except Exception:  # noqa: BLE001 (whose it is, is found then)
             parsed = [self._read_apart(m) for m in messages]
-        return ParsedBatch(parsed, timestamps_ms)
+        return ParsedBatch(parsed, timestamps_ms, self._roll_after_ms)
 
     def _read_apart(self, m: Message) -> Compact:
         """One record of a batch of which one, at least, cannot be read as foreseen."""

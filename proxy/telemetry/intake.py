@@ -30,6 +30,7 @@ class Intake:
         self._upto[ingress] = messages[-1].offset() + 1
         asked = batch.asked(first, len(messages))
         if asked.targets:
-            self._targets.ingested(asked.targets, np.array(asked.delays_ms, np.int64))
+            delays_ms = np.fromiter(asked.delays_ms, np.int64, len(asked.delays_ms))
+            self._targets.ingested(asked.targets, np.maximum(delays_ms, 0))
         if asked.retries:
             self._retries.ingested(asked.retries)

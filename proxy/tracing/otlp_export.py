@@ -4,6 +4,7 @@ Endpoint, headers, time-outs and resource come from the standard variables `OTEL
 """
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,13 +22,21 @@ KINDS: Final = {"consumer": SpanKind.CONSUMER, "producer": SpanKind.PRODUCER}
 NS_PER_MS: Final = 1_000_000
 
 
-class _LastMessage(logging.Handler):
-    """The exporter says in its log alone why it failed."""
+class _LastMessages(logging.Handler):
+    """The exporter says in its log alone why it failed: what went wrong, and that it gave up."""
 
-    text = "no answer"
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: deque[str] = deque(maxlen=2)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        self._texts.append(record.getMessage())
+
+    def taken(self) -> str:
+        """What was said since the last call."""
+        text = " ".join(self._texts)
+        self._texts.clear()
+        return text
 
 
 class OtlpExport:
@@ -37,7 +46,7 @@ class OtlpExport:
         own = Resource.create({"service.name": "kafka-delay-proxy", "service.version": __version__})
         self._resource = own.merge(OTELResourceDetector().detect())
         self._scope = InstrumentationScope("kafka-delay-proxy", __version__)
-        self._log = _LastMessage()
+        self._log = _LastMessages()
         logger = logging.getLogger("opentelemetry")
         logger.addHandler(self._log)
         logger.propagate = False
@@ -46,7 +55,7 @@ class OtlpExport:
     def export(self, spans: Sequence[TimerSpan]) -> str | None:
         """Send them; why that failed, else None."""
         result = self._exporter.export([self._readable(span) for span in spans])
-        return None if result is SpanExportResult.SUCCESS else self._log.text
+        return None if result is SpanExportResult.SUCCESS else self._log.taken()
 
     def close(self) -> None:
         """Stop trying."""

@@ -81,20 +81,19 @@ class Tracer:
 
     def export_next(self, timeout_s: float) -> None:
         """The spans of the next records, after a wait of at most `timeout_s` for one."""
-        sampled = self._sampled(self._queue.take(AT_ONCE, timeout_s))
-        if not sampled:
-            return
+        taken = self._queue.take(AT_ONCE, timeout_s)
+        records = len(taken)
         try:
-            spans, records = self._spans(sampled)
+            spans, records = self._spans(self._sampled(taken))
             why = self._export(spans) if spans else None
         except Exception as error:  # noqa: BLE001 (tracing must not end: delivery goes on)
-            why, records = repr(error), len(sampled)
+            why = repr(error)
         self._count("exported" if why is None else "failed", records)
-        if why is None:
-            self._pause_s = 0.0
-        else:
+        if why is not None:
             self._pause_s = min(max(FIRST_PAUSE_S, 2 * self._pause_s), LONGEST_PAUSE_S)
             log.warning("spans not exported", records=records, why=why, pause_s=self._pause_s)
+        elif records:
+            self._pause_s = 0.0
 
     def _sampled(self, records: Sequence[TracedRecord]) -> list[tuple[TracedRecord, TraceParent]]:
         found = []

@@ -166,7 +166,8 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     group, levels = f"fails-{uuid.uuid4().hex[:6]}", "1ms 2ms 3ms 4ms 5ms"
     retry = installation.named_target(f"retry.{group}")
     dlq = installation.named_target(f"dlq.{group}")
-    installation.proxy(levels=levels).start_ready()
+    proxy = installation.proxy(levels=levels)
+    proxy.start_ready()
     headers: Headers = [("trace", b"1")]
     with installation.writer() as writer, CommittedReader(installation.bootstrap) as reader:
         for attempt in range(17):
@@ -177,6 +178,7 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     ends = installation.judge(rules=Rules(levels_ms=levels_ms(levels)))
     topics = [placed.topic for found in ends.deliveries.values() for placed in found]
     assert (topics.count(retry), topics.count(dlq)) == (16, 1)
+    assert proxy.metric("delay_proxy_retry_attempts_total") == 17
 
 
 def test_groups_that_producers_invent_make_no_more_topics_than_the_settings_allow(

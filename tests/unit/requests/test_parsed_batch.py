@@ -89,12 +89,13 @@ def test_ids_are_those_that_records_have_or_name() -> None:
 
 def test_what_a_batch_asks_for_is_the_same_for_usual_records_alone_and_among_others() -> None:
     at_once: dict[str, str] = {}
-    usual = (PLAIN, NAMED, ROLLED, at_once)
-    alone, mixed = parsed(*usual)[0], parsed(*usual, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)[0]
-    assert alone.asked(0, 4).delays_ms == [DAY_MS // 24, DAY_MS // 12, 5 * DAY_MS, 0]
-    assert alone.asked(0, 4).targets == ["orders"] * 4
-    assert mixed.asked(0, 4) == alone.asked(0, 4)
-    assert mixed.asked(2, 8).delays_ms == [5 * DAY_MS, 0, 5 * DAY_MS, 0]
+    alone = parsed(PLAIN, NAMED, at_once)[0].asked(0, 3)
+    mixed = parsed(PLAIN, NAMED, at_once, ROLLED, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)[0]
+    assert alone.delays_ms == [DAY_MS // 24, DAY_MS // 12, 0]
+    assert alone.targets == ["orders"] * 3
+    assert mixed.asked(0, 3) == alone
+    assert mixed.asked(0, 4).delays_ms[3] == 5 * DAY_MS
+    assert mixed.asked(3, 8).delays_ms == [5 * DAY_MS, 5 * DAY_MS, 0]
 
 
 def test_what_consumers_have_sent_back_is_told_by_group_and_failures() -> None:

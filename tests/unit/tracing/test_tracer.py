@@ -111,7 +111,7 @@ def test_a_record_without_a_sampled_valid_traceparent_has_no_span(
     site = Site()
     site.commit(Batch(PARTITION, [site.entry(raw)]))
     assert site.exported == []
-    assert site.counts == counted
+    assert +site.counts == counted
 
 
 def test_what_exceeds_the_queue_is_dropped_and_counted() -> None:
@@ -136,5 +136,6 @@ def test_failures_of_the_collector_and_of_the_ingress_are_counted_and_pass() -> 
     site.why, site.is_unreadable = None, True
     site.commit(Batch(PARTITION, [site.entry()]))
     site.is_unreadable = False
+    site.commit(Batch(PARTITION, [(8_000, 0, "orders", b"traceparent, and no body")]))
     site.commit(Batch(PARTITION, [site.entry()]))
-    assert site.counts == {"failed": 2, "exported": 1}
+    assert site.counts == {"failed": 3, "exported": 1}
