@@ -53,9 +53,9 @@ def timer_spans(traced: TracedRecord, parent: TraceParent, written_ms: int) -> l
     }
     target = delivery.target if traced.end == DELIVERED else ingress.topic
     published = {**_messaging("publish", "send", target), "timer.end": traced.end, **timer}
-    fired_ms, trace_id = traced.fired_ms, parent.trace_id
+    (fired_ms, committed_ms), trace_id = traced.committed, parent.trace_id
     start_ms = min(written_ms, fired_ms)
-    end_ms = max(traced.committed_ms, fired_ms)
+    end_ms = max(committed_ms, fired_ms)
     return [
         TimerSpan(
             WAIT, "consumer", trace_id, wait_id, parent.span_id, True, start_ms, fired_ms, waited

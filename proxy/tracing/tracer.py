@@ -1,6 +1,7 @@
 """Makes spans of what was committed, in a thread of its own, and never holds up a delivery."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ from proxy.records.message import IngressPartition, Message
 from proxy.records.traceparent import TRACEPARENT, TraceParent, read_traceparent
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.telemetry.metrics import Metrics, TraceResult
-from proxy.tracing.record_queue import RecordQueue
+from proxy.tracing.group_queue import GroupQueue, count_of
 from proxy.tracing.timer_spans import TimerSpan, timer_spans
-from proxy.tracing.traced_records import TracedRecord, traced_records
+from proxy.tracing.traced_records import Committed, TracedGroup, TracedRecord, traced_groups
 
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -27,6 +28,8 @@ GAP: Final = 500
 """So many ingress records are read through rather than jumped over."""
 LOOK_S: Final = 0.5
 CLOSE_WITHIN_S: Final = 3.0
+PAUSE_PER_WORK: Final = 9
+"""So many times as long as it works it leaves the interpreter to the loop."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
 """After a failure. Each leaves some garbage in cycles, which a worker does not collect while its
@@ -55,7 +58,7 @@ class Tracer:
         max_records: int = MAX_RECORDS,
     ) -> None:
         self._lookup, self._export, self._count = lookup, export, count
-        self._queue = RecordQueue(max_records, MAX_BYTES)
+        self._queue = GroupQueue(max_records, MAX_BYTES)
         self._stop = threading.Event()
         self._pause_s = 0.0
 
@@ -63,16 +66,19 @@ class Tracer:
         self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int
     ) -> None:
         """A transaction of these is committed, after so long. Called by the worker's loop."""
-        fired_ms = now_ms - int(took_s * 1_000)
+        committed = Committed(now_ms - int(took_s * 1_000), now_ms)
         for batch in batches:
-            if dropped := self._queue.put(traced_records(batch, fired_ms, now_ms)):
-                self._count("dropped", dropped)
+            for group in traced_groups(batch, committed):
+                if dropped := self._queue.put(group):
+                    self._count("dropped", dropped)
 
     def run(self) -> None:
-        """The thread: until stopped, and until then what has come."""
+        """The thread: until stopped, and once more then."""
         while not self._stop.is_set():
+            began_s = time.thread_time()
             self.export_next(LOOK_S)
-            self._stop.wait(self._pause_s)
+            worked_s = time.thread_time() - began_s
+            self._stop.wait(max(self._pause_s, worked_s * PAUSE_PER_WORK))
         self.export_next(0)
 
     def stop(self) -> None:
@@ -82,9 +88,11 @@ class Tracer:
     def export_next(self, timeout_s: float) -> None:
         """The spans of the next records, after a wait of at most `timeout_s` for one."""
         taken = self._queue.take(AT_ONCE, timeout_s)
-        records = len(taken)
+        records = count_of(taken)
         try:
-            spans, records = self._spans(self._sampled(taken))
+            sampled = self._sampled(taken)
+            records = len(sampled)
+            spans, records = self._spans(sampled)
             why = self._export(spans) if spans else None
         except Exception as error:  # noqa: BLE001 (tracing must not end: delivery goes on)
             why = repr(error)
@@ -95,16 +103,14 @@ class Tracer:
         elif records:
             self._pause_s = 0.0
 
-    def _sampled(self, records: Sequence[TracedRecord]) -> list[tuple[TracedRecord, TraceParent]]:
+    def _sampled(self, groups: Sequence[TracedGroup]) -> list[tuple[TracedRecord, TraceParent]]:
         found = []
-        for traced in records:
-            traced = traced._replace(record=traced.delivery)  # noqa: PLW2901 (unpacked once)
-            raw = traced.delivery.header(TRACEPARENT)
-            parent = read_traceparent(raw)
-            if parent is not None and parent.is_sampled:
-                found.append((traced, parent))
-            elif parent is None and raw is not None:
+        for traced in (one for group in groups for one in group.unpacked()):
+            parent = read_traceparent(traced.delivery.header(TRACEPARENT))
+            if parent is None:
                 self._count("invalid", 1)
+            elif parent.is_sampled:
+                found.append((traced, parent))
         return found
 
     def _spans(
