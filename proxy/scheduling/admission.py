@@ -82,7 +82,7 @@ class Admission:
     """Ingests the records of a shard in offset order.
 
     `buffer` grows with what ends in the very transaction that ingests it, `shed` with what has no
-    room to wait. A record may be counted more than once by `count_intake`.
+    room to wait. `count_intake` may be told of a record more than once.
     """
 
     def __init__(
