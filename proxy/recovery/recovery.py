@@ -28,6 +28,7 @@ from proxy.requests.parsed import ParsedRecord
 from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader, request_reader
+from proxy.scheduling.admission import CountIntake
 from proxy.scheduling.admission_rules import AdmissionRules
 from proxy.scheduling.shard import Shard
 from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace, ShedReading
@@ -86,7 +87,8 @@ class Recovery:
     """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
 
     `accepted`: what an operator accepts after a loss, or a wrong clock. `rules`: how much may wait
-    in a partition, `shed_place`: where it is said, by partition, what was shed for that.
+    in a partition, `shed_place`: where it is said, by partition, what was shed for that;
+    `count_intake` is told of new records.
     With `stores_stubs` the stores keep no bodies of new records (setting `bodies: kafka`).
     """
 
@@ -102,6 +104,7 @@ class Recovery:
         clock: Clock,
         rules: AdmissionRules,
         shed_place: Callable[[int], ShedPlace],
+        count_intake: CountIntake,
         *,
         stores_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
@@ -113,6 +116,7 @@ class Recovery:
         self._accept_loss_below = accepted.accept_loss_below
         self._set_back = frozenset(accepted.set_back_watermark)
         self._rules, self._shed_place = rules, shed_place
+        self._count_intake = count_intake
         self._stores_stubs, self._now_s = stores_stubs, now_s
         self._readers: dict[str, RequestReader] = {}
 
@@ -169,6 +173,7 @@ class Recovery:
             partial(self._read_back, partition, readers),
             self._rules,
             self._shed(partition, position),
+            self._count_intake,
         )
 
     def _with_bodies(self, partition: int, store: Store, readers: ReadersByOffset) -> Store:

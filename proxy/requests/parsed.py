@@ -7,6 +7,7 @@ own takes five times as long to make. This module alone knows of that.
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from operator import itemgetter, sub
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from proxy.records.body import has_purpose
@@ -15,6 +16,8 @@ from proxy.records.receipts import receipt_name
 from proxy.records.rejection import Rejection
 from storage.store import Entry
 
+_fires_ms = itemgetter(0)
+
 
 class Scheduled(NamedTuple):
     """A record to be delivered, by the entry that the schedule keeps of it.
@@ -22,7 +25,7 @@ class Scheduled(NamedTuple):
     hop_from: offset of the entry that the proxy rewrote as this record; None: a producer's own.
     due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
     the record that all hops have come from; None: a producer's own, or rewritten before there were
-    recalls.
+    recalls. retry: the consumer group that sent it back, and how often it has failed.
     """
 
     entry: Entry
@@ -31,6 +34,7 @@ class Scheduled(NamedTuple):
     due_ms: int
     rolls: bool
     first: int | None = None
+    retry: tuple[str, int] | None = None
 
 
 class RejectedHop(NamedTuple):
@@ -75,7 +79,7 @@ class Prepare(NamedTuple):
     """A half message. `entry` fires when it has been committed, by its own due.
 
     Check-back k of `max_checks` is at first_check_ms + (k - 1) * interval_ms; one interval after
-    the last it expires. No check_topic: nobody is asked.
+    the last it expires. No check_topic: nobody is asked. written_ms: its own timestamp.
     """
 
     ident: bytes
@@ -86,6 +90,7 @@ class Prepare(NamedTuple):
     first_check_ms: int
     interval_ms: int
     max_checks: int
+    written_ms: int
 
 
 class Decision(NamedTuple):
@@ -104,6 +109,8 @@ Compact: TypeAlias = Entry | WithId | ParsedRecord
 """A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""
 
 ALL_USUAL: Final = {tuple}
+NO_DELAY_MS: Final = 20 * 366 * 86_400_000
+"""From the timestamp -1, of a record without one, on."""
 WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
@@ -115,13 +122,29 @@ class Waiting(NamedTuple):
     idents: Sequence[bytes]
 
 
+class AskedFor(NamedTuple):
+    """Producers' own records that have a target, column by column: the target, and how long they
+    are to wait for their due, negative where that was before. retries: (group, failures) of those
+    that consumers have sent back."""
+
+    targets: Sequence[str]
+    delays_ms: Sequence[int]
+    retries: Sequence[tuple[str, int]] = ()
+
+
 class ParsedBatch:
-    """What the records of a batch ask for, in their order."""
+    """What the records of a batch, with such timestamps, ask for, in their order.
 
-    __slots__ = ("_records",)
+    rolls_after_ms: what is to wait for longer fires so long after its timestamp, to be rewritten.
+    """
 
-    def __init__(self, records: Sequence[Compact]) -> None:
-        self._records = records
+    __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
+
+    def __init__(
+        self, records: Sequence[Compact], timestamps_ms: Sequence[int], rolls_after_ms: int
+    ) -> None:
+        self._records, self._timestamps_ms = records, timestamps_ms
+        self._rolls_after_ms = rolls_after_ms
 
     def __len__(self) -> int:
         return len(self._records)
@@ -159,6 +182,17 @@ class ParsedBatch:
             else:
                 yield None, None, 0
 
+    def asked(self, first: int, upto: int) -> AskedFor:
+        """What the records from index `first` to before `upto` ask for."""
+        records, times = self._records[first:upto], self._timestamps_ms[first:upto]
+        if set(map(type, records)) == ALL_USUAL:
+            usual = cast("Sequence[Entry | WithId]", records)
+            entries = [record[0] if len(record) == 2 else record for record in usual]
+            delays_ms = list(map(sub, map(_fires_ms, entries), times))
+            if max(delays_ms) < min(self._rolls_after_ms, NO_DELAY_MS):
+                return AskedFor([entry[2] for entry in entries], delays_ms)
+        return _asked(records, times)
+
     def idents(self) -> list[bytes]:
         """The ids that records of the batch have or name, and the names of receipts that count for
         them."""
@@ -178,6 +212,19 @@ class ParsedBatch:
     def recalled(self) -> list[int]:
         """The offsets that its recalls name."""
         return [one.offset for one in self._records if type(one) is Recall]
+
+
+def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
+    """The same of records of any form; of one without a time of its own the delay is 0."""
+    found = [
+        (one, one.due_ms - time_ms if time_ms >= 0 else 0)
+        for one, time_ms in zip(map(full, records), times, strict=True)
+        if isinstance(one, Prepare) or (isinstance(one, Scheduled) and one.hop_from is None)
+    ]
+    retries = [one.retry for one, _ in found if isinstance(one, Scheduled) and one.retry]
+    return AskedFor(
+        [one.entry[2] for one, _ in found], [delay_ms for _, delay_ms in found], retries
+    )
 
 
 def full(record: Compact) -> ParsedRecord:

@@ -78,16 +78,15 @@ class RequestReader:
     def read_batch(self, messages: Sequence[Message]) -> ParsedBatch:
         """What each of these records asks for; they are of one partition, and at least one."""
         parse, partition = self._parse, messages[0].partition()
+        timestamps_ms = [m.timestamp()[1] for m in messages]
         try:
             parsed = [
-                parse(
-                    m.headers() or [], m.key(), m.value(), m.timestamp()[1], partition, m.offset()
-                )
-                for m in messages
+                parse(m.headers() or [], m.key(), m.value(), timestamp_ms, partition, m.offset())
+                for m, timestamp_ms in zip(messages, timestamps_ms, strict=True)
             ]
         except Exception:  # noqa: BLE001 (whose it is, is found then)
             parsed = [self._read_apart(m) for m in messages]
-        return ParsedBatch(parsed)
+        return ParsedBatch(parsed, timestamps_ms, self._roll_after_ms)
 
     def _read_apart(self, m: Message) -> Compact:
         """One record of a batch of which one, at least, cannot be read as foreseen."""

@@ -169,7 +169,9 @@ class SpecialRequests:
         body = self._pack((purpose, *content) if has_purpose else content)
         entry = fires_ms, offset, target, body
         first = None if hop_from is None else _first(asked)
-        return Scheduled(entry, ident, hop_from, due_ms, fires_ms < wanted_ms, first)
+        return Scheduled(
+            entry, ident, hop_from, due_ms, fires_ms < wanted_ms, first, _retry_of(asked)
+        )
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
         """No re-queued record waits longer than this, whatever its header says."""
@@ -222,6 +224,7 @@ class SpecialRequests:
             max(record.timestamp_ms, 0) + min(immunity_ms, _longest_immunity_ms(policy)),
             policy.check_interval_ms,
             policy.max_checks,
+            record.timestamp_ms,
         )
 
     def _check_topic(self, asked: Asked) -> str | None:
@@ -239,6 +242,12 @@ def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
 
 def _first(asked: Asked) -> int | None:
     return read_number(asked, HOP_FIRST) if HOP_FIRST in asked else None
+
+
+def _retry_of(asked: Asked) -> tuple[str, int] | None:
+    """Whose consumer sent it back, and how often it has failed; both have been found valid."""
+    group = asked.get(RETRY_GROUP)
+    return (group.decode("utf-8", "replace"), read_failures(asked) + 1) if group else None
 
 
 def _longest_immunity_ms(policy: Policy) -> int:

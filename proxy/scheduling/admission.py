@@ -1,8 +1,8 @@
 """What becomes of each record as it is ingested: it pends, or it ends something, or itself."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from proxy.records.delivery import delivery_of
 from proxy.records.message import IngressPartition, Message
@@ -50,6 +50,9 @@ NEVER_DECIDED: Final = Rejection(
     "long as the settings say: see to the producer, then send the record again",
 )
 
+CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
+"""Told which records were taken that nobody had committed before, and what they ask for."""
+
 _fires_ms = itemgetter(0)
 
 
@@ -81,7 +84,7 @@ class Admission:
     """Ingests the records of a shard in offset order.
 
     `buffer` grows with what ends in the very transaction that ingests it, `shed` with what has no
-    room to wait.
+    room to wait. `count_intake` may be told of a record more than once.
     """
 
     def __init__(
@@ -93,18 +96,33 @@ class Admission:
         recalls: Recalls,
         purges: Purges,
         shed: ShedOffsets,
+        count_intake: CountIntake,
     ) -> None:
         self.buffer = TransactionBuffer()
         self._ingress = ingress
         self._readers, self._identities = readers, identities
         self._half_messages, self._recalls = half_messages, recalls
         self._purges, self._shed = purges, shed
+        self._count_intake = count_intake
         self._entries: list[Entry] = []
         self._waits_for_clock = False
 
     def admit(self, messages: Sequence[Message], limits: IngestLimits) -> Admitted:
         """Take the first of `messages`, as long as one policy holds and there is room."""
         batch, is_replay = self._parse(messages, limits.committed)
+        admitted = self._admit(messages, batch, limits, is_replay=is_replay)
+        if admitted.taken and not is_replay:
+            self._count_intake(self._ingress, messages[: admitted.taken], batch)
+        return admitted
+
+    def _admit(
+        self,
+        messages: Sequence[Message],
+        batch: ParsedBatch,
+        limits: IngestLimits,
+        *,
+        is_replay: bool,
+    ) -> Admitted:
         if (waiting := self._all_wait(batch, limits)) is not None:
             return Admitted(len(batch), waiting, waits_for_clock=False)
         self._identities.look_up(batch.idents())

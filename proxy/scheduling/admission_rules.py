@@ -1,7 +1,7 @@
 """How much may wait in one ingress partition: records and bytes, in all and for each target."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, Protocol
 
@@ -146,7 +146,7 @@ class Waits(Protocol):
     store: Store
 
     @property
-    def undecided(self) -> int: ...
+    def half_messages(self) -> Sized: ...
     def pending(self) -> int: ...
     def pending_by_target(self) -> TargetCounts: ...
 
@@ -192,7 +192,7 @@ def _not_due(rules: AdmissionRules, shard: Waits, now_ms: int) -> tuple[int, int
     """How many records wait beyond now, and about how many bytes; looked at more closely only where
     a limit is near."""
     store = shard.store
-    records, size_bytes = shard.pending() + shard.undecided, store.pending_bytes()
+    records, size_bytes = shard.pending() + len(shard.half_messages), store.pending_bytes()
     is_near = records + NEAR_RECORDS > rules.records.in_all or 2 * size_bytes > rules.sizes.in_all
     if not is_near or store.next_due_ms(now_ms) is None:
         return records, size_bytes

@@ -97,6 +97,13 @@ class HalfMessages:
         """The lowest offset of an undecided half message."""
         return next(iter(self._idents), None)
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the first of them was written; None while it has not been read again."""
+        first = self.first_offset
+        prepare = None if first is None else self._prepares.get(first)
+        return prepare and prepare.written_ms
+
     def load(self, known: Iterable[tuple[int, bytes]]) -> None:
         """Half messages known from before, by offset and id; read when they are first needed."""
         for offset, ident in sorted(known):

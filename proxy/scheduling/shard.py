@@ -16,7 +16,7 @@ from proxy.records.outcome import Outcome
 from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord
 from proxy.requests.readers_by_offset import ReadersByOffset
-from proxy.scheduling.admission import Admission, IngestLimits
+from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
 from proxy.scheduling.admission_rules import AdmissionRules, room_left
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import (
@@ -73,6 +73,7 @@ class Shard:
         read_back: ReadBack,
         rules: AdmissionRules,
         shed: ShedOffsets,
+        count_intake: CountIntake,
     ) -> None:
         assert read_from <= position.next_offset, (read_from, position)
         self.ingress = ingress
@@ -85,16 +86,23 @@ class Shard:
         self.read_ms = self._next_flush_ms = 0
         self._register, self._readers = register, readers
         self._stored_below = store.covered
-        self._half_messages = HalfMessages(read_back, position.watermark, position.set_back)
+        self.half_messages = HalfMessages(read_back, position.watermark, position.set_back)
         undecided = register.of_kind(IS_HALF_MESSAGE)
-        self._half_messages.load((row.offset, ident) for ident, row in undecided)
+        self.half_messages.load((row.offset, ident) for ident, row in undecided)
         self._purges = Purges(ingress, register, position)
         self._sweep = Sweep(self._purges, self.scan, self._delete, read_back)
-        self._identities = Identities(register, self._half_messages, self._purges, position)
+        self._identities = Identities(register, self.half_messages, self._purges, position)
         self._rules, self._shed = rules, shed
         recalls = Recalls(read_back, self._identities, shed)
         self._admission = Admission(
-            ingress, readers, self._identities, self._half_messages, recalls, self._purges, shed
+            ingress,
+            readers,
+            self._identities,
+            self.half_messages,
+            recalls,
+            self._purges,
+            shed,
+            count_intake,
         )
 
     @property
@@ -130,18 +138,13 @@ class Shard:
         return (
             self.store.memtable_bytes
             + self._register.memtable_bytes
-            + self._half_messages.held_bytes
+            + self.half_messages.held_bytes
         )
 
     @property
     def is_sweeping(self) -> bool:
         """Whether records that a purge has ended are still looked for."""
         return self.state is State.READY and self._sweep.is_under_way
-
-    @property
-    def undecided(self) -> int:
-        """How many half messages are undecided."""
-        return len(self._half_messages)
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""
@@ -170,7 +173,7 @@ class Shard:
 
     def undecided_beyond(self, offset: int, most: int) -> list[UndecidedMessage]:
         """The first half messages beyond `offset` that nobody has decided yet."""
-        idents = self._half_messages.beyond(offset, most)
+        idents = self.half_messages.beyond(offset, most)
         rows = self._register.find(ident for _, ident, _ in idents)
         return [
             UndecidedMessage(at, ident, rows[ident].due_ms, rows[ident].target, size_bytes)
@@ -196,7 +199,7 @@ class Shard:
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""
-        event_ms = self._half_messages.next_ms()
+        event_ms = self.half_messages.next_ms()
         due_ms = self.store.next_due_ms(until_ms)
         if event_ms is None or event_ms > until_ms:
             return due_ms
@@ -286,7 +289,7 @@ class Shard:
         watermark = plan.position.watermark
         self.store.advance(*watermark)
         self._register.advance(*watermark)
-        self._half_messages.advance(watermark)
+        self.half_messages.advance(watermark)
         self._shed.confirm(plan.position.shed_at, plan.position.floor)
         self._identities.position = self._purges.position = plan.position
         self._sweep.told(plan.swept)
@@ -307,7 +310,7 @@ class Shard:
         """Let `maintain` write out what is in memory; bodies that can be read are forgotten."""
         self.store.request_flush()
         self._register.request_flush()
-        self._half_messages.forget_bodies()
+        self.half_messages.forget_bodies()
 
     def flush_and_close(self) -> None:
         """Write local state and close it; the broker has it all."""
@@ -353,7 +356,7 @@ class Shard:
         """What is due, how many entries were taken back, and up to where that is all."""
         found, is_all = self.store.due(now_ms, max_records, max_bytes)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
-        events, is_all = self._half_messages.due(upto, max_records)
+        events, is_all = self.half_messages.due(upto, max_records)
         if not is_all:
             upto = Watermark(events[-1].fires_ms, events[-1].offset)
             found = [entry for entry in found if entry[:2] <= upto]

@@ -30,7 +30,7 @@ from proxy.session.back_pressure import BackPressure
 from proxy.session.disk_reserve import DiskReserve
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing, TransactionLimits
-from proxy.session.pipeline import Pipeline
+from proxy.session.pipeline import Pipeline, TraceCommitted
 from proxy.telemetry.metrics import Metrics
 
 
@@ -88,8 +88,9 @@ def assemble(
     metrics: Metrics,
     heartbeat: Callable[[], None],
     now_s: Callable[[], float] = time.monotonic,
+    trace: TraceCommitted | None = None,
 ) -> Parts:
-    """Wire a session. `heartbeat` is called while the broker is waited for.
+    """Wire a session. `heartbeat` is called while the broker is waited for, `trace` after commits.
 
     The policy is written before any offset refers to it, rules for the overdue before any record
     ends by them; the producer comes before the consumer,
@@ -125,6 +126,7 @@ def assemble(
         clock,
         admission_rules(settings.admission),
         partial(shed_place, names.settings, settings.group_id, topic.name, topic.topic_id),
+        metrics.intake.count,
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )
@@ -142,5 +144,6 @@ def assemble(
         BackPressure(
             ingress, DiskReserve(settings.disk_reserve_bytes), folders.disk_size_and_free_bytes
         ),
+        trace,
     )
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline)

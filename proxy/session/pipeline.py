@@ -8,7 +8,7 @@ schedule, memory holds exactly what the broker has committed, and what was inges
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -20,7 +20,7 @@ from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
 from proxy.records.position import PolicyFrom
 from proxy.recovery.recovery import Recovery
-from proxy.scheduling.batch import Plan
+from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
@@ -35,6 +35,9 @@ TIDY_S: Final = 0.05
 PLAN_S: Final = 1.0
 """So long at most for all shards in one turn, but for the one in hand; those left out come first in
 the next. Bodies read back from the ingress take up to a second for one shard alone."""
+
+TraceCommitted: TypeAlias = Callable[[Sequence[Batch | ResolvedBatch], float, int], None]
+"""Told what a committed transaction held, how long it took, and the time."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +56,7 @@ class Pipeline:
 
     `shards` changes only between turns or inside `fetch`, when partitions come and go: `recovery`
     makes new ones. `first_commit` is called once per shard, after its first transaction, with its
-    policies.
+    policies, `trace` after each transaction.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Pipeline:
         metrics: Metrics,
         first_commit: Callable[[int, Sequence[PolicyFrom]], None],
         back_pressure: BackPressure,
+        trace: TraceCommitted | None = None,
     ) -> None:
         self.shards: dict[int, Shard] = {}
         self.is_assigned = False
@@ -77,7 +81,7 @@ class Pipeline:
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
         self.memory, self._back_pressure = memory, back_pressure
-        self._metrics = TransactionMetrics(metrics)
+        self._metrics, self._trace = TransactionMetrics(metrics), trace
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._first_planned = self._first_tidied = 0
@@ -125,7 +129,10 @@ class Pipeline:
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
                 self._first_commit(partition, self.shards[partition].position.policies)
-        self._metrics.committed(done, took_s, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._metrics.committed(done, took_s, now_ms)
+        if self._trace is not None:
+            self._trace(done, took_s, now_ms)
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned: recover their shards; the offsets from which to read them on."""

@@ -31,12 +31,19 @@ from proxy.recovery.open_files import say_if_too_few
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble
 from proxy.session.clock_watch import ClockWatch
+from proxy.session.pipeline import TraceCommitted
 from proxy.session.reporter import Reporter
 from proxy.session.session import Session
 from storage.options import Options
 
 
-def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide) -> Session:
+def open_session(
+    settings: Settings,
+    worker: int,
+    clock: Clock,
+    side: AdminSide,
+    trace: TraceCommitted | None,
+) -> Session:
     """A session ready to run. Raises SettingsError when the ingress keeps records too shortly."""
     admin = AdminClient(common_config(settings))
     kafka = _kafka_clients(settings, worker, admin, side)
@@ -55,6 +62,7 @@ def open_session(settings: Settings, worker: int, clock: Clock, side: AdminSide)
         clock,
         side.metrics,
         side.board.heartbeat,
+        trace=trace,
     )
     side.metrics.ingress_partitions.set(kafka.topic.partitions)
     say_if_too_few(kafka.topic.partitions)

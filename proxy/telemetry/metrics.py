@@ -26,22 +26,32 @@ from prometheus_client.registry import Collector
 from proxy import __version__
 from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
+from proxy.telemetry.bounded_names import OTHER
+from proxy.telemetry.histogram_by_series import Numbers
+from proxy.telemetry.intake import Intake
+from proxy.telemetry.retry_metrics import RetryMetrics
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
-from proxy.telemetry.target_metrics import OTHER, Numbers, TargetMetrics
+from proxy.telemetry.target_metrics import TargetMetrics
 from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50
 REASONS_SHOWN = 50
 LATENESS_BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 600_000)
+HOUR_MS = 3_600_000
+DELAY_BOUNDS_MS = (
+    *(1_000, 10_000, 60_000, 600_000),
+    *(HOUR_MS, 6 * HOUR_MS, 24 * HOUR_MS, 7 * 24 * HOUR_MS, 30 * 24 * HOUR_MS),
+)
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
+TraceResult = Literal["exported", "dropped", "failed", "deleted", "invalid"]
 
 
 class Metrics:
     """All metrics of one worker, in a registry of their own.
 
     `read_status` is asked at each scrape, from the admin server's thread; `targets_shown` have
-    series of their own.
+    series of their own, and as many consumer groups.
     """
 
     def __init__(
@@ -62,6 +72,7 @@ class Metrics:
             "Records that ended otherwise than by delivery or as dead letters at once, by outcome.",
             ["outcome"],
         )
+        self.traced = self._counter("traced_records", "What became of spans.", ["result"])
         self._begin_at_zero()
         self.sessions_lost = self._counter(
             "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
@@ -104,9 +115,11 @@ class Metrics:
             "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
         )
         self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
-        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS)
-        self.registry.register(self.targets)
-        self.registry.register(StatusCollector(read_status, targets_shown))
+        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
+        retries = RetryMetrics(targets_shown)
+        self.intake = Intake(self.targets, retries)
+        for collector in (self.targets, retries, StatusCollector(read_status, targets_shown)):
+            self.registry.register(collector)
         ProcessCollector("delay_proxy", registry=self.registry)
         Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
             {"version": __version__}
@@ -134,6 +147,10 @@ class Metrics:
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
+    def count_traced(self, result: TraceResult, records: int) -> None:
+        """Count what became of the spans of records."""
+        self.traced.labels(result).inc(records)
+
     def count_lost_session(self) -> None:
         """Count it; until the next session nobody knows what is due."""
         self.sessions_lost.inc()
@@ -149,6 +166,8 @@ class Metrics:
         """A series that begins with its first count hides that count from `increase`."""
         for result in get_args(TransactionResult):
             self.transactions.labels(result)
+        for traced in get_args(TraceResult):
+            self.traced.labels(traced)
         for reason in REASONS:
             self.dead_letters.labels(reason)
         for outcome in OUTCOMES:
@@ -217,6 +236,11 @@ SHARD_FACTS: tuple[ShardFact, ...] = (
         "undecided_half_messages",
         "Half messages that nobody has committed or rolled back.",
         lambda shard: shard.undecided,
+    ),
+    (
+        "oldest_undecided_half_message_timestamp_seconds",
+        "When the oldest of them was written; NaN where there is none, or it is not known.",
+        lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
     ),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (

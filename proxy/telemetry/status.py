@@ -22,7 +22,8 @@ class ShardStatus:
 
     `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
     `behind` counts the ingress records not read yet, `behind_ms` is the age of the last one read
-    while `behind` is above 0, `undecided` counts half messages. `log_start` is the first offset
+    while `behind` is above 0, `undecided` counts half messages, the oldest
+    of them was written at `oldest_undecided_ms`. `log_start` is the first offset
     that the broker still has, None before it was asked; `aging` counts the offsets from the floor
     on that it may delete soon. `pending_bytes`: what waits in the local
     data.
@@ -38,6 +39,7 @@ class ShardStatus:
     behind: int
     behind_ms: int = 0
     undecided: int = 0
+    oldest_undecided_ms: int | None = None
     log_start: int | None = None
     aging: int = 0
     ahead_ms: int = 0

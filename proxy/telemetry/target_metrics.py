@@ -2,35 +2,31 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-OTHER: Final = "(other)"
-"""No topic name has parentheses, so no target is called so."""
-DELIVERED: Final = "delivered"
+from proxy.telemetry.bounded_names import BoundedNames
+from proxy.telemetry.histogram_by_series import HistogramBySeries, Numbers
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
+DELIVERED: Final = "delivered"
 
 
 class TargetMetrics(Collector):
-    """Counts by target: the first `most` that are met have a series each, all others share one, so
-    that no series ever goes from one to the other.
+    """Counts by target: the first `most` that are met have a series each, all others share one.
 
-    `bounds_ms`: of the histogram's buckets, rising, each inclusive; one more takes the rest.
+    `lateness_bounds_ms`, `delay_bounds_ms`: of the histograms' buckets.
     """
 
-    def __init__(self, most: int, bounds_ms: Sequence[int]) -> None:
-        self._most = most
-        self._bounds_ms: Numbers = np.asarray(bounds_ms, np.int64)
-        self._names = [*(f"{bound / 1000:g}" for bound in bounds_ms), "+Inf"]
-        self._numbers: dict[str, int] = {}
-        self._buckets = np.zeros((most + 1, len(self._names)), np.int64)
-        self._sums_ms = np.zeros(most + 1, np.int64)
+    def __init__(
+        self, most: int, lateness_bounds_ms: Sequence[int], delay_bounds_ms: Sequence[int]
+    ) -> None:
+        self._names = BoundedNames(most)
+        self._lateness = HistogramBySeries(most + 1, lateness_bounds_ms)
+        self._delays = HistogramBySeries(most + 1, delay_bounds_ms)
         self._ends: Counter[tuple[int, str]] = Counter()
         self._lock = threading.Lock()
 
@@ -38,25 +34,15 @@ class TargetMetrics(Collector):
         """Something waits for these: a series that begins with its first count hides that count
         from `increase`."""
         with self._lock:
-            for target in targets:
-                self._number(target)
+            self._names.numbers(targets)
+
+    def ingested(self, targets: Sequence[str], delays_ms: Numbers) -> None:
+        """Records for these were read, each asking for such a delay."""
+        self._add(self._delays, targets, delays_ms)
 
     def delivered(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
         """Records were delivered there, each so late."""
-        found = set(targets)
-        self.meet(found)
-        known = {target: self._numbers.get(target, self._most) for target in found}
-        if len(found) == 1:
-            numbers = np.full(len(targets), known[targets[0]])
-        else:
-            numbers = np.fromiter(map(known.__getitem__, targets), np.int64, len(targets))
-        width = len(self._names)
-        places = numbers * width + np.searchsorted(self._bounds_ms, lateness_ms, side="left")
-        counts = np.bincount(places, minlength=self._buckets.size).reshape(self._buckets.shape)
-        sums_ms = np.bincount(numbers, lateness_ms, len(self._sums_ms)).astype(np.int64)
-        with self._lock:
-            self._buckets += counts
-            self._sums_ms += sums_ms
+        self._add(self._lateness, targets, lateness_ms)
 
     def ended(self, ends: Iterable[tuple[str | None, str]]) -> None:
         """Records for these targets ended, or went on, otherwise; without a target none is
@@ -64,55 +50,75 @@ class TargetMetrics(Collector):
         for (target, what), count in Counter(ends).items():
             if target is not None:
                 with self._lock:
-                    self._ends[self._number(target), what] += count
+                    self._ends[self._names.number(target), what] += count
 
     def collect(self) -> Iterator[Metric]:
-        """How late records were delivered, in all and by target; and how records ended."""
+        """What was read and how late it was delivered, in all and by target; how records ended."""
         with self._lock:
-            names = {number: name for name, number in self._numbers.items()} | {self._most: OTHER}
-            buckets, sums_ms, ends = self._buckets.copy(), self._sums_ms.copy(), dict(self._ends)
-        yield self._lateness_of_all(buckets.sum(axis=0), int(sums_ms.sum()))
-        yield self._lateness(names, buckets, sums_ms)
-        yield self._counts(names, buckets, ends)
+            families = [
+                self._lateness_of_all(),
+                self._histogram(
+                    "lateness",
+                    "Delivery minus due, by target, when its transaction was committed.",
+                    self._lateness,
+                ),
+                self._histogram(
+                    "asked_delay",
+                    "Due minus the record's timestamp, by target, as records are read.",
+                    self._delays,
+                ),
+                self._ingested(),
+                self._ended(),
+            ]
+        yield from families
 
-    def _number(self, target: str) -> int:
-        """With the lock held."""
-        if target not in self._numbers and len(self._numbers) < self._most:
-            self._numbers[target] = len(self._numbers)
-        return self._numbers.get(target, self._most)
+    def _add(
+        self, histogram: HistogramBySeries, targets: Sequence[str], values_ms: Numbers
+    ) -> None:
+        with self._lock:
+            known = self._names.numbers(set(targets))
+            if len(known) == 1:
+                histogram.add(known[targets[0]], values_ms)
+            else:
+                numbers = np.fromiter(map(known.__getitem__, targets), np.int64, len(targets))
+                histogram.add(numbers, values_ms)
 
-    def _lateness_of_all(self, counts: Numbers, sum_ms: int) -> Metric:
+    def _lateness_of_all(self) -> Metric:
         family = HistogramMetricFamily(
             "delay_proxy_lateness_seconds",
             "Delivery minus due, per record, when its transaction was committed.",
         )
-        family.add_metric([], self._cumulative(counts), sum_ms / 1000)
+        family.add_metric([], *self._lateness.cumulative())
         return family
 
-    def _lateness(self, names: Mapping[int, str], buckets: Numbers, sums_ms: Numbers) -> Metric:
+    def _histogram(self, name: str, text: str, histogram: HistogramBySeries) -> Metric:
         family = HistogramMetricFamily(
-            "delay_proxy_target_lateness_seconds",
-            "Delivery minus due, by target, when its transaction was committed.",
+            f"delay_proxy_target_{name}_seconds", text, labels=["target"]
+        )
+        for number, target in self._names.by_number().items():
+            family.add_metric([target], *histogram.cumulative(number))
+        return family
+
+    def _ingested(self) -> Metric:
+        family = CounterMetricFamily(
+            "delay_proxy_target_ingested_records",
+            "Producers' records for the target that were read, each once in a process.",
             labels=["target"],
         )
-        for number, name in names.items():
-            pairs = self._cumulative(buckets[number])
-            family.add_metric([name], pairs, int(sums_ms[number]) / 1000)
+        counts = self._delays.counts()
+        for number, target in self._names.by_number().items():
+            family.add_metric([target], counts[number])
         return family
 
-    def _cumulative(self, counts: Numbers) -> list[tuple[str, float]]:
-        return list(zip(self._names, map(float, np.cumsum(counts).tolist()), strict=True))
-
-    def _counts(
-        self, names: Mapping[int, str], buckets: Numbers, ends: Mapping[tuple[int, str], int]
-    ) -> Metric:
+    def _ended(self) -> Metric:
         family = CounterMetricFamily(
             "delay_proxy_target_records",
             "Records by target and by how they ended, or went on (docs/guide.md#outcomes).",
             labels=["target", "end"],
         )
-        for number, name in names.items():
-            family.add_metric([name, DELIVERED], int(buckets[number].sum()))
-        for (number, what), count in sorted(ends.items()):
-            family.add_metric([names[number], what], count)
+        targets, delivered = self._names.by_number(), self._lateness.counts()
+        for number, target in targets.items():
+            family.add_metric([target, DELIVERED], delivered[number])
+        for (number, what), count in sorted(self._ends.items()):
+            family.add_metric([targets[number], what], count)
         return family

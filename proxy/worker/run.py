@@ -16,7 +16,7 @@ from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate
-from proxy.extras import require_store
+from proxy.extras import require_store, require_tracing
 from proxy.kafka.topics import ensure_topics
 from proxy.recovery.local_state import locked_data_dir
 from proxy.recovery.open_files import raise_open_files
@@ -36,6 +36,7 @@ log = structlog.get_logger(__name__)
 def run(settings: Settings) -> int:
     """Run the proxy until SIGTERM or SIGINT; the exit code."""
     require_store(settings.store)
+    require_tracing(is_enabled=settings.tracing.enabled)
     raise_open_files()
     with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
         size_bytes = shutil.disk_usage(settings.data_dir).total

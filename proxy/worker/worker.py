@@ -19,6 +19,7 @@ from proxy.kafka.access.rights import log_missing_rights
 from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.session.admin_side import AdminSide
 from proxy.session.session_opening import open_session
+from proxy.tracing.tracer import open_tracer
 from storage.errors import StorageError
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -78,22 +79,24 @@ def run_worker(
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
     clock = Clock(settings.clock.max_step_ms)
     losses = SessionLosses(f"{settings.instance_name}-{worker}")
-    while not is_stopping():
-        started_s = time.monotonic()
-        try:
-            open_session(settings, worker, clock, side).run(is_stopping)
-        except LOSSES as lost:
-            side.show_lost_session()
-            log.warning("session lost: shards are recovered from the broker", why=str(lost))
-            log_missing_rights(settings, str(lost))
-            time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
-        except ProxyError:
-            raise
-        except Exception as defect:
-            side.show_lost_session()
-            log.exception("session ended by a defect, please report it", why=repr(defect))
-            time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
-        gc.collect()
+    with open_tracer(settings, side.metrics) as tracer:
+        trace = None if tracer is None else tracer.committed
+        while not is_stopping():
+            started_s = time.monotonic()
+            try:
+                open_session(settings, worker, clock, side, trace).run(is_stopping)
+            except LOSSES as lost:
+                side.show_lost_session()
+                log.warning("session lost: shards are recovered from the broker", why=str(lost))
+                log_missing_rights(settings, str(lost))
+                time.sleep(losses.backoff_s(lost, time.monotonic() - started_s))
+            except ProxyError:
+                raise
+            except Exception as defect:
+                side.show_lost_session()
+                log.exception("session ended by a defect, please report it", why=repr(defect))
+                time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
+            gc.collect()
 
 
 @contextmanager

@@ -61,6 +61,8 @@ def test_a_proxy_for_which_nothing_is_due_yet_has_all_that_is_watched(
     for name, label, value in selected():
         assert any(name == n and labels.get(label) == value for n, labels in samples), name
     assert proxy.metric("delay_proxy_ready") == WORKERS
+    assert proxy.metric("delay_proxy_target_ingested_records_total") == 1
+    assert proxy.metric("delay_proxy_target_asked_delay_seconds_sum") == 3_600
 
 
 def test_an_audit_that_has_judged_nothing_yet_has_all_that_is_watched() -> None:

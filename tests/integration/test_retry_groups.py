@@ -166,7 +166,8 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     group, levels = f"fails-{uuid.uuid4().hex[:6]}", "1ms 2ms 3ms 4ms 5ms"
     retry = installation.named_target(f"retry.{group}")
     dlq = installation.named_target(f"dlq.{group}")
-    installation.proxy(levels=levels).start_ready()
+    proxy = installation.proxy(levels=levels)
+    proxy.start_ready()
     headers: Headers = [("trace", b"1")]
     with installation.writer() as writer, CommittedReader(installation.bootstrap) as reader:
         for attempt in range(17):
@@ -174,6 +175,7 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
             writer.write(Outgoing(b"k", b"value", [*headers, *failed]))
             seen = list(reader.read([retry, dlq], attempt + 1))
             headers = seen[attempt].record.headers
+    assert proxy.metric("delay_proxy_retry_attempts_total") == 17
     ends = installation.judge(rules=Rules(levels_ms=levels_ms(levels)))
     topics = [placed.topic for found in ends.deliveries.values() for placed in found]
     assert (topics.count(retry), topics.count(dlq)) == (16, 1)

@@ -70,11 +70,22 @@ def test_rocksdb_that_is_not_installed_stops_the_proxy_before_it_asks_the_broker
         run(settings)
 
 
-def test_check_finds_the_store_that_is_not_installed(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "proxy.yaml").write_text("store: rocksdb\n")
+@pytest.mark.parametrize(
+    ("asked", "extra"), [("store: rocksdb\n", "rocksdb"), ("tracing: {enabled: true}\n", "otel")]
+)
+def test_check_finds_what_is_asked_for_and_not_installed(
+    call: Call, tmp_path: Path, asked: str, extra: str
+) -> None:
+    (tmp_path / "proxy.yaml").write_text(asked)
     code, said = call("check", "--offline", "--config", "proxy.yaml", "--json")
     assert code == 1
-    assert "kafka-delay-proxy[rocksdb]" in said
+    assert f"kafka-delay-proxy[{extra}]" in said
+
+
+def test_tracing_that_is_not_installed_stops_the_proxy_before_it_asks_the_broker() -> None:
+    settings = Settings.model_validate({"tracing": {"enabled": True}})
+    with pytest.raises(ExtraMissing, match=r"tracing.enabled` needs .*kafka-delay-proxy\[otel\]"):
+        run(settings)
 
 
 def test_verifying_a_rocksdb_folder_says_what_it_takes(call: Call, tmp_path: Path) -> None:

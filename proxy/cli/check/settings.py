@@ -14,7 +14,7 @@ from proxy.config.settings import Settings
 from proxy.config.sizes import shown_size
 from proxy.config.values import usable_cores
 from proxy.errors import DiskReserveTooLarge, SettingsError
-from proxy.extras import ExtraMissing, require_store
+from proxy.extras import ExtraMissing, require_store, require_tracing
 from proxy.session.disk_reserve import DiskReserve
 
 
@@ -25,6 +25,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield _data_dir(settings.data_dir)
     yield _disk(settings)
     yield from _store(settings)
+    yield from _tracing(settings)
     yield _wheel(settings)
     yield from _workers(settings)
     yield from retry_settings_findings(settings)
@@ -88,6 +89,13 @@ def _store(settings: Settings) -> Iterator[Finding]:
         require_store(settings.store)
     except ExtraMissing as missing:
         yield stop("store", missing.found.removesuffix("."), missing.remedy)
+
+
+def _tracing(settings: Settings) -> Iterator[Finding]:
+    try:
+        require_tracing(is_enabled=settings.tracing.enabled)
+    except ExtraMissing as missing:
+        yield stop("tracing", missing.found.removesuffix("."), missing.remedy)
 
 
 def _wheel(settings: Settings) -> Finding:

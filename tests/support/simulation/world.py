@@ -27,7 +27,7 @@ from proxy.records.position import PolicyFrom, Position
 from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.session.assembly import KafkaClients, Parts, assemble
-from proxy.session.pipeline import Pipeline
+from proxy.session.pipeline import Pipeline, TraceCommitted
 from proxy.telemetry.metrics import Metrics
 from storage.register import Register
 from storage.store import Store
@@ -168,6 +168,7 @@ class World:
         self._parts: Parts | None = None
         self.clock = self.time.clock()
         self.metrics = Metrics()
+        self.trace: TraceCommitted | None = None
         self.release = ReleaseControl()
         self.cap: RateLimit | Unlimited = Unlimited()
         self.admission = AdmissionSettings()
@@ -339,4 +340,5 @@ class World:
             self.metrics,
             heartbeat=lambda: None,
             now_s=lambda: 0.0,
+            trace=self.trace,
         )

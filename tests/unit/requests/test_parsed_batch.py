@@ -85,3 +85,20 @@ def test_producers_own_records_are_walked_in_order_and_others_are_left_out() -> 
 def test_ids_are_those_that_records_have_or_name() -> None:
     batch, _messages = parsed(PLAIN, CANCEL, NAMED, BAD, HALF_MESSAGE, ROLLED_WITH_ID)
     assert sorted(batch.idents()) == [b"a", b"a", b"r", b"t"]
+
+
+def test_what_a_batch_asks_for_is_the_same_for_usual_records_alone_and_among_others() -> None:
+    at_once: dict[str, str] = {}
+    alone = parsed(PLAIN, NAMED, at_once)[0].asked(0, 3)
+    mixed = parsed(PLAIN, NAMED, at_once, ROLLED, ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD)[0]
+    assert alone.delays_ms == [DAY_MS // 24, DAY_MS // 12, 0]
+    assert alone.targets == ["orders"] * 3
+    assert mixed.asked(0, 3) == alone
+    assert mixed.asked(0, 4).delays_ms[3] == 5 * DAY_MS
+    assert mixed.asked(3, 8).delays_ms == [5 * DAY_MS, 5 * DAY_MS, 0]
+
+
+def test_what_consumers_have_sent_back_is_told_by_group_and_failures() -> None:
+    retries = [{"timer-retry-group": "g", "timer-attempt": str(failed)} for failed in (0, 20)]
+    batch = parsed(PLAIN, *retries, {"timer-retry-group": "g", "timer-attempt": "x"})[0]
+    assert list(batch.asked(0, 4).retries) == [("g", 1), ("g", 21)]

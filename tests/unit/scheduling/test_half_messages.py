@@ -28,7 +28,7 @@ POLICY = Policy(immunity_ms=500, check_interval_ms=1_000, max_checks=3)
 
 
 def a_half(ident: bytes = b"t", first_ms: int = 100, check_topic: str | None = "checks") -> Prepare:
-    return Prepare(ident, (50, 7, "orders", CONTENT), 50, False, check_topic, first_ms, 10, 3)
+    return Prepare(ident, (50, 7, "orders", CONTENT), 50, False, check_topic, first_ms, 10, 3, 0)
 
 
 def some_undecided(

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from proxy.records.rejection import REASONS
+from proxy.telemetry.bounded_names import OTHER
 from proxy.telemetry.metrics import (
     REASONS_SHOWN,
     TARGETS_SHOWN,
@@ -18,7 +19,6 @@ from proxy.telemetry.metrics import (
     StatusCollector,
 )
 from proxy.telemetry.status import ShardStatus, Status
-from proxy.telemetry.target_metrics import OTHER
 from storage.store import TargetCounts
 
 BOUNDS_MS = (1, 5, 100, 1000)

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.target_metrics import OTHER, TargetMetrics
+from proxy.telemetry.bounded_names import OTHER
+from proxy.telemetry.target_metrics import TargetMetrics
 
 BOUNDS_MS = (1, 5, 100, 1_000)
 Sample = tuple[str, ...]
@@ -34,7 +35,7 @@ def test_each_delivery_counts_once_in_all_and_for_its_target(
 ) -> None:
     """Each bucket holds the number of values at or below its bound: of the first targets that were
     met by name, of all others together."""
-    metrics = TargetMetrics(most, BOUNDS_MS)
+    metrics = TargetMetrics(most, BOUNDS_MS, BOUNDS_MS)
     for batch in batches:
         targets, late_ms = zip(*batch, strict=True)
         metrics.delivered(targets, np.array(late_ms))
@@ -63,7 +64,7 @@ def test_each_other_end_counts_once_where_its_target_is_known(
     ends: list[tuple[str | None, str]],
 ) -> None:
     """The sum over the targets, the others included, is the number of ends with a target."""
-    metrics = TargetMetrics(2, BOUNDS_MS)
+    metrics = TargetMetrics(2, BOUNDS_MS, BOUNDS_MS)
     metrics.ended(ends)
     found = {
         label[1:]: n
@@ -77,7 +78,7 @@ def test_each_other_end_counts_once_where_its_target_is_known(
 
 
 def test_a_target_never_goes_from_a_series_of_its_own_to_the_others() -> None:
-    metrics = TargetMetrics(1, BOUNDS_MS)
+    metrics = TargetMetrics(1, BOUNDS_MS, BOUNDS_MS)
     metrics.ended([("first", "requeued")])
     metrics.ended([("second", "requeued")] * 5)
     metrics.ended([("first", "requeued")])
@@ -87,7 +88,7 @@ def test_a_target_never_goes_from_a_series_of_its_own_to_the_others() -> None:
 
 
 def test_what_waits_has_its_series_before_the_first_count() -> None:
-    metrics = TargetMetrics(1, BOUNDS_MS)
+    metrics = TargetMetrics(1, BOUNDS_MS, BOUNDS_MS)
     metrics.meet(["first", "second"])
     shown = {
         label: n for label, n in samples(metrics).items() if label[0] == "target_records_total"

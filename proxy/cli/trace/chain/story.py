@@ -16,12 +16,12 @@ from proxy.cli.trace.chain.link import (
     Trace,
 )
 from proxy.cli.trace.chain.traced_record import TracedRecord
-from proxy.cli.trace.chain.traceparent import TRACEPARENT, trace_id_of
 from proxy.client.retries.received import ATTEMPT, EXCEPTION
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.letter import Origin
 from proxy.records.headers import CHECK, RETRY_GROUP
 from proxy.records.outcome import DEAD_LETTERED
+from proxy.records.traceparent import TRACEPARENT, read_traceparent
 
 DELIVERED: Final = "delivered"
 WAITING: Final = "waiting"
@@ -190,7 +190,8 @@ def _gaps(link: Link) -> Iterator[str]:
 
 def _trace_id(link: Link) -> str | None:
     record = link.record or link.delivery
-    return None if record is None else trace_id_of(record.header(TRACEPARENT))
+    parent = None if record is None else read_traceparent(record.header(TRACEPARENT))
+    return None if parent is None else parent.trace_id
 
 
 def _retry_name(record: TracedRecord) -> str:

@@ -1,0 +1,5 @@
+"""Spans of what was delivered, for OpenTelemetry (docs/operations/tracing.md).
+
+May use records, scheduling, kafka, config and telemetry; `otlp_export` alone imports OpenTelemetry.
+Begin with `tracer`.
+"""
