@@ -179,3 +179,34 @@ def test_a_cancel_before_a_purge_says_that_it_has_ended_the_record_in_mid_hop() 
     assert ends(world)[1] == ("applied", "")
     assert ends(world)[3][0] == "missed"
     assert ends(world)[4][0] == "cancelled"
+
+
+def test_what_ended_in_mid_hop_stays_ended_in_a_replay_from_behind_the_purge() -> None:
+    world = two_targets()
+    world.release.pause({"orders"})
+    waits(world, delay="10")
+    world.settle()
+    world.time.pass_ms(20)
+    world.kafka.meanwhile.append(lambda: world.purge("orders"))
+    world.kafka.meanwhile.append(lambda: waits(world, "bills"))
+    world.settle()
+    assert ends(world)[3][0] == "cancelled"
+    world.release.pause(())
+    world.time.pass_ms(IDLE_COMMIT_MS)
+    world.settle()
+    world.crash()
+    world.time.pass_ms(100_000)
+    world.settle()
+    assert world.delivered() == []
+
+
+def test_a_purge_that_was_not_swept_before_a_crash_is_over_after_it() -> None:
+    world = World()
+    world.purge("orders")
+    world.turn()
+    assert world.positions()[0].purge is not None
+    world.crash()
+    world.settle()
+    world.time.pass_ms(IDLE_COMMIT_MS)
+    world.settle()
+    assert world.positions()[0].purge is None
