@@ -192,7 +192,7 @@ def test_what_ended_in_mid_hop_stays_ended_in_a_replay_from_behind_the_purge() -
     world.settle()
     assert ends(world)[3][0] == "cancelled"
     world.release.pause(())
-    world.time.pass_ms(IDLE_COMMIT_MS)
+    waits(world, "bills")
     world.settle()
     world.crash()
     world.time.pass_ms(100_000)
