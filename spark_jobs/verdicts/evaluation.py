@@ -25,7 +25,8 @@ from spark_jobs.verdicts.delivery_order import out_of_order
 from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
 from spark_jobs.verdicts.hops import IS_HOP
 from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
-from spark_jobs.verdicts.purges import WAITS_FROM, delivered_all_the_same, purges_in
+from spark_jobs.verdicts.purged_deliveries import delivered_all_the_same
+from spark_jobs.verdicts.purges import WAITS_FROM, purges_in
 from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
 from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
 from spark_jobs.verdicts.rules.lateness_rules import IS_LATE, LATENESS_MS, OVERDUE_MS

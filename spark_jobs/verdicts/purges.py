@@ -12,8 +12,6 @@ from pyspark.sql import functions as f
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.requests.controls import PURGES
 from spark_jobs.runtime.frames import local_rows
-from spark_jobs.verdicts.rules.order_rules import delivered_after
-from spark_jobs.verdicts.rules.rule import sentence
 
 PURGE: Final = (
     "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"
@@ -25,10 +23,6 @@ NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 WAITS_FROM: Final = "coalesce(request.hop_from, decision.offset, offset)"
 """SQL: a purge behind this offset finds the record, on its way into the log or waiting."""
-_DELIVERED_AFTER: Final = sentence(
-    "it was delivered {delivered_ms - purge.applied_ms} ms after the purge at offset"
-    " {purge.offset}, which means it, had been applied"
-)
 
 
 def named_by(purge: str) -> str:
@@ -66,10 +60,10 @@ def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
     if purges is None:
         return histories.selectExpr("*", f"CAST(NULL AS array<{PURGE}>) AS purges")
     beside = histories.join(f.broadcast(purges), "partition", "left")
-    met = _met("request.target", "request.due_ms", "coalesce(request.hop_from, offset)")
+    found = met("request.target", "request.due_ms", "coalesce(request.hop_from, offset)")
     return beside.selectExpr(
         *_all_of(histories.columns),
-        f"IF(request.kind IN ('record', 'prepare'), {met}, NULL) AS purges",
+        f"IF(request.kind IN ('record', 'prepare'), {found}, NULL) AS purges",
     )
 
 
@@ -78,19 +72,8 @@ def first_met(waits_from: str) -> str:
     return f"get(filter(purges, one -> one.offset > {waits_from}), 0)"
 
 
-def delivered_all_the_same(arrived: DataFrame, purges: DataFrame) -> DataFrame:
-    """Those of the verdicts `arrived`, with `waits_from`, that are of records which were delivered
-    after a purge: partition, offset and `why_wrong`."""
-    met = _met("target", "due_ms", "waits_from")
-    late = delivered_after("delivered_ms", "due_ms", "one.applied_ms")
-    found = arrived.join(f.broadcast(purges), "partition").selectExpr(
-        "partition", "offset", "delivered_ms", f"get(filter({met}, one -> {late}), 0) AS purge"
-    )
-    wrong = found.filter("purge IS NOT NULL")
-    return wrong.selectExpr("partition", "offset", f"{_DELIVERED_AFTER} AS why_wrong")
-
-
-def _met(target: str, due_ms: str, waits_from: str) -> str:
+def met(target: str, due_ms: str, waits_from: str) -> str:
+    """SQL of those of `purges` that end a record which waits behind this offset."""
     return (
         f"filter(purges, one -> one.offset > {waits_from}"
         f" AND {due_ms} BETWEEN one.from_ms AND one.to_ms AND {target} RLIKE one.targets)"
