@@ -22,7 +22,16 @@ from tests.benchmarks.folders import own_folder
 from tests.benchmarks.processes import leave_on_sigterm
 from tests.benchmarks.report import Report
 from tests.benchmarks.scale import FULL, QUICK, Scale
-from tests.benchmarks.scenarios import burst, ingest, light, pending, relay, scattered, through
+from tests.benchmarks.scenarios import (
+    burst,
+    ingest,
+    light,
+    pending,
+    purge,
+    relay,
+    scattered,
+    through,
+)
 from tests.benchmarks.steady import warm_broker
 from tests.benchmarks.trial import World
 
@@ -34,6 +43,7 @@ SCENARIOS: dict[str, Callable[[World], object]] = {
     "through": through.measure,
     "light": light.measure,
     "pending": pending.measure,
+    "purge": purge.measure,
 }
 
 progress = Console(stderr=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.benchmarks.scenarios.burst import Bursts
 from tests.benchmarks.scenarios.ingest import Ingest
 from tests.benchmarks.scenarios.pending import Pending
+from tests.benchmarks.scenarios.purge import Purged
 from tests.benchmarks.scenarios.relay import Relay
 from tests.benchmarks.steady import Ladder, Streamed
 
@@ -68,6 +69,10 @@ def _figures(name: str, result: object, relay_per_s: float) -> Iterator[Figure]:
             yield _ratio(f"{name} held", result.held_per_s, relay_per_s, ">= 0.28")
         case Pending():
             yield from _pending(result)
+        case Purged():
+            yield Figure("purge until all are told", result.told_s, "s", "<= 120")
+            late_ms = round(result.meanwhile.max_ms - result.before.max_ms, 1)
+            yield Figure("purge makes others later by", late_ms, "ms", "<= 100")
 
 
 def _ratio(name: str, per_s: float, relay_per_s: float, goal: str) -> Figure:

@@ -1,6 +1,7 @@
 """The proxy under measurement: the real command, in a process of its own."""
 
 import http.client
+import json
 import os
 import signal
 import socket
@@ -101,10 +102,18 @@ class ProxyProcess:
             raise BenchmarkError("The proxy is not running at this point of the measurement.")
         return self._process
 
+    def post(self, path: str, body: object, timeout_s: float) -> tuple[int, str]:
+        """Status and text of a call to the admin API; 0 where nobody answers."""
+        return self._ask("POST", path, json.dumps(body), timeout_s)
+
     def _get(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=2)
+        return self._ask("GET", path, None, 2)
+
+    def _ask(self, method: str, path: str, body: str | None, timeout_s: float) -> tuple[int, str]:
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=timeout_s)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         except OSError:

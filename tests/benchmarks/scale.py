@@ -30,6 +30,7 @@ class Scale:
     through_s: int = 27
     refinements: int = 1
     pending_records: int = 10_000_000
+    purged_records: int = 1_000_000
     settle_s: float = 10
 
 
@@ -52,5 +53,6 @@ QUICK = Scale(
     through_s=5,
     refinements=0,
     pending_records=20_000,
+    purged_records=20_000,
     settle_s=1,
 )
