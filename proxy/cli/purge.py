@@ -35,6 +35,8 @@ def purge(
 
     Each record ends with the outcome `cancelled`. Undecided half messages are left alone. Exit code
     1 where it does not count everywhere yet."""
+    if as_json and not (dry_run or yes):
+        raise typer.BadParameter("with --json nobody is asked: name --yes, or --dry-run")
     settings = settings_for(config)
     asked = {"targets": targets, "due_from": _ms(since), "due_to": _ms(until)}
 
@@ -50,7 +52,7 @@ def purge(
         return json.loads(answer)
 
     counted = ask(is_dry=True)
-    if not dry_run and not yes and not as_json:
+    if not (dry_run or yes):
         typer.confirm(f"{_counted(counted)}. Purge them?", abort=True)
     done = counted if dry_run else ask(is_dry=False)
     if as_json:

@@ -77,6 +77,7 @@ ALSO: dict[str, tuple[str, dict[str, bytes | None]]] = {
     "attempt of nobody": ("retry-bad", {"attempt": b"1"}),
     "group that makes no topic": ("target-illegal", {"topic": None, "retry-group": b"no group!"}),
     "expiry by a producer": ("transaction-bad", {"transaction": b"expire", "id": b"t"}),
+    "forged purge": ("purge-bad", {"purge": b"*"}),
     "forged hop": ("hop-bad", FORGED_HOP),
     "forged hop beyond all time": ("hop-bad", {**FORGED_HOP, "delay": b"999999999999d"}),
     "forged hop with an id and a MAC": (

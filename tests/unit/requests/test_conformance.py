@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.records.headers import HOPS, REQUESTS, STAMPS
+from proxy.records.headers import HOPS, PURGES, REQUESTS, STAMPS
 from proxy.requests.aliases.translation import ALIASES
 from proxy.requests.request_reader import request_reader
 from tests.support.conformance import ANSWERS, Row, policies_of_table, rows, signer
@@ -72,7 +72,7 @@ def test_every_kind_of_answer_occurs_with_and_without_each_of_its_columns() -> N
 
 def test_every_header_and_every_alias_occurs() -> None:
     names = {name.decode("utf-8", "replace") for row in rows() for name, _ in row.headers}
-    assert names >= REQUESTS | STAMPS | HOPS
+    assert names >= REQUESTS | STAMPS | HOPS | PURGES
     for alias in ALIASES.values():
         assert names >= alias.headers
     alone = {row.policy.aliases[0] for row in rows() if len(row.policy.aliases) == 1}

@@ -1,0 +1,74 @@
+"""`purge` counts, asks, and says when nothing is delivered any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from proxy.cli import purge
+from proxy.cli.app import app
+
+COUNTED = {
+    "targets": "orders-*",
+    "due_from": None,
+    "due_to": None,
+    "dry_run": True,
+    "records": 1_234,
+    "counted_all": True,
+    "partitions": [0, 1],
+}
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the admin port is asked for; all is applied but what is for `behind`."""
+    bodies: list[dict[str, Any]] = []
+
+    def answer(_address: str, _path: str, _token: str | None, **how: Any) -> str:
+        bodies.append(how["body"])
+        is_applied = how["body"]["targets"] != "behind"
+        done = {} if how["body"]["dry_run"] else {"purges": ["t/0/1"], "applied": is_applied}
+        return json.dumps({**COUNTED, **how["body"], **done})
+
+    monkeypatch.setattr(purge, "fetch", answer)
+    return bodies
+
+
+def run(*arguments: str, answers: str = "") -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["purge", *arguments], input=answers)
+    return done.exit_code, done.output
+
+
+def test_a_dry_run_only_counts(asked: list[dict[str, Any]]) -> None:
+    code, said = run("orders-*", "--dry-run")
+    assert (code, len(asked)) == (0, 1)
+    assert "1,234 records for orders-* wait in the partitions [0, 1]" in said
+
+
+def test_it_is_asked_for_first_and_done_on_yes_alone(asked: list[dict[str, Any]]) -> None:
+    assert run("orders-*", answers="n\n")[0] == 1
+    assert [one["dry_run"] for one in asked] == [True]
+    code, said = run("orders-*", answers="y\n")
+    assert (code, "nothing that waits for orders-* is delivered: t/0/1" in said) == (0, True)
+
+
+def test_times_are_sent_as_epoch_ms(asked: list[dict[str, Any]]) -> None:
+    run("orders-*", "--yes", "--from", "1970-01-01T00:00:01Z", "--to", "2000")
+    assert (asked[1]["due_from"], asked[1]["due_to"]) == (1_000, 2_000)
+    assert run("orders-*", "--from", "soon")[0] == 2
+
+
+def test_one_that_does_not_count_everywhere_yet_is_no_success(asked: list[dict[str, Any]]) -> None:
+    code, said = run("behind", "--yes")
+    assert (code, "counts as soon as each partition has read it" in said) == (1, True)
+
+
+def test_json_is_what_the_api_says_and_nobody_is_asked(asked: list[dict[str, Any]]) -> None:
+    assert (run("orders-*", "--json")[0], asked) == (2, [])
+    code, said = run("orders-*", "--json", "--yes")
+    assert (code, json.loads(said)["applied"]) == (0, True)
