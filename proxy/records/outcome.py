@@ -33,6 +33,10 @@ OUTCOMES: Final = (
 """Every name that an outcome record can carry (docs/guide.md#outcomes)."""
 
 
+PURGED_BY: Final = "purged by "
+"""What the detail of a record begins with that a purge has ended; its origin follows."""
+
+
 class Outcome(NamedTuple):
     """How the ingress record at `offset` ended, other than by delivery. what: one of `OUTCOMES`.
 

@@ -11,7 +11,7 @@ from typing import Final
 from proxy.records.delivery import delivery_of
 from proxy.records.headers import ID
 from proxy.records.message import IngressPartition
-from proxy.records.outcome import CANCELLED, Outcome
+from proxy.records.outcome import CANCELLED, PURGED_BY, Outcome
 from proxy.records.position import NEVER_MS, Position, PurgeProgress, Watermark
 from proxy.requests.parsed import Purge
 from storage.register import NOTHING, Named, Register
@@ -102,7 +102,7 @@ class Purges:
 
     def detail(self, at: int) -> str:
         """What is said of whatever the purge at this offset has ended."""
-        return f"purged by {self._ingress.origin(at)}"
+        return PURGED_BY + self._ingress.origin(at)
 
     def unswept(self, below: int) -> Sequence[Purge]:
         """The purges below this offset that may end what still lies in the store."""

@@ -94,6 +94,14 @@ def test_recall_that_ended_a_record_is_found_by_the_origin_that_it_names(site: T
     assert step(site.story(recall), "applied").where == origin
 
 
+def test_a_purge_that_ended_a_record_is_named(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders", delay="1h", id="a")
+    purge = site.ingest(purge="orders")
+    site.ended(purge, "applied")
+    site.ended(origin, "cancelled", detail=f"purged by {purge}")
+    assert step(site.story(origin), "cancelled")[2:4] == (purge, "purged")
+
+
 def test_cancel_that_met_a_record_while_it_was_rewritten_is_found(site: TracedSite) -> None:
     origin = site.ingest(topic="orders", delay="2h", id="a")
     site.passes(HOUR_MS)

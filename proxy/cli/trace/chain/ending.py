@@ -5,7 +5,7 @@ from typing import TypeAlias
 from proxy.cli.terminal.output import plain
 from proxy.cli.trace.chain.link import Control, Link
 from proxy.cli.trace.chain.matching import End
-from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.dead_letters.letters.remedies import remedy
 from proxy.records.headers import DUE, ERROR, ERROR_DETAIL
 from proxy.records.outcome import (
@@ -14,6 +14,7 @@ from proxy.records.outcome import (
     DEAD_LETTERED,
     EXPIRED,
     MISSED,
+    PURGED_BY,
     REPLACED,
     REQUEUED,
     ROLLED,
@@ -69,6 +70,8 @@ def _went_on(link: Link, end: End) -> Words:
 
 
 def _taken_back(link: Link, end: End) -> Words:
+    if end.detail.startswith(PURGED_BY):
+        return read_origin(end.detail.removeprefix(PURGED_BY)), "purged"
     control = _ender(link)
     if control is None:
         return None, "by whom is not known any more"
