@@ -239,25 +239,28 @@ class Shard:
         if not self.waiting:
             self.next_offset = max(self.next_offset, end_offset)
 
-    def plan(self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES) -> Plan:
+    def plan(
+        self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, max_swept: int = 0
+    ) -> Plan:
         """The next transaction: newcomers first, then pending in (due, offset) order.
 
-        `max_records` of both, `max_bytes` of bodies of those that pend; one that is larger alone.
+        `max_records` of both, `max_bytes` of bodies of those that pend; one that is larger alone;
+        `max_swept` of those that pend and of those that a purge has ended.
         """
         buffer = self._admission.buffer
         max_pending = max_records - len(buffer)
         watermark = self.position.watermark
         pending: list[Entry] = []
         auxiliary: list[AuxiliaryRecord] = []
-        outcomes: list[Outcome] = []
-        taken_back = 0
+        outcomes, taken_back = list[Outcome](), 0
         may_fire = self.state is State.READY and now_ms >= watermark.due_ms
         if may_fire and max_pending > 0 and max_bytes > 0:
             pending, events, taken_back, upto = self._due(now_ms, max_pending, max_bytes)
             watermark = max(watermark, upto)
             pending, outcomes = self._purges.without_ended(pending)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
-        swept = self._sweep.piece(watermark) if self.state is State.READY else ()
+        most_swept = max_swept - len(pending) if self.state is State.READY else 0
+        swept = self._sweep.piece(watermark, most_swept)
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)

@@ -48,14 +48,16 @@ class Sweep:
         """Whether there is anything to look for."""
         return self._purges.first_unswept is not None
 
-    def piece(self, beyond: Key) -> Sequence[SweptEntry]:
-        """What the next transaction is to tell, of what fires beyond this place; the same again
-        until it is `told`."""
+    def piece(self, beyond: Key, most: int) -> Sequence[SweptEntry]:
+        """What the next transaction is to tell, `most` at most, of what fires beyond this place;
+        the same again until it is `told`."""
+        if most <= 0:
+            return ()
         if self._piece:
             self._piece = [swept for swept in self._piece if swept.key > beyond]
         if not self._piece and self.is_under_way:
             self._look(beyond)
-        return self._piece
+        return self._piece[:most]
 
     def progress_after(self, piece: Sequence[SweptEntry]) -> PurgeProgress | None:
         """What is committed with this piece."""
@@ -70,7 +72,7 @@ class Sweep:
             for swept in piece:
                 self._delete(swept.key, swept.target)
             self._purges.progress = self.progress_after(piece)
-            self._piece = []
+            self._piece = self._piece[len(piece) :]
 
     def _look(self, beyond: Key) -> None:
         """A look at what comes next: what was told before is deleted, the rest is the piece."""

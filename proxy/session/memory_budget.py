@@ -58,11 +58,11 @@ class TransactionBytes:
         self._most_bytes, self._left_bytes = most_bytes, left_bytes
         self._peeked_bytes = peeked_bytes
 
-    def plan(self, shard: Shard, now_ms: int, max_records: int) -> Plan:
+    def plan(self, shard: Shard, now_ms: int, max_records: int, max_swept: int) -> Plan:
         """The shard's plan, with as much as is left for it: perhaps nothing that pends."""
         peeked_bytes = shard.store.peeked_bytes
         most_peeked_bytes = self._most_bytes - (self._peeked_bytes - peeked_bytes)
-        plan = shard.plan(now_ms, max_records, min(self._left_bytes, most_peeked_bytes))
+        plan = shard.plan(now_ms, max_records, min(self._left_bytes, most_peeked_bytes), max_swept)
         self._left_bytes -= plan.pending_bytes
         self._peeked_bytes += shard.store.peeked_bytes - peeked_bytes
         return plan

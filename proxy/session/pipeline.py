@@ -201,7 +201,7 @@ class Pipeline:
                     records_left, is_cut = 0, True
                     self._first_planned += place - 1
                 max_records = min(records_left, shard.ending + max(0, records_available))
-                plans[partition] = plan = transaction.plan(shard, now_ms, max_records)
+                plans[partition] = plan = transaction.plan(shard, now_ms, max_records, records_left)
                 records_left = max(0, records_left - plan.records)
                 records_available -= plan.records - shard.ending - len(plan.swept)
         return plans

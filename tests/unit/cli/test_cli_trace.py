@@ -95,9 +95,7 @@ def test_recall_that_ended_a_record_is_found_by_the_origin_that_it_names(site: T
 
 
 def test_a_purge_that_ended_a_record_is_named(site: TracedSite) -> None:
-    origin = site.ingest(topic="orders", delay="1h", id="a")
-    purge = site.ingest(purge="orders")
-    site.ended(purge, "applied")
+    origin, purge = site.ingest(topic="orders", delay="1h"), site.ingest(purge="orders")
     site.ended(origin, "cancelled", detail=f"purged by {purge}")
     assert step(site.story(origin), "cancelled")[2:4] == (purge, "purged")
 
