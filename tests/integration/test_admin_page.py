@@ -115,7 +115,7 @@ def test_off_loopback_the_page_says_what_to_set_and_opens_with_a_token(
     wait_for(lambda: "Set `admin: token`" in text(browser, "access"), WITHIN_S, "what to set")
     assert violations(browser) == []
     assert closed.stop() == 0
-    opened = installation.proxy(admin={"host": "0.0.0.0", "token": "secret"})  # noqa: S104
+    opened = installation.proxy("opened", admin={"host": "0.0.0.0", "token": "secret"})  # noqa: S104
     opened.start_ready()
     browser.get(f"http://{api_address(opened)}/")
     wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "the question")
