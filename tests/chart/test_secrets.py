@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
 
-from tests.support.chart.chart_sets import EVERYTHING, TLS_AND_SASL
+from tests.support.chart.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
 from tests.support.chart.rendering import NAME, Document, refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -109,3 +110,19 @@ def test_credentials_that_the_connection_would_not_use_are_refused(name: str) ->
 def test_a_login_without_its_mechanism_is_refused() -> None:
     kafka = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL"}
     assert "sasl.mechanism" in refusal({"config": {"kafka": kafka}})
+
+
+def test_a_token_is_made_where_no_secret_is_named() -> None:
+    release = rendered(ONE_REPLICA)
+    (secret,) = (one for one in release.documents if one["kind"] == "Secret")
+    name = secret["metadata"]["name"]
+    assert len(b64decode(secret["data"]["token"])) == 40
+    found = variables(release.container)
+    assert found["DELAY_PROXY_ADMIN__TOKEN"] == from_secret(name, "token")
+
+
+@pytest.mark.parametrize("token", [{"existingSecret": "admin"}, {"create": False}])
+def test_no_token_is_made_where_one_is_named_or_none_is_wanted(token: dict[str, Any]) -> None:
+    release = rendered({"credentials": {"adminToken": token}})
+    assert not [one for one in release.documents if one["kind"] == "Secret"]
+    assert ("DELAY_PROXY_ADMIN__TOKEN" in variables(release.container)) == ("create" not in token)
