@@ -73,7 +73,7 @@ def test_certificates_are_mounted_where_the_client_looks_for_them() -> None:
 
 
 def test_without_credentials_no_secret_is_asked_for() -> None:
-    assert "secret" not in rendered().text.lower().replace("secrets come as", "")
+    assert "secret" not in rendered({"credentials": {"adminToken": {"create": False}}}).text.lower().replace("secrets come as", "")
 
 
 def test_the_hook_may_have_a_user_of_its_own() -> None:
@@ -98,7 +98,8 @@ def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
     with_token = rendered({**TLS_AND_SASL, "serviceMonitor": {"enabled": True}})
     endpoint = with_token.one("ServiceMonitor")["spec"]["endpoints"][0]
     assert endpoint["authorization"]["credentials"] == {"name": "admin", "key": "token"}
-    without = rendered({"serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
+    none = {"credentials": {"adminToken": {"create": False}}}
+    without = rendered({**none, "serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
     assert "authorization" not in without["spec"]["endpoints"][0]
 
 
