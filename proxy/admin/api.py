@@ -12,6 +12,7 @@ import yaml
 from proxy.admin.access import admit
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Problem, Reply, Request, as_json, part_of_path, problem
+from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.query_mailbox import MailboxFull, NoAnswer
 from proxy.config.settings import AdminSettings
 
@@ -40,9 +41,9 @@ class Route(NamedTuple):
 class AdminApi:
     """Answers calls; anything wrong with one is a reply too. From any thread."""
 
-    def __init__(self, settings: AdminSettings, calls: Calls) -> None:
-        self._settings = settings
-        self.routes = _routes(calls)
+    def __init__(self, settings: AdminSettings, calls: Calls, streams: EventStreams) -> None:
+        self._settings, self.streams = settings, streams
+        self.routes = _routes(calls, streams)
         self._patterns = [(route, route.pattern) for route in self.routes]
 
     def answer(self, request: Request) -> Reply:
@@ -82,9 +83,10 @@ class AdminApi:
         raise Problem(405, "method-not-allowed", detail, (("Allow", allowed),))
 
 
-def _routes(calls: Calls) -> Sequence[Route]:
+def _routes(calls: Calls, streams: EventStreams) -> Sequence[Route]:
     return (
         Route("GET", "/openapi.json", _documented),
+        Route("GET", "/events", streams.begin),
         Route("GET", "/pending", calls.pending),
         Route("GET", "/pending/by-time", calls.pending_by_time),
         Route("GET", "/pending/records", calls.listing.pending_records),

@@ -13,9 +13,9 @@ from proxy.admin.listing.filters import body_wanted, pattern_of
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
 from proxy.admin.purge_calls import PurgeCalls, PurgePort
-from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer, PendingByTime
+from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
 from proxy.admin.query_values import Body, read_body, wait_s_of, whole
-from proxy.admin.workers import Workers
+from proxy.admin.workers import Workers, pending_counts
 from proxy.clock import wall_clock_ms
 from proxy.logs import Level
 from proxy.records.message import Message
@@ -91,9 +91,7 @@ class Calls:
         spans = _spans(request.query("within").get("within", SPANS))
         now_ms = wall_clock_ms()
         edges_ms = [now_ms + span_ms for _, span_ms in spans]
-        answers = self._workers.ask(PendingByTime(tuple(edges_ms)))
-        sums = [sum(cast(tuple[int, ...], counts)) for counts in zip(*answers, strict=True)]
-        counts = sums or [0] * (len(edges_ms) + 1)
+        counts = pending_counts(self._workers, edges_ms)
         names: list[str | None] = [name for name, _ in spans]
         buckets = [
             {"within": name, "until": edge_ms, "pending": count}

@@ -7,6 +7,8 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
 MOST_BODY_BYTES = 65_536
 JSON_TYPE = "application/json"
+EVENT_STREAM = "text/event-stream"
+"""Such a reply has no end of its own."""
 MOST_FIELDS = 20
 
 Headers = tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""The pages beside the API: /metrics, /healthz, /readyz. No sockets here.
+"""The pages beside the API: the operator's, /metrics, /healthz, /readyz. No sockets here.
 
 They are answered from snapshots alone, so a scrape never waits for the worker's loop.
 """
@@ -11,10 +11,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from proxy.admin.access import is_bearer
 from proxy.admin.exchange import Reply, as_json, as_text
+from proxy.admin.page.page_files import page_file
 from proxy.telemetry.status import CAUGHT_UP, Status
 
 HEARTBEAT_LIMIT_S = 30.0
 INDEX = """kafka-delay-proxy
+/         the page for operators
 /metrics  for Prometheus
 /healthz  200 while the loop of every worker turns
 /readyz   200 once every assigned shard has caught up
@@ -38,18 +40,19 @@ class AdminPages:
         self._now_monotonic = now_monotonic
 
     def answer(self, path: str, authorization: str) -> Reply:
-        """Status code, content type and body. Probes are open; the rest asks for the token."""
+        """Status code, content type and body. Probes are open, and so are the files of the
+        page, which hold no data; the rest asks for the token."""
         if path == "/healthz":
             return self._health()
         if path == "/readyz":
             return self._readiness()
+        if (file := page_file(path.partition("?")[0])) is not None:
+            return file
         if not is_bearer(self._token, authorization):
             text = "This page needs the header `Authorization: Bearer <admin.token>`.\n"
             return as_text(401, text)
         if path == "/metrics":
             return Reply(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
-        if path == "/":
-            return as_text(200, INDEX)
         return as_text(404, f"There is no such page.\n{INDEX}")
 
     def _health(self) -> Reply:

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from proxy.admin.api import AdminApi
 from proxy.admin.connections import Connections
 from proxy.admin.exchange import (
+    EVENT_STREAM,
     MOST_BODY_BYTES,
     Problem,
     Reply,
@@ -65,6 +66,7 @@ class AdminServer:
         listener = _listen(settings)
         self.port: int = listener.getsockname()[1]
         """The port listened on; the one picked, where the settings say 0."""
+        self._end_streams = replies.end_streams
         self._connections = Connections(listener, replies.take, replies.give_up)
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="admin", daemon=True)
@@ -82,6 +84,7 @@ class AdminServer:
             except Exception:
                 log.exception("a request to the admin port went wrong")
         self._connections.close()
+        self._end_streams()
 
 
 def _listen(settings: AdminSettings) -> socket.socket:
@@ -121,6 +124,11 @@ class _Replies:
         """The request has not come in time."""
         _send_at_once(client, _Handler(b"GET / HTTP/1.0\r\n\r\n", lambda _: TOO_SLOW).reply)
 
+    def end_streams(self) -> None:
+        """The port closes."""
+        if self._api is not None:
+            self._api.streams.close()
+
     def _reply(self, client: socket.socket, sent: bytes) -> None:
         try:
             with client, suppress(OSError):
@@ -129,6 +137,8 @@ class _Replies:
                 client.sendall(handler.reply)
                 if handler.is_cut:
                     _discard(client)
+                if handler.is_stream and self._api is not None:
+                    self._api.streams.add(client.dup())
         finally:
             self._free.release()
 
@@ -149,7 +159,7 @@ class _Replies:
 class _Handler(BaseHTTPRequestHandler):
     """Parses a request that has come, and writes the reply to it; no sockets.
 
-    `is_cut`: there is more of the request than was read.
+    `is_cut`: there is more of the request than was read. `is_stream`: more of the reply follows.
     """
 
     server_version = "kafka-delay-proxy"
@@ -160,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile, self.wfile = BytesIO(sent), self._written
         self.client_address, self.request_version = ("", 0), "HTTP/1.0"
         self.command, self.requestline = "", ""
-        self.close_connection, self.is_cut = True, False
+        self.close_connection, self.is_cut, self.is_stream = True, False, False
         self._answered = answered
         self.handle_one_request()
 
@@ -211,7 +221,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self, reply: Reply) -> None:
         self.send_response(reply.code)
         self.send_header("Content-Type", reply.content_type)
-        self.send_header("Content-Length", str(len(reply.body)))
+        if reply.content_type == EVENT_STREAM:
+            self.is_stream = self.command != "HEAD"
+        else:
+            self.send_header("Content-Length", str(len(reply.body)))
         for name, text in reply.headers:
             self.send_header(name, text)
         self.end_headers()

@@ -12,8 +12,11 @@ from prometheus_client import CollectorRegistry
 from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.calls import Calls
+from proxy.admin.page.event_streams import EventStreams
+from proxy.admin.page.snapshot import Snapshots
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
+from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate
 from proxy.extras import require_store, require_tracing
@@ -91,7 +94,9 @@ def _admin_port(
 ) -> Iterator[None]:
     broker = BrokerAccess(settings)
     calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, broker)
-    api = AdminApi(settings.admin, calls)
+    snapshots = Snapshots(registry, read_statuses, workers)
+    streams = EventStreams(snapshots.make, wall_clock_ms)
+    api = AdminApi(settings.admin, calls, streams)
     with closing(AdminServer(settings.admin, registry, read_statuses, api)) as server:
         log.info(
             "proxy started",

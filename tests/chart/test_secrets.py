@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
 
-from tests.support.chart.chart_sets import EVERYTHING, TLS_AND_SASL
+from tests.support.chart.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
 from tests.support.chart.rendering import NAME, Document, refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -72,7 +73,9 @@ def test_certificates_are_mounted_where_the_client_looks_for_them() -> None:
 
 
 def test_without_credentials_no_secret_is_asked_for() -> None:
-    assert "secret" not in rendered().text.lower().replace("secrets come as", "")
+    assert "secret" not in rendered(
+        {"credentials": {"adminToken": {"create": False}}}
+    ).text.lower().replace("secrets come as", "")
 
 
 def test_the_hook_may_have_a_user_of_its_own() -> None:
@@ -97,7 +100,8 @@ def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
     with_token = rendered({**TLS_AND_SASL, "serviceMonitor": {"enabled": True}})
     endpoint = with_token.one("ServiceMonitor")["spec"]["endpoints"][0]
     assert endpoint["authorization"]["credentials"] == {"name": "admin", "key": "token"}
-    without = rendered({"serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
+    none = {"credentials": {"adminToken": {"create": False}}}
+    without = rendered({**none, "serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
     assert "authorization" not in without["spec"]["endpoints"][0]
 
 
@@ -109,3 +113,19 @@ def test_credentials_that_the_connection_would_not_use_are_refused(name: str) ->
 def test_a_login_without_its_mechanism_is_refused() -> None:
     kafka = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL"}
     assert "sasl.mechanism" in refusal({"config": {"kafka": kafka}})
+
+
+def test_a_token_is_made_where_no_secret_is_named() -> None:
+    release = rendered(ONE_REPLICA)
+    (secret,) = (one for one in release.documents if one["kind"] == "Secret")
+    name = secret["metadata"]["name"]
+    assert len(b64decode(secret["data"]["token"])) == 40
+    found = variables(release.container)
+    assert found["DELAY_PROXY_ADMIN__TOKEN"] == from_secret(name, "token")
+
+
+@pytest.mark.parametrize("token", [{"existingSecret": "admin"}, {"create": False}])
+def test_no_token_is_made_where_one_is_named_or_none_is_wanted(token: dict[str, Any]) -> None:
+    release = rendered({"credentials": {"adminToken": token}})
+    assert not [one for one in release.documents if one["kind"] == "Secret"]
+    assert ("DELAY_PROXY_ADMIN__TOKEN" in variables(release.container)) == ("create" not in token)

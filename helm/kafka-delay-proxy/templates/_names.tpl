@@ -37,6 +37,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end -}}
 
+{{/* The Secret with the token of the admin port: the one named, else the chart's own; empty for none. */}}
+{{- define "proxy.adminTokenSecret" -}}
+{{- with .Values.credentials.adminToken -}}
+{{- .existingSecret | default (ternary (printf "%s-admin-token" (include "proxy.fullname" $)) "" .create) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "proxy.serviceAccountName" -}}
 {{- $own := ternary (include "proxy.fullname" .) "default" .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default $own -}}

@@ -122,7 +122,7 @@ With an --id it can be taken back, or replaced by another with the same id:
 What ended otherwise than by delivery, and why, is in two topics to watch: {outcomes} and
 {dead_letters}.
 Any Kafka client can do all of this with a few headers: see examples/.
-Metrics and probes: http://127.0.0.1:{admin_port}/   Ctrl-C stops both.
+What waits, in a browser: http://127.0.0.1:{admin_port}/   Ctrl-C stops both.
 """
 
 

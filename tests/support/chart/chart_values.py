@@ -62,6 +62,7 @@ class AdminTokenCredentials(Part):
 
     existing_secret: SecretName
     key: str
+    create: bool
 
 
 class Credentials(Part):

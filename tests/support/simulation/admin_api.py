@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Request
+from proxy.admin.page.event_streams import EventStreams
+from proxy.admin.page.snapshot import Snapshots
 from proxy.admin.query_mailbox import (
     Answer,
     FindId,
@@ -19,6 +23,7 @@ from proxy.admin.query_mailbox import (
     Query,
     ScanPending,
 )
+from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings
 from proxy.logs import Level
 from proxy.records.message import Message
@@ -130,9 +135,11 @@ class MadeUpApi:
     def __init__(self, settings: AdminSettings | None = None) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
         calls = Calls(INGRESS, "info", self.statuses, self.workers, self.broker)
+        snapshots = Snapshots(CollectorRegistry(), self.statuses, self.workers)
+        self.streams = EventStreams(snapshots.make, wall_clock_ms)
         self.next_offsets = [10]
         self.settings = settings or AdminSettings()
-        self.api = AdminApi(self.settings, calls)
+        self.api = AdminApi(self.settings, calls, self.streams)
 
     def statuses(self) -> list[Status]:
         next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]

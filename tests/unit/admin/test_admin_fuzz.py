@@ -21,7 +21,7 @@ positive_data_acceptance = pytest.importorskip(
     "schemathesis.specs.openapi.checks"
 ).positive_data_acceptance
 LONGEST_ID_BYTES = 256
-schema = schemathesis.openapi.from_dict(document())
+schema = schemathesis.openapi.from_dict(document()).exclude(path="/events")  # has no end
 
 
 @pytest.fixture(scope="module")

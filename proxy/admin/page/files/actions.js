@@ -1,0 +1,94 @@
+// What changes something: each is confirmed first, in words, and says what became of it.
+
+import { call } from "./api.js";
+import { byId, moment, number, say } from "./elements.js";
+
+// What was typed, or true; null where it was not confirmed.
+function confirm(title, text, yes, field) {
+  const dialog = byId("dialog");
+  const input = byId("dialog-input");
+  byId("dialog-title").textContent = title;
+  byId("dialog-text").textContent = text;
+  byId("dialog-yes").textContent = yes;
+  byId("dialog-field").hidden = !field;
+  input.required = Boolean(field);
+  input.type = field?.type ?? "text";
+  input.value = "";
+  byId("dialog-label").textContent = field?.label ?? "";
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      const given = field ? input.value : true;
+      resolve(dialog.returnValue === "yes" ? given : null);
+    }, { once: true });
+  });
+}
+
+async function attempt(what) {
+  try {
+    say(await what());
+  } catch (refused) {
+    say(refused.message);
+  }
+}
+
+const became = (reply) => reply.outcome === null
+  ? "Written. What becomes of it is not known yet."
+  : `It was ${reply.outcome}. ${reply.detail ?? ""}`;
+
+export async function pause(target) {
+  const text = target
+    ? `Records for ${target} are held back, on all instances, until it is resumed. None is lost.`
+    : "Records for targets that fit the pattern are held back, on all instances, until it is resumed.";
+  const given = await confirm("Pause?", text, "Pause", target ? null : { label: "Pattern, like orders-*" });
+  if (given === null) return;
+  const pattern = target ?? given;
+  await attempt(async () => {
+    await call("PUT", `/pauses/${encodeURIComponent(pattern)}`);
+    return `${pattern} is paused.`;
+  });
+}
+
+export async function resume(pattern) {
+  const text = `What was held back for ${pattern} is delivered, within a minute.`;
+  if (!(await confirm("Resume?", text, "Resume"))) return;
+  await attempt(async () => {
+    await call("DELETE", `/pauses/${encodeURIComponent(pattern)}`);
+    return `${pattern} is resumed.`;
+  });
+}
+
+export async function recall(origin) {
+  const text = `${origin} is taken back: it will not be delivered. This cannot be undone.`;
+  if (!(await confirm("Recall the record?", text, "Recall"))) return;
+  await attempt(async () => became(await call("DELETE", `/records/${origin}?wait=5s`)));
+}
+
+export async function reschedule(origin) {
+  const field = { label: "Deliver at (your local time)", type: "datetime-local" };
+  const given = await confirm("Reschedule the record?",
+    `${origin} is delivered at the time you give, instead of its own.`, "Reschedule", field);
+  if (given === null) return;
+  const body = { deliver_at: new Date(given).getTime() };
+  await attempt(async () => became(await call("PATCH", `/records/${origin}?wait=5s`, body)));
+}
+
+// `range`: due_from and due_to in epoch milliseconds, each where it is given.
+export async function purge(targets, range) {
+  if (!targets) {
+    say("Name the target whose records are to be purged.");
+    byId("find-target").focus();
+    return;
+  }
+  await attempt(async () => {
+    const { records } = await call("POST", "/purges", { targets, ...range, dry_run: true });
+    const from = range.due_from ? `, due from ${moment(range.due_from)}` : "";
+    const to = range.due_to ? `, due up to ${moment(range.due_to)}` : "";
+    const text = `${number(records)} records for ${targets}${from}${to} are taken back: ` +
+      "they will not be delivered. This cannot be undone.";
+    if (!(await confirm("Purge?", text, `Purge ${number(records)} records`))) return "Nothing was purged.";
+    const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
+    return `${number(done.records)} records are purged.`;
+  });
+}

@@ -1,0 +1,45 @@
+// Calls of the admin API. The token is kept in this tab alone.
+
+const KEY = "admin-token";
+
+export class Refused extends Error {
+  constructor(code, detail) {
+    super(detail);
+    this.code = code;
+  }
+}
+
+export const keepToken = (token) => sessionStorage.setItem(KEY, token);
+
+export async function request(path, options = {}) {
+  const token = sessionStorage.getItem(KEY);
+  const headers = { ...options.headers };
+  if (token) headers.Authorization = `Bearer ${token.replace(/[^ -~]/g, "?")}`;
+  const reply = await fetch(`/api/v1${path}`, { ...options, headers });
+  if (reply.ok) return reply;
+  const said = await reply.json().catch(() => ({ detail: `The proxy answered ${reply.status}.` }));
+  const isMissing = said.error === "no-such-path" || said.error === "method-not-allowed";
+  throw new Refused(reply.status, isMissing ? "This version has no such call." : said.detail);
+}
+
+export async function call(method, path, body) {
+  const options = { method };
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { "Content-Type": "application/json" };
+  }
+  return (await request(path, options)).json();
+}
+
+// EventSource cannot send the header that carries the token: the stream is read by hand.
+export async function events(take) {
+  const reader = (await request("/events")).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) if (part.startsWith("data: ")) take(JSON.parse(part.slice(6)));
+  }
+}

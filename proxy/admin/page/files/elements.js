@@ -1,0 +1,50 @@
+// Making elements: text is always set as text, so nothing of a record is ever read as HTML.
+
+export const byId = (id) => document.getElementById(id);
+
+export function make(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") made.addEventListener("click", value);
+    else made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+export function drawing(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// `columns`: [name, isNumber]. The first cell of a row is its heading.
+export function table(caption, columns, rows, kind = "cards") {
+  const heads = columns.map(([name, isNumber]) =>
+    make("th", { scope: "col", class: isNumber ? "number" : "" }, name));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, at) => {
+    const [name, isNumber] = columns[at];
+    const attributes = { class: isNumber ? "number" : "" };
+    return at === 0
+      ? make("th", { ...attributes, scope: "row" }, cell)
+      : make("td", { ...attributes, "data-name": name }, cell);
+  })));
+  return make("table", { class: kind, "aria-label": caption },
+    make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));
+}
+
+export const number = (value) => Math.round(value).toLocaleString("en");
+export const moment = (ms) => (ms === null ? "not known" : new Date(ms).toLocaleString());
+
+export function length(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 120) return `${seconds.toFixed(1)} s`;
+  return seconds < 7200 ? `${number(seconds / 60)} min` : `${number(seconds / 3600)} h`;
+}
+
+export function say(text) {
+  byId("said").textContent = text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { byId("said").textContent = ""; }, 12000);
+}

@@ -1,0 +1,54 @@
+// Begins here: asks for the token where one is needed, then draws each snapshot as it comes.
+
+import { pause } from "./actions.js";
+import { events, keepToken } from "./api.js";
+import { byId } from "./elements.js";
+import * as overview from "./overview.js";
+import * as picture from "./picture.js";
+import * as search from "./search.js";
+
+const AGAIN_MS = 2000;
+
+function show(now) {
+  byId("access").hidden = true;
+  byId("content").hidden = false;
+  byId("connection").textContent = `Live · version ${now.version}`;
+  picture.show(now.by_time);
+  overview.show(now);
+}
+
+function explain(refused) {
+  if (refused.code !== 401 && refused.code !== 403) {
+    byId("connection").textContent = `No connection: ${refused.message} Trying again.`;
+    return true;
+  }
+  byId("connection").textContent = "Closed";
+  byId("content").hidden = true;
+  byId("access").hidden = false;
+  byId("token-form").hidden = refused.code === 403;
+  byId("access-text").textContent = refused.code === 403 ? refused.message
+    : "This page needs the admin token, the setting admin: token.";
+  return false;
+}
+
+async function follow() {
+  let isAgain = true;
+  try {
+    await events(show);
+    byId("connection").textContent = "The stream has ended. Trying again.";
+  } catch (refused) {
+    isAgain = explain(refused);
+  }
+  if (isAgain) setTimeout(follow, AGAIN_MS);
+}
+
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepToken(byId("token").value.trim());
+  byId("token").value = "";
+  follow();
+});
+byId("pause-pattern").addEventListener("click", () => pause());
+picture.listen();
+search.listen();
+follow();

@@ -1,0 +1,119 @@
+"""What the page shows at one moment, from what is at hand: statuses and metrics.
+
+Only the numbers by time are asked of the workers, once in `BY_TIME_EVERY_S` however many pages
+are open.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from proxy import __version__
+from proxy.admin.query_mailbox import MailboxFull, NoAnswer
+from proxy.admin.workers import Workers, pending_counts
+from proxy.telemetry.status import Status
+from storage.store import added
+
+BY_TIME_EVERY_S: Final = 5.0
+TARGETS_SHOWN: Final = 50
+SHARDS_SHOWN: Final = 200
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+SCALES: Final = {"hour": (5 * MINUTE_MS, 12), "day": (HOUR_MS, 24), "month": (DAY_MS, 30)}
+"""How long a bucket is, and how many there are."""
+_SPANS_MS: Final = sorted(
+    {0, *(step * n for step, most in SCALES.values() for n in range(most + 1))}
+)
+
+
+class Snapshots:
+    """Makes one snapshot after the other; from one thread at a time."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        read_statuses: Callable[[], Sequence[Status]],
+        workers: Workers,
+    ) -> None:
+        self._registry, self._read_statuses, self._workers = registry, read_statuses, workers
+        self._by_time: dict[str, Any] | None = None
+        self._asked_ms = 0
+
+    def make(self, now_ms: int) -> dict[str, Any]:
+        """What is so now; `by_time` is None while a worker does not answer."""
+        statuses = self._read_statuses()
+        counts = added([status.pending_by_target for status in statuses])
+        shown, others = counts.largest(TARGETS_SHOWN)
+        shards = [shard for status in statuses for shard in status.shards]
+        return {
+            "now": now_ms,
+            "version": __version__,
+            "pending": counts.total,
+            "by_target": shown,
+            "others": others,
+            "paused": sorted({pattern for status in statuses for pattern in status.paused}),
+            "shards": [
+                {
+                    "partition": shard.partition,
+                    "state": shard.state,
+                    "pending": shard.pending,
+                    "behind": shard.behind,
+                    "undecided": shard.undecided,
+                }
+                for shard in sorted(shards, key=lambda one: one.partition)[:SHARDS_SHOWN]
+            ],
+            "shard_count": len(shards),
+            "by_time": self._newest_by_time(now_ms),
+            **_counted(self._registry),
+        }
+
+    def _newest_by_time(self, now_ms: int) -> dict[str, Any] | None:
+        if abs(now_ms - self._asked_ms) >= BY_TIME_EVERY_S * 1000:
+            self._asked_ms = now_ms
+            try:
+                self._by_time = _by_time(self._workers, now_ms)
+            except (NoAnswer, MailboxFull):
+                self._by_time = None
+        return self._by_time
+
+
+def _by_time(workers: Workers, now_ms: int) -> dict[str, Any]:
+    """What has fired already, and for each scale the number that fires in each bucket."""
+    edges_ms = [now_ms + span_ms for span_ms in _SPANS_MS]
+    until: dict[int, int] = {}
+    total = 0
+    for span_ms, count in zip(_SPANS_MS, pending_counts(workers, edges_ms), strict=False):
+        total += count
+        until[span_ms] = total
+    scales = {
+        name: [until[step * (n + 1)] - until[step * n] for n in range(most)]
+        for name, (step, most) in SCALES.items()
+    }
+    return {"from": now_ms, "overdue": until[0], **scales}
+
+
+def _counted(registry: CollectorRegistry) -> dict[str, Any]:
+    """Since the start: deliveries by target and how late, dead letters by reason; and the lag."""
+    delivered: dict[str, float] = defaultdict(float)
+    late_s: dict[str, float] = defaultdict(float)
+    dead: dict[str, float] = defaultdict(float)
+    lag_s = 0.0
+    for family in registry.collect():
+        for name, labels, value, *_ in family.samples:
+            if name == "delay_proxy_target_lateness_seconds_count":
+                delivered[labels["target"]] += value
+            elif name == "delay_proxy_target_lateness_seconds_sum":
+                late_s[labels["target"]] += value
+            elif name == "delay_proxy_dead_letters_total" and value:
+                dead[labels["reason"]] += value
+            elif name == "delay_proxy_due_lag_seconds" and value > lag_s:
+                lag_s = value
+    return {
+        "delivered": dict(delivered),
+        "lateness_sum_s": dict(late_s),
+        "dead_letters": dict(dead),
+        "lag_s": lag_s,
+    }

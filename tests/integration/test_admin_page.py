@@ -1,0 +1,123 @@
+"""An operator at the page, in Chromium, over a real proxy with real records."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.installation.admin_client import api_address, call
+from tests.support.installation.installation import Installation
+from tests.support.records import Outgoing
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.integration
+webdriver = pytest.importorskip("selenium.webdriver")
+axe = pytest.importorskip("axe_core_python.base")
+WITHIN_S = 180
+WIDTHS = (360, 1440)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for option in ("no-sandbox", "headless=new", "disable-background-networking"):
+        options.add_argument(f"--{option}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    yield started
+    started.quit()
+
+
+def look(browser: Any, width: int, scheme: str) -> None:
+    """See the page at this width in CSS pixels, light or dark."""
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def text(browser: Any, ident: str) -> str:
+    shown: str = browser.execute_script(
+        "return document.getElementById(arguments[0]).innerText", ident
+    )
+    return shown
+
+
+def violations(browser: Any) -> list[str]:
+    browser.execute_script(axe.AXE_SCRIPT)
+    found = browser.execute_async_script(
+        "const done = arguments[0]; axe.run().then((said) => done(said.violations))"
+    )
+    return [f"{one['id']}: {[node['html'] for node in one['nodes']]}" for one in found]
+
+
+def press(browser: Any, *keys: str) -> None:
+    """Keys alone, to whatever has the focus."""
+    webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
+    installation: Installation, browser: Any
+) -> None:
+    target = installation.target("orders")
+    proxy = installation.proxy()
+    proxy.start_ready()
+    headers = [("timer-topic", target.encode()), ("timer-delay", b"30m")]
+    installation.send(
+        [Outgoing(None, b"value", [*headers, ("timer-id", b"order-%d" % n)]) for n in range(40)]
+    )
+    browser.get(f"http://{api_address(proxy)}/")
+    wait_for(lambda: "\n40" in text(browser, "facts"), WITHIN_S, "the live count")
+    wait_for(lambda: "About 40" in text(browser, "picture"), WITHIN_S, "the picture")
+    browser.execute_script(
+        "document.getElementById('find-target').value = arguments[0];"
+        "document.getElementById('search').requestSubmit()",
+        target,
+    )
+    wait_for(lambda: "40 shown" in text(browser, "found"), WITHIN_S, "the records found")
+    browser.execute_script("document.querySelector('#found button').click()")
+    wait_for(lambda: "Waits" in text(browser, "record"), WITHIN_S, "the life of one")
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            look(browser, width, scheme)
+            assert violations(browser) == []
+            wide = browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width
+    name = f"Pause {target}"
+    focused = "return document.activeElement.getAttribute('aria-label')"
+    browser.execute_script("document.getElementById('main').focus()")
+    for _ in range(20):
+        press(browser, "\ue004")  # Tab
+        if browser.execute_script(focused) == name:
+            break
+    press(browser, "\ue007")  # Enter
+    wait_for(lambda: "held back" in text(browser, "dialog"), WITHIN_S, "the question")
+    assert violations(browser) == []
+    press(browser, "\ue004", "\ue007")  # past "Keep as it is"
+    wait_for(lambda: call(proxy, "GET", "/pauses")[1] == {"paused": [target]}, WITHIN_S, "a pause")
+    wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
+    assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
+
+
+def test_off_loopback_the_page_says_what_to_set_and_opens_with_a_token(
+    installation: Installation, browser: Any
+) -> None:
+    closed = installation.proxy(admin={"host": "0.0.0.0"})  # noqa: S104
+    closed.start_ready()
+    browser.get(f"http://{api_address(closed)}/")
+    wait_for(lambda: "Set `admin: token`" in text(browser, "access"), WITHIN_S, "what to set")
+    assert violations(browser) == []
+    assert closed.stop() == 0
+    opened = installation.proxy("opened", admin={"host": "0.0.0.0", "token": "secret"})  # noqa: S104
+    opened.start_ready()
+    browser.get(f"http://{api_address(opened)}/")
+    wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "the question")
+    browser.find_element("id", "token").send_keys("secret\ue007")
+    wait_for(lambda: "Live" in text(browser, "connection"), WITHIN_S, "the page")

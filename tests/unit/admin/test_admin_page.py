@@ -1,0 +1,151 @@
+"""The page's files, and the events that keep it live."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from proxy.admin.exchange import Problem, Request
+from proxy.admin.page import event_streams
+from proxy.admin.page.event_streams import MOST_STREAMS, EventStreams
+from proxy.admin.page.page_files import FOLDER, page_file
+from proxy.admin.page.snapshot import Snapshots
+from proxy.admin.query_mailbox import NoAnswer
+from proxy.admin.server import AdminServer
+from proxy.config.settings import AdminSettings
+from proxy.telemetry.metrics import Metrics
+from tests.support.simulation.admin_api import MadeUpApi
+
+LIMIT_S = 60.0
+REQUEST = Request("GET", "/api/v1/events")
+
+
+@pytest.fixture
+def streams() -> Iterator[EventStreams]:
+    made = EventStreams(lambda now_ms: {"now": now_ms}, lambda: 7)
+    yield made
+    made.close()
+
+
+def read_event(connection: socket.socket) -> Any:
+    received = b""
+    while b"data: " not in received or not received.endswith(b"\n\n"):
+        part = connection.recv(65_536)
+        assert part, "the stream has ended"
+        received += part
+    return json.loads(received.split(b"data: ")[-1])
+
+
+def test_every_file_of_the_page_is_served_under_a_strict_policy() -> None:
+    for file in FOLDER.iterdir():
+        reply = page_file(f"/page/{file.name}")
+        assert reply is not None
+        headers = dict(reply.headers)
+        assert headers["Content-Security-Policy"].startswith("default-src 'self';")
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_no_file_of_the_page_asks_another_host_for_anything() -> None:
+    for file in FOLDER.iterdir():
+        text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text
+        assert "https://" not in text
+        assert "innerHTML" not in text
+
+
+def test_a_stream_over_the_socket_brings_snapshots_and_ends_with_the_port() -> None:
+    made = MadeUpApi(AdminSettings(port=0))
+    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    with closing(socket.create_connection(("127.0.0.1", server.port), LIMIT_S)) as connection:
+        connection.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert read_event(connection)["pending"] == 9
+        server.close()
+        while connection.recv(65_536):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers", "code"),
+    [
+        (AdminSettings(port=0, token="secret"), {}, 401),
+        (AdminSettings(port=0, host="0.0.0.0"), {}, 403),  # noqa: S104
+        (AdminSettings(port=0), {"Host": "rebound.example"}, 403),
+        (AdminSettings(port=0, host="0.0.0.0", token="t"), {"Authorization": "Bearer t"}, 200),  # noqa: S104
+    ],
+)
+def test_events_need_what_every_call_needs(
+    settings: AdminSettings, headers: dict[str, str], code: int
+) -> None:
+    made = MadeUpApi(settings)
+    with closing(
+        AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    ) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
+        with closing(connection):
+            connection.request("GET", "/api/v1/events", headers=headers)
+            assert connection.getresponse().status == code
+
+
+def test_more_streams_than_the_bound_are_refused(streams: EventStreams) -> None:
+    pairs = [socket.socketpair() for _ in range(MOST_STREAMS + 1)]
+    for _, client in pairs:
+        streams.add(client)
+    with pytest.raises(Problem, match="open already"):
+        streams.begin(REQUEST)
+    refused = pairs[-1][0]
+    refused.settimeout(LIMIT_S)
+    assert refused.recv(100) == b""
+    for pair in pairs:
+        pair[0].close()
+
+
+def test_a_reader_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_streams, "EVERY_S", 0.001)
+    streams = EventStreams(lambda _: {"much": "x" * 200_000}, lambda: 7)
+    reader, client = socket.socketpair()
+    streams.add(client)
+    reader.settimeout(LIMIT_S)
+    while client.fileno() != -1:
+        streams._is_closed.wait(0.001)
+    while reader.recv(1_000_000):
+        pass
+    reader.close()
+
+
+def test_workers_are_asked_once_in_five_seconds_however_many_snapshots_are_made() -> None:
+    made = MadeUpApi()
+    snapshots = Snapshots(CollectorRegistry(), made.statuses, made.workers)
+    for now_ms in range(10_000, 14_000, 100):
+        by_time = snapshots.make(now_ms)["by_time"]
+    assert len(made.workers.asked) == 1
+    assert by_time["overdue"] == 3
+    assert [len(by_time[scale]) for scale in ("hour", "day", "month")] == [12, 24, 30]
+    snapshots.make(15_000)
+    assert len(made.workers.asked) == 2
+
+
+def test_a_worker_that_does_not_answer_leaves_the_rest_of_the_snapshot() -> None:
+    made = MadeUpApi()
+    made.workers.refusal = NoAnswer()
+    snapshot = Snapshots(CollectorRegistry(), made.statuses, made.workers).make(10_000)
+    assert snapshot["by_time"] is None
+    assert snapshot["pending"] == 9
+
+
+def test_a_snapshot_says_what_was_delivered_and_how_late() -> None:
+    made, metrics = MadeUpApi(), Metrics()
+    metrics.targets.delivered(["orders", "orders"], [1_000, 3_000])  # type: ignore[arg-type]
+    metrics.count_dead_letters({"no-topic": 2})
+    snapshot = Snapshots(metrics.registry, made.statuses, made.workers).make(10_000)
+    assert snapshot["delivered"]["orders"] == 2
+    assert snapshot["lateness_sum_s"]["orders"] == 4
+    assert snapshot["dead_letters"] == {"no-topic": 2}
+    json.dumps(snapshot, allow_nan=False)
