@@ -54,6 +54,17 @@ def replacement_ignored(t: ExampleTopics) -> None:
     t.note(t.delivery(first, "reminders", 0, due_ms, due_ms), "delivered all the same")
 
 
+def purge_ignored(t: ExampleTopics) -> None:
+    t.set_policy(recalls_in=INGRESS)
+    asked = t.write("1001", "pay!", timer_topic="reminders", timer_delay="30s")
+    t.wait(3)
+    t.note(t.purge("rem*"), "of all that waits for such targets")
+    t.wait(40)
+    t.unsay(asked)
+    due_ms = START_MS + 30 * SECOND_MS
+    t.note(t.delivery(asked, "reminders", 0, due_ms, due_ms), "delivered all the same")
+
+
 def refused_and_delivered(t: ExampleTopics) -> None:
     asked = t.write("1001", "pay!", timer_topic="reminders", timer_dealy="10s")
     t.wait(20)

@@ -10,7 +10,7 @@ from proxy.requests.policy import Policy
 from spark_jobs.kafka.positions import Committed
 from tests.audit_campaign.contents import Contents, Held, Moment
 from tests.audit_campaign.played_run import KnownSettingsTopic
-from tests.audit_campaign.scene import HOP_KEY, MOMENTS_MS, OWN, TOPIC_ID
+from tests.audit_campaign.scene import HOP_KEY, MOMENTS_MS, OWN, SIGNER, TOPIC_ID
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS, Record
 from tests.support.simulation.world import World
@@ -56,6 +56,11 @@ class ExampleTopics:
         return self.world.kafka.append(
             INGRESS, self.number, key.encode(), value.encode(), [*named.items()]
         )
+
+    def purge(self, pattern: str) -> Record:
+        """The proxy writes a purge of these targets."""
+        headers = SIGNER.signed(self.number, None, None, [("timer-purge", pattern.encode())])
+        return self.world.kafka.append(INGRESS, self.number, None, None, [*headers])
 
     def wait(self, seconds: int) -> None:
         """The proxy works meanwhile, unless it was stopped."""
