@@ -13,7 +13,7 @@ from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.calls import Calls
 from proxy.admin.page.event_streams import EventStreams
-from proxy.admin.page.snapshot import Snapshots
+from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.clock import wall_clock_ms

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,8 @@ class Node:
     """A folder in which pods live, with the ConfigMaps and Secrets that they name."""
 
     def __init__(self, folder: Path, documents: Sequence[Document], secrets: Secrets) -> None:
-        self._folder, self._secrets = folder, secrets
+        made = {one["metadata"]["name"]: _decoded(one) for one in documents if _is_secret(one)}
+        self._folder, self._secrets = folder, {**made, **secrets}
         named = [one for one in documents if one["kind"] == "ConfigMap"]
         self._configs = {one["metadata"]["name"]: one["data"] for one in named}
 
@@ -122,6 +124,14 @@ class Node:
         if "secretKeyRef" in source:
             return self._secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
         return {"metadata.name": pod, "status.podIP": HERE}[source["fieldRef"]["fieldPath"]]
+
+
+def _is_secret(document: Document) -> bool:
+    return bool(document["kind"] == "Secret")
+
+
+def _decoded(secret: Document) -> dict[str, str]:
+    return {key: b64decode(text).decode() for key, text in secret["data"].items()}
 
 
 def _local(text: str, mounts: Mapping[str, Path]) -> str:

@@ -14,7 +14,7 @@ from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
 from proxy.admin.exchange import Request
 from proxy.admin.page.event_streams import EventStreams
-from proxy.admin.page.snapshot import Snapshots
+from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import (
     Answer,
     FindId,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -16,7 +17,7 @@ from proxy.admin.exchange import Problem, Request
 from proxy.admin.page import event_streams
 from proxy.admin.page.event_streams import MOST_STREAMS, EventStreams
 from proxy.admin.page.page_files import FOLDER, page_file
-from proxy.admin.page.snapshot import Snapshots
+from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import NoAnswer
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
@@ -142,7 +143,7 @@ def test_a_worker_that_does_not_answer_leaves_the_rest_of_the_snapshot() -> None
 
 def test_a_snapshot_says_what_was_delivered_and_how_late() -> None:
     made, metrics = MadeUpApi(), Metrics()
-    metrics.targets.delivered(["orders", "orders"], [1_000, 3_000])  # type: ignore[arg-type]
+    metrics.targets.delivered(["orders", "orders"], np.array([1_000, 3_000]))
     metrics.count_dead_letters({"no-topic": 2})
     snapshot = Snapshots(metrics.registry, made.statuses, made.workers).make(10_000)
     assert snapshot["delivered"]["orders"] == 2
