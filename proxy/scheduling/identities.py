@@ -37,6 +37,16 @@ class Identities:
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
 
+    def load_half_messages(self, at: int) -> None:
+        """The undecided ones of local state, which `at` is read after. What lies below the floor
+        has been decided since: it must not be found undecided when that is read again."""
+        rows = list(self._register.of_kind(IS_HALF_MESSAGE))
+        floor = self.position.floor
+        self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
+        for ident, row in rows:
+            if row.offset < floor:
+                self._put(at, ident, Named(row.latest))
+
     def look_up(self, idents: list[bytes]) -> None:
         """What is known of the ids of the next records to be admitted, asked for all at once."""
         self._rows = self._register.find(idents) if idents else {}

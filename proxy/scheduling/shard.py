@@ -26,7 +26,7 @@ from proxy.scheduling.half_messages import (
     UndecidedMessage,
     record_of,
 )
-from proxy.scheduling.identities import IS_HALF_MESSAGE, Identities
+from proxy.scheduling.identities import Identities
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
@@ -87,11 +87,10 @@ class Shard:
         self._register, self._readers = register, readers
         self._stored_below = store.covered
         self.half_messages = HalfMessages(read_back, position.watermark, position.set_back)
-        undecided = register.of_kind(IS_HALF_MESSAGE)
-        self.half_messages.load((row.offset, ident) for ident, row in undecided)
         self._purges = Purges(ingress, register, position)
         self._sweep = Sweep(self._purges, self.scan, self._delete, read_back)
         self._identities = Identities(register, self.half_messages, self._purges, position)
+        self._identities.load_half_messages(read_from)
         self._rules, self._shed = rules, shed
         recalls = Recalls(read_back, self._identities, shed)
         self._admission = Admission(

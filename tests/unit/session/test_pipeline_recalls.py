@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.recalls import MOST_READ
+from tests.property.test_exactly_once import give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import OUTCOMES, World
 
@@ -160,3 +162,25 @@ def test_before_there_were_recalls_the_header_is_refused() -> None:
     world.settle()
     assert outcomes(world)[1][0] == "dead-lettered"
     assert outcomes(world)[1][1].startswith("header-unknown")
+
+
+def test_a_half_message_recalled_on_another_machine_does_not_expire_on_this_one(
+    tmp_path: Path,
+) -> None:
+    """Its local state is from before the recall, and the floor has passed the half message."""
+    world = World(targets=("orders", "checks"))
+    give_disks(world, "wheel", tmp_path)
+    world.send({**HOUR, "timer-id": "a", "timer-transaction": "prepare"})
+    world.send(HOUR)
+    world.settle()
+    world.stop()
+    world.machine = 1
+    recall(world, 0)
+    world.settle()
+    world.stop()
+    world.machine = 0
+    world.settle()
+    world.time.pass_ms(3_000_000)
+    world.settle()
+    world.crash()
+    assert outcomes(world) == {0: ("cancelled", ""), 2: ("applied", "")}
