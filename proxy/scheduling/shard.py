@@ -259,7 +259,7 @@ class Shard:
             pending, outcomes = self._purges.without_ended(pending)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         most_swept = max_swept - len(pending) if self.state is State.READY else 0
-        swept = self._sweep.piece(watermark, most_swept)
+        swept = self._sweep.piece(self.position.watermark, watermark, most_swept)
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)

@@ -48,16 +48,18 @@ class Sweep:
         """Whether there is anything to look for."""
         return self._purges.first_unswept is not None
 
-    def piece(self, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """What the next transaction is to tell, `most` at most, of what fires beyond this place;
-        the same again until it is `told`."""
+    def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
+        """What the next transaction is to tell, `most` at most; the same again until it is `told`.
+
+        ended: the committed watermark. beyond: the one to be committed; what fires by then ends
+        with it, if it is, and must be found again, if not."""
         if most <= 0:
             return ()
         if self._piece:
-            self._piece = [swept for swept in self._piece if swept.key > beyond]
+            self._piece = [swept for swept in self._piece if swept.key > ended]
         if not self._piece and self.is_under_way:
-            self._look(beyond)
-        return self._piece[:most]
+            self._look(ended)
+        return [swept for swept in self._piece if swept.key > beyond][:most]
 
     def progress_after(self, piece: Sequence[SweptEntry]) -> PurgeProgress | None:
         """What is committed with this piece."""
@@ -72,12 +74,13 @@ class Sweep:
             for swept in piece:
                 self._delete(swept.key, swept.target)
             self._purges.progress = self.progress_after(piece)
-            self._piece = self._piece[len(piece) :]
+            last = piece[-1].key
+            self._piece = [swept for swept in self._piece if swept.key > last]
 
-    def _look(self, beyond: Key) -> None:
+    def _look(self, ended: Key) -> None:
         """A look at what comes next: what was told before is deleted, the rest is the piece."""
         below = self._pass()
-        after = max(self._after, beyond)
+        after = max(self._after, ended)
         if after >= END:
             self._purges.swept(below)
             self._below = None
