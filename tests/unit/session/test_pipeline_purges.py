@@ -210,3 +210,17 @@ def test_a_purge_that_was_not_swept_before_a_crash_is_over_after_it() -> None:
     world.time.pass_ms(IDLE_COMMIT_MS)
     world.settle()
     assert world.positions()[0].purge is None
+
+
+def test_what_was_told_before_a_crash_is_found_again_though_nothing_is_committed() -> None:
+    """Entries that fall due then make no transaction, since each had its outcome before."""
+    world = World(limit=1)
+    waits(world, delay="50")
+    waits(world, delay="60")
+    world.purge("orders")
+    world.settle()
+    world.crash()
+    world.time.pass_ms(100)
+    world.settle()
+    assert world.delivered() == []
+    assert len(ends(world)) == 3
