@@ -5,6 +5,7 @@ messages across crashes, records written while a transaction commits.
 """
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.property.test_exactly_once import COMMITS, run
 from tests.support.simulation.manual_clock import START_MS
 
 RUNS = {None: 600, "wheel": 100, "rocksdb": 25, "levels": 100}
+FOUND_FAULTS = [1302, 1406]
+"""Seeds beyond those that did once, with the wheel: a stale half message, a sweep too far ahead."""
 SOAK_RUNS = 5_000
 Step = tuple[object, ...]
 
@@ -72,7 +75,7 @@ def _step(chance: random.Random, sends: int, crashes: int, recalls: int, purges:
     return chance.choices(steps, weights)[0]
 
 
-def _play(kind: StoreKind | None, seeds: range) -> None:
+def _play(kind: StoreKind | None, seeds: Iterable[int]) -> None:
     for seed in seeds:
         chance = random.Random(seed)
         sends, crashes = chance.choice([8, 15, 45]), chance.choice([3, 12])
@@ -91,7 +94,7 @@ def _play(kind: StoreKind | None, seeds: range) -> None:
 @pytest.mark.parametrize("kind", [None, "wheel", "rocksdb", "levels"])
 def test_every_record_ends_once_where_operations_meet(kind: StoreKind | None) -> None:
     """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
-    _play(kind, range(RUNS[kind]))
+    _play(kind, [*range(RUNS[kind]), *(FOUND_FAULTS if kind == "wheel" else ())])
 
 
 @pytest.mark.long
