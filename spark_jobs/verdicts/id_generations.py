@@ -84,6 +84,11 @@ _FINDS: Final = """
   AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
 """
 """Whether a recall names what has its subject, as it is now."""
+_MAY_HAVE_BEEN_SHED: Final = """
+(holder.offset = prev_opener.offset AND holder.end = 'delivered' AND holder.delivered_ms IS NULL
+  AND outcomes_unseen IS NOT NULL)
+"""
+"""Whether the half message that is decided may have found no room to wait: its end is not seen."""
 STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
@@ -166,8 +171,10 @@ LAST_STEPS: Final = (
               WHEN holder.end = 'requeued' THEN '{EITHER}'
               WHEN holder.delivered_ms IS NULL AND outcomes_unseen IS NOT NULL THEN '{EITHER}'
               ELSE 'missed' END
-          WHEN request.kind IN ('commit', 'rollback', 'expire')
-            THEN IF(decides IS NULL, 'missed', 'applied') END""",
+          WHEN request.kind IN ('commit', 'rollback', 'expire') THEN
+            CASE WHEN decides IS NULL THEN 'missed'
+              WHEN {_MAY_HAVE_BEEN_SHED} THEN '{EITHER}'
+              ELSE 'applied' END END""",
     },
 )
 """What both of it comes to. is_purged: whether a purge had ended what has the subject."""
