@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from proxy.records.delivery import delivery_of
+from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.headers import ID
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import CANCELLED, PURGED_BY, Outcome
@@ -85,12 +85,11 @@ class Purges:
             if at is None:
                 kept.append(entry)
             elif not self.is_told(at, entry[:2]):
-                outcomes.append(self.outcome(entry, at))
+                outcomes.append(self.outcome(delivery, at))
         return kept, outcomes
 
-    def outcome(self, entry: Entry, at: int) -> Outcome:
-        """How the entry ends by the purge at this offset."""
-        delivery = delivery_of(entry)
+    def outcome(self, delivery: Delivery, at: int) -> Outcome:
+        """How a record ends by the purge at this offset."""
         return Outcome(
             delivery.offset,
             CANCELLED,

@@ -40,6 +40,7 @@ class Sweep:
         self._purges, self._scan, self._delete = purges, scan, delete
         self._read_back = read_back
         self._below: int | None = None
+        self._wants: Wants = None
         self._after: Key = NOTHING_YET
         self._piece: list[SweptEntry] = []
 
@@ -85,9 +86,7 @@ class Sweep:
             self._purges.swept(below)
             self._below = None
             return
-        sought = self._purges.unswept(below)
-        wants = cache(lambda target: any(purge.is_for(target) for purge in sought))
-        found = self._scan(after, NEVER_MS, wants, LOOKED_AT, LOOKED_AT_BYTES)
+        found = self._scan(after, NEVER_MS, self._wants, LOOKED_AT, LOOKED_AT_BYTES)
         entries, self._after = self._whole(found)
         for entry in entries:
             self._take(entry, below)
@@ -99,18 +98,19 @@ class Sweep:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.at)
             self._after = NOTHING_YET
+            sought = self._purges.unswept(self._below)
+            self._wants = cache(lambda target: any(purge.is_for(target) for purge in sought))
         return self._below
 
     def _take(self, entry: Entry, below: int) -> None:
-        fires_ms, offset, target, _body = entry
-        at = self._purges.ending(offset, target, delivery_of(entry).due_ms)
+        key, target, delivery = entry[:2], entry[2], delivery_of(entry)
+        at = self._purges.ending(entry[1], target, delivery.due_ms)
         if at is None or at >= below:
             return
-        if self._purges.is_told(at, (fires_ms, offset)):
-            self._delete((fires_ms, offset), target)
+        if self._purges.is_told(at, key):
+            self._delete(key, target)
         else:
-            outcome = self._purges.outcome(entry, at)
-            self._piece.append(SweptEntry((fires_ms, offset), target, outcome))
+            self._piece.append(SweptEntry(key, target, self._purges.outcome(delivery, at)))
 
     def _whole(self, found: Scanned) -> Scanned:
         """With the bodies that were left in Kafka; the first ones, where all would take long."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 
 from proxy.scheduling import sweep
 from proxy.session.pacing import IDLE_COMMIT_MS
@@ -146,14 +148,19 @@ def test_what_falls_due_before_the_sweep_has_found_it_is_not_delivered() -> None
     assert len(ends(world)) == 2 * sweep.LOOKED_AT + 2
 
 
-def test_a_record_in_mid_hop_ends_as_it_arrives_and_stays_ended_in_a_replay() -> None:
-    world = World()
+def meet_in_mid_hop(world: World, *writes: Callable[[], object], **more: str) -> None:
+    """A record at offset 0 is put back, and these are written before its successor."""
     world.release.pause({"orders"})
-    waits(world, delay="10", id="a")
+    waits(world, delay="10", **more)
     world.settle()
     world.time.pass_ms(20)
-    world.kafka.meanwhile.append(lambda: world.purge("orders"))
+    world.kafka.meanwhile.extend(writes)
     world.settle()
+
+
+def test_a_record_in_mid_hop_ends_as_it_arrives_and_stays_ended_in_a_replay() -> None:
+    world = World()
+    meet_in_mid_hop(world, lambda: world.purge("orders"), id="a")
     assert ends(world) == {
         0: ("requeued", "orders is paused"),
         1: ("applied", ""),
@@ -168,14 +175,8 @@ def test_a_record_in_mid_hop_ends_as_it_arrives_and_stays_ended_in_a_replay() ->
 
 def test_a_cancel_before_a_purge_says_that_it_has_ended_the_record_in_mid_hop() -> None:
     world = World()
-    world.release.pause({"orders"})
-    waits(world, delay="10", id="a")
-    world.settle()
-    world.time.pass_ms(20)
-    world.kafka.meanwhile.append(lambda: world.send({"timer-cancel": "a"}))
-    world.kafka.meanwhile.append(lambda: world.purge("orders"))
-    world.kafka.meanwhile.append(lambda: world.send({"timer-cancel": "a"}))
-    world.settle()
+    cancel = partial(world.send, {"timer-cancel": "a"})
+    meet_in_mid_hop(world, cancel, lambda: world.purge("orders"), cancel, id="a")
     assert ends(world)[1] == ("applied", "")
     assert ends(world)[3][0] == "missed"
     assert ends(world)[4][0] == "cancelled"
@@ -183,13 +184,7 @@ def test_a_cancel_before_a_purge_says_that_it_has_ended_the_record_in_mid_hop() 
 
 def test_what_ended_in_mid_hop_stays_ended_in_a_replay_from_behind_the_purge() -> None:
     world = two_targets()
-    world.release.pause({"orders"})
-    waits(world, delay="10")
-    world.settle()
-    world.time.pass_ms(20)
-    world.kafka.meanwhile.append(lambda: world.purge("orders"))
-    world.kafka.meanwhile.append(lambda: waits(world, "bills"))
-    world.settle()
+    meet_in_mid_hop(world, lambda: world.purge("orders"), lambda: waits(world, "bills"))
     assert ends(world)[3][0] == "cancelled"
     world.release.pause(())
     waits(world, "bills")
@@ -210,17 +205,3 @@ def test_a_purge_that_was_not_swept_before_a_crash_is_over_after_it() -> None:
     world.time.pass_ms(IDLE_COMMIT_MS)
     world.settle()
     assert world.positions()[0].purge is None
-
-
-def test_what_was_told_before_a_crash_is_found_again_though_nothing_is_committed() -> None:
-    """Entries that fall due then make no transaction, since each had its outcome before."""
-    world = World(limit=1)
-    waits(world, delay="50")
-    waits(world, delay="60")
-    world.purge("orders")
-    world.settle()
-    world.crash()
-    world.time.pass_ms(100)
-    world.settle()
-    assert world.delivered() == []
-    assert len(ends(world)) == 3

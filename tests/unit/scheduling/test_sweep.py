@@ -1,0 +1,67 @@
+"""A sweep looks at what a purge has ended once, and loses none of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.records.body import packer
+from proxy.records.message import IngressPartition
+from proxy.records.position import Position, PurgeProgress, Watermark
+from proxy.requests.parsed import Purge
+from proxy.scheduling.purges import Purges
+from proxy.scheduling.sweep import Sweep
+from storage.store import Key
+from tests.support.simulation.memory_register import MemoryRegister
+from tests.support.simulation.memory_store import MemoryStore
+
+BEGUN = Watermark(0, 0)
+BODY = packer()((-1, None, None, []))
+
+
+class Swept:
+    """Entries due at 50, 60 and 70 and a purge behind them, of which so much has been told."""
+
+    def __init__(self, told: PurgeProgress | None) -> None:
+        start = Position.start(0, "digest", "topic-id")
+        position = replace(start, next_offset=9, purge=told)
+        store, register = MemoryStore(), MemoryRegister()
+        store.put((10 * (5 + offset), offset, "orders", BODY) for offset in range(3))
+        self.deleted: list[Key] = []
+        self.purges = Purges(IngressPartition("timer.ingress", 0), register, position)
+        self.purges.add(3, Purge("orders", 0, 100))
+        self.sweep = Sweep(
+            self.purges, store.scan, lambda key, _: self.deleted.append(key), lambda _: {}
+        )
+
+    def look(self, beyond: Watermark, most: int = 10) -> list[Key]:
+        """The keys of the next piece; nothing is committed by that."""
+        return [one.key for one in self.sweep.piece(BEGUN, beyond, most)]
+
+
+def test_what_a_plan_would_pass_is_deleted_though_the_plan_is_never_committed() -> None:
+    swept = Swept(told=None)
+    while swept.sweep.is_under_way:
+        assert swept.look(beyond=Watermark(50, 0)) == []
+    assert swept.deleted == [(50, 0), (60, 1), (70, 2)]
+
+
+def test_what_a_plan_would_pass_is_told_if_the_plan_is_never_committed() -> None:
+    swept = Swept(told=PurgeProgress(3, Watermark(-1, -1)))
+    assert swept.look(beyond=Watermark(50, 0)) == [(60, 1), (70, 2)]
+    assert swept.look(beyond=BEGUN) == [(50, 0), (60, 1), (70, 2)]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_each_is_told_once_however_few_fit(most: int) -> None:
+    swept = Swept(told=PurgeProgress(3, Watermark(50, 0)))
+    told: list[Key] = []
+    while swept.sweep.is_under_way:
+        piece = swept.sweep.piece(BEGUN, BEGUN, most)
+        assert len(piece) <= most
+        told += [one.key for one in piece]
+        swept.sweep.told(piece)
+    assert told == [(60, 1), (70, 2)]
+    assert sorted(swept.deleted) == [(50, 0), (60, 1), (70, 2)]
+    assert swept.purges.progress is None
