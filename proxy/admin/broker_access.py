@@ -114,19 +114,32 @@ class BrokerAccess:
     def _write_and_wait(self, controls: Sequence[_Control], wait_s: float) -> list[Cancelled]:
         """Write these to the ingress, and wait for what becomes of them."""
         if not wait_s:
-            return [Cancelled(self._write(self._names.ingress, *one)) for one in controls]
+            return [Cancelled(origin) for origin in self._write_all(controls)]
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
             try:
                 _seek_to_end(outcomes, topic)
             except KafkaException as error:
                 raise self._refused(error.args[0], "Read", topic) from None
-            origins = [self._write(self._names.ingress, *one) for one in controls]
+            origins = self._write_all(controls)
             try:
                 return _await_outcomes(outcomes, origins, time.monotonic() + wait_s)
             except KafkaException as error:
                 why = self._refused(error.args[0], "Read", topic)
                 raise Problem(503, "broker", f"{origins[0]} is written. {why}") from None
+
+    def _write_all(self, controls: Sequence[_Control]) -> list[str]:
+        """The origins of all; what was written before one that fails counts, and is said."""
+        origins: list[str] = []
+        for one in controls:
+            try:
+                origins.append(self._write(self._names.ingress, *one))
+            except Problem as refused:
+                if not origins:
+                    raise
+                written = f"{', '.join(origins)} are written, and count; call again for the others"
+                raise Problem(503, "broker", f"{refused} {written}.") from None
+        return origins
 
     def pause(self, pattern: str, now_ms: int) -> None:
         """Have all workers of the group hold back what is for these targets. Raises Problem."""

@@ -12,7 +12,6 @@ function confirm(title, text, yes, field) {
   byId("dialog-yes").textContent = yes;
   byId("dialog-field").hidden = !field;
   input.required = Boolean(field);
-  input.type = field?.type ?? "text";
   input.value = "";
   byId("dialog-label").textContent = field?.label ?? "";
   dialog.returnValue = "";
@@ -65,15 +64,6 @@ export async function recall(origin) {
   await attempt(async () => became(await call("DELETE", `/records/${origin}?wait=5s`)));
 }
 
-export async function reschedule(origin) {
-  const field = { label: "Deliver at (your local time)", type: "datetime-local" };
-  const given = await confirm("Reschedule the record?",
-    `${origin} is delivered at the time you give, instead of its own.`, "Reschedule", field);
-  if (given === null) return;
-  const body = { deliver_at: new Date(given).getTime() };
-  await attempt(async () => became(await call("PATCH", `/records/${origin}?wait=5s`, body)));
-}
-
 // `range`: due_from and due_to in epoch milliseconds, each where it is given.
 export async function purge(targets, range) {
   if (!targets) {
@@ -89,6 +79,7 @@ export async function purge(targets, range) {
       "they will not be delivered. This cannot be undone.";
     if (!(await confirm("Purge?", text, `Purge ${number(records)} records`))) return "Nothing was purged.";
     const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
-    return `${number(done.records)} records are purged.`;
+    return done.applied ? `${number(done.records)} records are purged.`
+      : "The purge is written. It counts once each partition has read it; not all have yet.";
   });
 }

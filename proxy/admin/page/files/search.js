@@ -1,6 +1,6 @@
 // Finding records, and the life of one.
 
-import { purge, recall, reschedule } from "./actions.js";
+import { purge, recall } from "./actions.js";
 import { call } from "./api.js";
 import { byId, make, moment, number, say, table } from "./elements.js";
 
@@ -65,7 +65,6 @@ async function open(origin) {
   byId("record").replaceChildren(
     make("h3", {}, origin), life(record), content(record),
     ...(isOver ? [] : [make("div", { class: "row" },
-      make("button", { type: "button", onclick: () => reschedule(path) }, "Reschedule…"),
       make("button", { type: "button", onclick: () => recall(path) }, "Recall…"))]),
     make("p", { class: "quiet" }, "Every step, from the topics:"),
     make("pre", {}, make("code", {}, `kafka-delay-proxy trace ${origin}`)));

@@ -1,0 +1,41 @@
+"""What the API says where the broker takes only a part of what is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.admin.broker_access import BrokerAccess
+from proxy.admin.exchange import Problem
+from proxy.config.settings import Settings
+from proxy.records.hop_mac import HopAuthenticator, HopKey
+from proxy.requests.parsed import Purge
+
+
+def purge(monkeypatch: pytest.MonkeyPatch, failing: int) -> Problem:
+    """A purge of three partitions, of which one cannot be written to."""
+
+    def write(_access: BrokerAccess, topic: str, *record: Any) -> str:
+        partition = record[2]
+        if partition == failing:
+            raise Problem(503, "broker", "The broker does not do it: no leader.")
+        return f"{topic}/{partition}/7"
+
+    signer = HopAuthenticator(HopKey.new(), "topic-id")
+    monkeypatch.setattr(BrokerAccess, "_write", write)
+    monkeypatch.setattr(BrokerAccess, "_signer", lambda _access: (signer, 3))
+    with pytest.raises(Problem) as raised:
+        BrokerAccess(Settings()).purge(Purge("orders", 0, 9), 0)
+    return raised.value
+
+
+def test_a_purge_that_lacks_a_partition_says_which_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(purge(monkeypatch, failing=2)) == (
+        "The broker does not do it: no leader. timer.ingress/0/7, timer.ingress/1/7 are written, "
+        "and count; call again for the others."
+    )
+
+
+def test_one_of_which_nothing_is_written_says_why_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert str(purge(monkeypatch, failing=0)) == "The broker does not do it: no leader."
