@@ -262,7 +262,7 @@ def test_group_that_never_committed_is_refused(place: Place) -> None:
 
 def test_metadata_that_does_not_fit_is_refused(place: Place) -> None:
     for more, says in (
-        ({"v": 4}, "version 4 is not among"),
+        ({"v": 99}, "version 99 is not among"),
         ({"t": "soon"}, "invalid literal"),
         ({"s": None}, "TypeError"),
         ({"i": "another"}, "deleted and created anew"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
@@ -34,13 +36,14 @@ def test_proxy_that_may_not_rewrite_a_record_ends_with_the_right_it_lacks(
         transactions=QUICK, retry={"max_attempts": 2, "first_level": 1}
     )
     proxy.start_ready()
+    proxy.signal(signal.SIGSTOP)
     needing = {
         "requeue": _record(missing, delay="4s"),
         "expiry": _record(topic, id="t", transaction="prepare"),
     }
     asking_installation.send([needing[need], _record(topic, delay="4s")])
-    asking_installation.await_ingested()
     allow(asking_installation.bootstrap, asking_installation.ingress, AclOperation.READ)
+    proxy.signal(signal.SIGCONT)
     assert proxy.wait(ENDS_WITHIN_S) == 1, proxy.log_tail()
     assert f"may not write to the topic {asking_installation.ingress}" in proxy.log
     assert "Grant it Write." in proxy.log

@@ -88,10 +88,10 @@ def write_site(file: Path, settings: Mapping[str, str]) -> None:
     ET.ElementTree(root).write(file, "utf-8", xml_declaration=True)
 
 
-def answer(port: int, path: str) -> Any:
+def answer(port: int, path: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
     """What a server's web port answers, as JSON; None when it does not."""
     try:
-        with urlopen(f"http://{HOST}:{port}{path}", timeout=ANSWER_TIMEOUT_S) as found:
+        with urlopen(f"http://{HOST}:{port}{path}", timeout=timeout_s) as found:
             return json.load(found)
     except (OSError, ValueError):
         return None

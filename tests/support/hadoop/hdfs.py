@@ -21,6 +21,7 @@ from tests.support.hadoop.hadoop_server import (
 NAME_NODE: Final = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATA_NODE: Final = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 FORMAT_TIMEOUT_S: Final = 90
+FOLDER_TIMEOUT_S: Final = 90
 WEB_HDFS: Final = "/webhdfs/v1"
 STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
@@ -38,8 +39,9 @@ class Hdfs:
 
     def names(self, path: str) -> list[str]:
         """What the folder of that path, without the address, holds."""
-        found = answer(self.web_port, f"{WEB_HDFS}{quote(path)}?op=LISTSTATUS")
-        assert found, f"HDFS has no folder {path}"
+        asked = f"{WEB_HDFS}{quote(path)}?op=LISTSTATUS"
+        found = answer(self.web_port, asked, timeout_s=FOLDER_TIMEOUT_S)
+        assert found, f"HDFS has no folder {path}, or does not say within {FOLDER_TIMEOUT_S} s"
         return [one["pathSuffix"] for one in found["FileStatuses"]["FileStatus"]]
 
 
