@@ -94,6 +94,7 @@ def _routes(calls: Calls, streams: EventStreams) -> Sequence[Route]:
         Route("GET", "/records", calls.records),
         Route("GET", "/records/{topic}/{partition}/{offset}", calls.record),
         Route("DELETE", "/records/{topic}/{partition}/{offset}", calls.recall),
+        Route("PATCH", "/records/{topic}/{partition}/{offset}", calls.move),
         Route("POST", "/cancellations", calls.cancel),
         Route("POST", "/purges", calls.purges.purge),
         Route("GET", "/pauses", calls.pauses),

@@ -31,6 +31,7 @@ from proxy.records.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
 from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.message import Message as Record
 from proxy.requests.parsed import Purge
+from proxy.scheduling.batch import AuxiliaryRecord
 
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
@@ -42,8 +43,8 @@ NO_SUCH_PARTITION: Final = frozenset(
 
 
 class Cancelled(NamedTuple):
-    """A cancel or recall that was written. outcome, detail: what became of it, None where that is
-    not known yet."""
+    """A cancel, recall or move that was written. outcome, detail: what became of it, None where
+    that is not known yet."""
 
     origin: str
     outcome: str | None = None
@@ -51,7 +52,7 @@ class Cancelled(NamedTuple):
 
 
 class _Control(NamedTuple):
-    """A record for the ingress that only says what becomes of others."""
+    """A record for the ingress that says what becomes of others."""
 
     key: bytes | None
     value: bytes | None
@@ -64,6 +65,7 @@ class BrokerAccess:
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._names = settings, settings.topics
+        self.max_delay_ms = settings.max_delay_ms
         self._lock = threading.Lock()
         self._producer: Producer | None = None
         self._until_s = 0.0
@@ -93,6 +95,14 @@ class BrokerAccess:
             ],
             wait_s,
         )
+
+    def move(self, record: AuxiliaryRecord, wait_s: float) -> Cancelled:
+        """Write what is to take the place of the record that it is about, and wait likewise: the
+        outcome is that one's, where it has taken it. Raises Problem."""
+        signer, _ = self._signer()
+        key, value, at = record.key, record.value, record.partition
+        headers = signer.signed(at, key, value, record.headers)
+        return self._write_and_wait([_Control(key, value, at, headers)], wait_s)[0]
 
     def _signer(self) -> tuple[HopAuthenticator, int]:
         """Who signs what only the proxy may write, and how many partitions the ingress has."""
@@ -263,12 +273,21 @@ def _await_outcomes(consumer: Consumer, origins: Sequence[str], until_s: float) 
             continue
         if (error := message.error()) is not None and is_refusal(error):
             raise KafkaException(error)
-        origin = (message.key() or b"").decode("utf-8", "replace")
-        if error is None and origin in unknown:
-            outcome = json.loads(message.value() or b"{}")
-            found[origin] = Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
-            unknown.discard(origin)
+        if error is None:
+            outcome = _said(message)
+            for origin in unknown.intersection((outcome.get("origin"), outcome.get("next_origin"))):
+                found[origin] = Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
+                unknown.discard(origin)
     return list(found.values())
+
+
+def _said(message: Message) -> dict[str, Any]:
+    """An outcome; nothing of what others write into that topic."""
+    try:
+        outcome = json.loads(message.value() or b"")
+    except ValueError:
+        return {}
+    return outcome if isinstance(outcome, dict) else {}
 
 
 def _headers_of(purge: Purge) -> Headers:

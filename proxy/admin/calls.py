@@ -12,13 +12,13 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.listing.filters import body_wanted, pattern_of
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
+from proxy.admin.moves import MoveBody, MovePort, Moves
 from proxy.admin.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
 from proxy.admin.query_values import Body, read_body, wait_s_of, whole
 from proxy.admin.workers import Workers, pending_counts
 from proxy.clock import wall_clock_ms
 from proxy.logs import Level
-from proxy.records.message import Message
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
 from proxy.scheduling.record_lookup import Found
@@ -37,7 +37,7 @@ LAST_PARTITION: Final = 2**31 - 1
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
-class BrokerPort(PurgePort, Protocol):
+class BrokerPort(PurgePort, MovePort, Protocol):
     """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def cancel(
@@ -46,7 +46,6 @@ class BrokerPort(PurgePort, Protocol):
     def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled: ...
     def pause(self, pattern: str, now_ms: int) -> None: ...
     def resume(self, pattern: str) -> None: ...
-    def read(self, partition: int, offset: int) -> Message | None: ...
 
 
 class CancelBody(Body):
@@ -78,6 +77,7 @@ class Calls:
         self._read_statuses, self._workers, self._broker = read_statuses, workers, broker
         self.listing = ListingCalls(read_statuses, workers)
         self.purges = PurgeCalls(read_statuses, workers, broker)
+        self._moves = Moves(workers, broker)
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -153,6 +153,16 @@ class Calls:
             raise Problem(404, "not-found", f"Records are recalled in {self._ingress}.")
         recalled = f"{topic}/{partition}/{offset}"
         return _taken_back({"recalls": recalled}, self._broker.recall(number, recalled, wait_s))
+
+    def move(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
+        """Write the record there anew, with another time, in its own place; wait likewise."""
+        wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
+        body = read_body(MoveBody, request.json())
+        place = _place(partition, offset)
+        deliver_at_ms = self._moves.check_time(body, wall_clock_ms())
+        self._refuse_unread(topic, *place)
+        done = self._moves.move(*place, deliver_at_ms, wait_s)
+        return _taken_back({"moves": f"{topic}/{partition}/{offset}"}, done)
 
     def pauses(self, request: Request) -> Reply:
         """Which patterns of targets are paused, as each worker here knows."""

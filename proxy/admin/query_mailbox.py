@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
+from proxy.dispatch.moving import Moving, find_moving
 from proxy.records.body import Headers
 from proxy.scheduling.record_lookup import Found, find_id, find_record
 from proxy.scheduling.shard import Shard
@@ -65,6 +66,13 @@ class FindRecord(NamedTuple):
         return None
 
 
+class FindMoving(NamedTuple):
+    """What is to take the place of this record: a list of one `Moving`, or of none likewise."""
+
+    record: FindRecord
+    deliver_at_ms: int
+
+
 class ScanPending(NamedTuple):
     """What waits beyond these keys, by partition: a list of `WaitingPiece`, for as many of the
     worker's own partitions as there is time, one at least if it has any of them."""
@@ -73,8 +81,8 @@ class ScanPending(NamedTuple):
     sought: Sought
 
 
-Query: TypeAlias = PendingByTime | FindId | FindRecord | ScanPending
-Answer: TypeAlias = list[int] | list[Found] | list[WaitingPiece]
+Query: TypeAlias = PendingByTime | FindId | FindRecord | FindMoving | ScanPending
+Answer: TypeAlias = list[int] | list[Found] | list[Moving] | list[WaitingPiece]
 
 
 def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
@@ -92,6 +100,9 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
         case FindRecord():
             shard_of = shards.get(query.partition())
             return [] if shard_of is None else [find_record(shard_of, query)]
+        case FindMoving(record, deliver_at_ms):
+            shard_of = shards.get(record.partition())
+            return [] if shard_of is None else [find_moving(shard_of, record, deliver_at_ms)]
         case ScanPending(places, sought):
             return _scanned(places, sought, shards)
 

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from proxy import __version__
-from proxy.cli import audit, control, pending, purge, run, send, store, topics, watch
+from proxy.cli import audit, control, pending, purge, reschedule, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
 from proxy.cli.trace import command as trace
@@ -77,6 +77,7 @@ app.command("send")(send.send)
 app.command("cancel")(control.cancel)
 app.command("recall")(control.recall)
 app.command("purge")(purge.purge)
+app.command("reschedule")(reschedule.reschedule)
 app.command("commit")(control.commit)
 app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)

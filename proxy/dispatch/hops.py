@@ -4,6 +4,7 @@ Rule 10 of docs/exactly-once.md. `dispatcher` says which records hop, and why; t
 in `scheduling.batch`.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from proxy.records.delivery import Delivery
@@ -14,6 +15,8 @@ from proxy.records.headers import (
     DELIVER_AT,
     FIRST_ORIGIN,
     HOP_ATTEMPT,
+    HOP_DUE,
+    HOP_FIRES,
     HOP_FIRST,
     HOP_FROM,
     HOP_MAC,
@@ -39,6 +42,8 @@ NOT_CARRIED_ON: Final = frozenset(
         HOP_NOT_BEFORE,
         HOP_ATTEMPT,
         HOP_FIRST,
+        HOP_FIRES,
+        HOP_DUE,
         HOP_MAC,
         FIRST_ORIGIN,
     }
@@ -50,14 +55,35 @@ that was committed is an ordinary record."""
 def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
     """The record that goes on; to its own partition, with the key it had there."""
     delivery = hop.delivery
+    numbers = {
+        DELIVER_AT: delivery.due_ms,
+        HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
+        HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
+    }
+    return _rewritten(ingress, delivery, numbers)
+
+
+def moved(ingress: IngressPartition, delivery: Delivery, deliver_at_ms: int) -> AuxiliaryRecord:
+    """The record that is to take the place of an entry that waits, with another due."""
+    numbers = {
+        DELIVER_AT: deliver_at_ms,
+        HOP_ATTEMPT: _number(delivery.header(HOP_ATTEMPT)),
+        HOP_FIRES: delivery.fires_ms,
+        HOP_DUE: delivery.due_ms,
+    }
+    return _rewritten(ingress, delivery, numbers)
+
+
+def _rewritten(
+    ingress: IngressPartition, delivery: Delivery, numbers: Mapping[str, int | None]
+) -> AuxiliaryRecord:
+    """What goes on from the entry, with these numbers as headers, where they are any."""
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
     numbers = {
-        DELIVER_AT: delivery.due_ms,
+        **numbers,
         HOP_FROM: delivery.entry_offset,
-        HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
-        HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
         HOP_FIRST: _first_offset(delivery),
     }
     added = [(name, str(n).encode()) for name, n in numbers.items() if n is not None]

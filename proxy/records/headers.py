@@ -47,6 +47,10 @@ HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: how often publishing the record has failed."""
 HOP_FIRST: Final = "timer-hop-first"
 """Private: offset of the record that its producer wrote, from which all hops have come."""
+HOP_FIRES: Final = "timer-hop-fires"
+HOP_DUE: Final = "timer-hop-due"
+"""Private, on a record that is moved: firing time and due (epoch ms) of the entry that it goes on
+from, which has not ended: it ends as this record arrives, or this one does where it has by then."""
 HOP_MAC: Final = "timer-hop-mac"
 """Private: shows that the proxy wrote the record; always the last header of one."""
 PURGE: Final = "timer-purge"
@@ -69,7 +73,8 @@ REQUESTS: Final = PLAIN_REQUESTS | {
 }
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
 """A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
-HOPS: Final = frozenset({HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC})
+MOVES: Final = frozenset({HOP_FIRES, HOP_DUE})
+HOPS: Final = MOVES | {HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC}
 PURGES: Final = frozenset({PURGE, PURGE_FROM, PURGE_TO})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""

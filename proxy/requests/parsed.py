@@ -19,13 +19,21 @@ from storage.store import Entry
 _fires_ms = itemgetter(0)
 
 
+class Moved(NamedTuple):
+    """When the entry fires that a record takes the place of, if it still waits, and its due."""
+
+    fires_ms: int
+    due_ms: int
+
+
 class Scheduled(NamedTuple):
     """A record to be delivered, by the entry that the schedule keeps of it.
 
     hop_from: offset of the entry that the proxy rewrote as this record; None: a producer's own.
     due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
     the record that all hops have come from; None: a producer's own, or rewritten before there were
-    recalls. retry: the consumer group that sent it back, and how often it has failed.
+    recalls. retry: the consumer group that sent it back, and how often it has failed. moved: what
+    it goes on from had not ended when this was written.
     """
 
     entry: Entry
@@ -35,6 +43,7 @@ class Scheduled(NamedTuple):
     rolls: bool
     first: int | None = None
     retry: tuple[str, int] | None = None
+    moved: Moved | None = None
 
 
 class RejectedHop(NamedTuple):

@@ -16,6 +16,7 @@ from proxy.records.headers import (
     INGRESS_KEY,
     KEY,
     KNOWN,
+    MOVES,
     PARTITION,
     PLAIN,
     PREFIX,
@@ -57,7 +58,7 @@ class RequestReader:
         self._special = SpecialRequests(policy, self._names, self._times, self._pack, authenticator)
         self._targets, self._due_ms = self._names.known, self._times.due_ms
         self._usual = set(USUAL)
-        self._unknown_yet = frozenset() if policy.recalls_in else PURGES | {RECALL}
+        self._unknown_yet = frozenset() if policy.recalls_in else PURGES | MOVES | {RECALL}
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
     def read(

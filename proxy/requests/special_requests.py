@@ -13,12 +13,15 @@ from proxy.records.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
     FIRST_ORIGIN,
+    HOP_DUE,
+    HOP_FIRES,
     HOP_FIRST,
     HOP_FROM,
     HOP_NOT_BEFORE,
     ID,
     INGRESS_KEY,
     KEY,
+    MOVES,
     PARTITION,
     PREPARE,
     PURGE,
@@ -50,6 +53,7 @@ from proxy.requests.header_values import (
 )
 from proxy.requests.parsed import (
     Cancel,
+    Moved,
     ParsedRecord,
     Prepare,
     Purge,
@@ -118,7 +122,7 @@ class SpecialRequests:
             return self._request(record, ident, hop_from)
         except Rejected as refused:
             rejection = refused.rejection
-            if hop_from is None:
+            if hop_from is None or not MOVES.isdisjoint(asked):
                 return rejection
             return RejectedHop(rejection, ident, hop_from, _first(asked))
 
@@ -169,9 +173,8 @@ class SpecialRequests:
         body = self._pack((purpose, *content) if has_purpose else content)
         entry = fires_ms, offset, target, body
         first = None if hop_from is None else _first(asked)
-        return Scheduled(
-            entry, ident, hop_from, due_ms, fires_ms < wanted_ms, first, _retry_of(asked)
-        )
+        rolls, moved = fires_ms < wanted_ms, _moved(asked)
+        return Scheduled(entry, ident, hop_from, due_ms, rolls, first, _retry_of(asked), moved)
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
         """No re-queued record waits longer than this, whatever its header says."""
@@ -242,6 +245,14 @@ def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
 
 def _first(asked: Asked) -> int | None:
     return read_number(asked, HOP_FIRST) if HOP_FIRST in asked else None
+
+
+def _moved(asked: Asked) -> Moved | None:
+    if MOVES.isdisjoint(asked):
+        return None
+    if not asked.keys() >= MOVES:
+        raise Rejected(Rejection("hop-bad", NOT_OURS))
+    return Moved(read_number(asked, HOP_FIRES), read_number(asked, HOP_DUE))
 
 
 def _retry_of(asked: Asked) -> tuple[str, int] | None:

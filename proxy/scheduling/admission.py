@@ -39,7 +39,7 @@ from proxy.scheduling.half_messages import (
 )
 from proxy.scheduling.identities import Identities
 from proxy.scheduling.purges import Purges
-from proxy.scheduling.recalls import MOST_READ, Recalls
+from proxy.scheduling.recalls import IS_OVER, MOST_READ, Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named
 from storage.store import Entry
@@ -262,9 +262,28 @@ class Admission:
     ) -> bool:
         if buffer is self.buffer and not self._may_fire(scheduled.entry, limits):
             return False
+        if scheduled.moved is not None and not self._move(offset, scheduled, buffer):
+            return True
         outcomes, stays = self._identities.admit(offset, scheduled)
         buffer.outcomes += outcomes
         return self._schedule(scheduled.entry, buffer, limits) if stays else True
+
+    def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
+        """Whether the record takes the place that it was written for. Decided once, since what has
+        ended later looks alike: those that do not are shed, and no part of a replay."""
+        assert scheduled.moved is not None, scheduled
+        if buffer is not self.buffer:
+            self._identities.move_again(offset, scheduled, scheduled.moved)
+            return True
+        ended = self._identities.move(offset, scheduled, scheduled.moved)
+        if ended is not None:
+            buffer.outcomes.append(ended)
+            return True
+        due_ms, target = scheduled.due_ms, scheduled.entry[2]
+        missed = Outcome(offset, MISSED, due_ms, scheduled.ident, IS_OVER, target=target)
+        buffer.outcomes.append(missed)
+        self._shed.add(offset)
+        return False
 
     def _take_half_message(
         self, offset: int, prepare: Prepare, buffer: TransactionBuffer, limits: IngestLimits

@@ -7,10 +7,10 @@ successor has been ingested: what supersedes it meanwhile ends the successor as 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, Outcome
+from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, REQUEUED, Outcome
 from proxy.records.position import NEVER_MS, Position
 from proxy.records.receipts import receipt_name
-from proxy.requests.parsed import Prepare, RejectedHop, Scheduled
+from proxy.requests.parsed import Moved, Prepare, RejectedHop, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.purges import Purges
 from storage.register import NOTHING, Key, Named, Register
@@ -89,13 +89,46 @@ class Identities:
         self._put(offset, ident, _row_of(offset, scheduled, offset))
         return ended_by_it, True
 
+    def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
+        """A record arrives that takes the place of another entry: how that ends; None where it does
+        not wait any more, as far as is known, and this one ends itself."""
+        ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
+        assert hop_from is not None, scheduled
+        origin = self._waiting_origin(hop_from, ident, scheduled.first)
+        if origin is None or self.is_purged(hop_from, target, moved.due_ms):
+            return None
+        if not self.move_again(offset, scheduled, moved):
+            return None
+        what = REQUEUED if moved.due_ms == scheduled.due_ms else REPLACED
+        return Outcome(origin, what, moved.due_ms, ident, "moved", offset, target)
+
+    def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
+        """The same in a replay, where it has been decided that this one took that place: the other
+        entry is not to be delivered, if it still could be."""
+        hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
+        key = moved.fires_ms, hop_from
+        pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
+        if pends:
+            self._register.add_tombstone(offset, key, target)
+        return pends
+
+    def _waiting_origin(self, hop_from: int, ident: bytes | None, first: int | None) -> int | None:
+        """Of the entry there, if its id, or its receipt where it has none, names no other one."""
+        if ident is not None:
+            row = self._row(ident)
+            is_current = row.offset == hop_from and not row.kind & IS_HALF_MESSAGE
+            return row.origin if is_current else None
+        chain = self._row(receipt_name(hop_from if first is None else first))
+        is_current = chain.offset in (NOTHING, hop_from) and not chain.kind & IS_CANCEL
+        return hop_from if is_current else None
+
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
         """A rewritten record arrives: how it ends, where it was superseded in mid-hop."""
         ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
         row = self._landed(ident, hop_from, scheduled.first)
         purge = self._purges.ending(hop_from, target, due_ms)
         is_purged = purge is not None and not hop_from < row.latest < purge
-        is_ended = is_purged or row.latest > hop_from
+        is_ended = scheduled.moved is None and (is_purged or row.latest > hop_from)
         if not is_ended and ident is not None:
             self._put(offset, ident, _row_of(offset, scheduled, row.latest))
         if scheduled.first is not None:

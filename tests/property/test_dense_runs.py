@@ -75,6 +75,15 @@ def _step(chance: random.Random, sends: int, crashes: int, recalls: int, purges:
     return chance.choices(steps, weights)[0]
 
 
+def _move_records(script: list[Step], chance: random.Random) -> None:
+    """Add such steps: one of the last records of a partition is to be delivered at another time."""
+    for _ in range(chance.choice([2, 10, 30])):
+        before = min(chance.randrange(1, 20), chance.randrange(1, 20))
+        when = chance.choice(["again", "again meanwhile"])
+        step = when, before, chance.choice([0, 0, 0, 1]), START_MS + chance.randrange(-2, 90)
+        script.insert(chance.randrange(len(script)), step)
+
+
 def _play(kind: StoreKind | None, seeds: Iterable[int]) -> None:
     for seed in seeds:
         chance = random.Random(seed)
@@ -82,6 +91,8 @@ def _play(kind: StoreKind | None, seeds: Iterable[int]) -> None:
         recalls, purges = chance.choice([0, 20, 150]), chance.choice([0, 0, 2, 6])
         weights = sends, crashes, recalls, purges
         script = [_step(chance, *weights) for _ in range(chance.randrange(30, 120))]
+        if seed % 2:
+            _move_records(script, random.Random(f"moves {seed}"))
         script.insert(0, ("batches", chance.choice([1, 3, 1_000])))
         limit, commits = chance.randrange(1, 7), chance.choice(COMMITS)
         try:

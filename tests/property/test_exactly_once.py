@@ -156,7 +156,10 @@ FAULTS = {
 def perform(world: World, step: tuple[object, ...]) -> None:
     """Let one thing happen to the world."""
     match step:
-        case ("send" | "send meanwhile" | "purge" | "purge meanwhile", *_):
+        case (
+            "send" | "send meanwhile" | "purge" | "purge meanwhile" | "again" | "again meanwhile",
+            *_,
+        ):
             _write(world, step)
         case ("turn", int() as times):
             world.turn(times)
@@ -184,6 +187,9 @@ def _write(world: World, step: tuple[object, ...]) -> None:
     match step:
         case (str() as when, dict() as request, str() as target, int() as partition):
             write = partial(_send, world, request, target, partition)
+        case (str() as when, int() as before, int() as partition, int() as deliver_at_ms):
+            offset = max(0, world.kafka.end(partition) - before)
+            write = world.moving(partition, offset, deliver_at_ms)
         case (str() as when, *purged):
             write = partial(world.purge, *purged)  # type: ignore[arg-type]
     world.kafka.meanwhile.append(write) if when.endswith("meanwhile") else write()

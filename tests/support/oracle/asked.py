@@ -75,6 +75,11 @@ class Purge:
         return fnmatchcase(target, self.pattern) and self.from_ms <= due_ms <= self.to_ms
 
 
+def is_move(record: Incoming) -> bool:
+    """Whether the record is to take the place of another one, if that still waits."""
+    return record.header("timer-hop-fires") is not None
+
+
 def is_control(record: Incoming) -> bool:
     """Whether the record only says what becomes of another one."""
     said = record.header("timer-transaction")

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.support.oracle.asked import Rules, asked_ident, asked_key, asked_ms, asked_topic, users
+from tests.support.oracle.asked import (
+    Rules,
+    asked_ident,
+    asked_key,
+    asked_ms,
+    asked_topic,
+    is_move,
+    users,
+)
 from tests.support.oracle.committed_reader import Placed
 from tests.support.oracle.ends import Ends, Outcome
 from tests.support.oracle.lives import Life
@@ -32,9 +40,11 @@ def wrong_life(ends: Ends, life: Life, rules: Rules) -> Iterator[str]:
     """What is wrong with how one record went on and ended."""
     sent = ends.ingress[life.members[0]]
     due_ms = asked_ms(sent, rules)
-    for member in life.members[1:]:
-        yield from _wrong_successor(member, ends.ingress[member], life.members[0], sent, due_ms)
     for member in life.members:
+        if is_move(ends.ingress[member]):
+            due_ms = asked_ms(ends.ingress[member], rules)
+        if member != life.members[0]:
+            yield from _wrong_successor(member, ends.ingress[member], life.members[0], sent, due_ms)
         for outcome in ends.outcomes.get(member, ()):
             yield from _wrong_outcome(ends, life, member, outcome, due_ms)
         for placed in ends.deliveries.get(member, ()):
@@ -67,7 +77,7 @@ def _wrong_outcome(
     ident = asked_ident(ends.ingress[place])
     if outcome["id"] != (ident and ident.decode("utf-8", "backslashreplace")):
         yield f"{place} {what} with the id {outcome['id']}, it has {ident!r}"
-    if what == "replaced":
+    if what == "replaced" and str(outcome.get("next_origin")) not in life.moved:
         yield from _wrong_next(ends, life, place, str(outcome.get("next_origin")))
 
 
@@ -88,7 +98,7 @@ def _wrong_delivery(
     purged_ms = ends.applied_ms.get(life.purged_by or "") if life.is_purged else None
     if purged_ms is not None and got.timestamp_ms > purged_ms + rules.transaction_ms:
         yield f"{origin} came after {life.purged_by} had purged it"
-    yield from _early(ends, life, origin, got, asked_ms(sent, rules))
+    yield from _early(ends, life, origin, got, life.due_ms(rules))
     if got.key != asked_key(sent):
         yield f"{origin}: another key"
     if got.value != sent.value:

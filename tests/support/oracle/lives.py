@@ -9,8 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from tests.support.oracle.asked import Purge, Rules, asked_ms, asked_purge, asked_topic
+from tests.support.oracle.asked import (
+    Purge,
+    Rules,
+    asked_ms,
+    asked_purge,
+    asked_topic,
+    is_move,
+)
 from tests.support.records import Incoming
 
 AT_INGEST = {
@@ -46,6 +54,8 @@ class Life:
 
     `is_named_late`: what superseded it came while it was rewritten, so that the last such names the
     end. `purged_by`: the first purge that meant it; `is_purged`: nothing else had ended it.
+    `moved`: the members that took the place of the one before; `timed`: the last of them, else the
+    first record: it says when the record is due.
     """
 
     sent: Incoming
@@ -56,6 +66,12 @@ class Life:
     superseded_by: str | None = None
     is_named_late: bool = False
     purged_by: str | None = None
+    moved: set[str] = field(default_factory=set)
+    timed: Incoming | None = None
+
+    def due_ms(self, rules: Rules) -> int | None:
+        """What it asks for now; None for a time in a form that is not judged here."""
+        return asked_ms(self.timed or self.sent, rules)
 
     @property
     def is_purged(self) -> bool:
@@ -81,7 +97,8 @@ class Lives:
         """Take the next record of the log."""
         place = f"{self.origin}{offset}"
         hop_from = record.header("timer-hop-from")
-        if self._is_refused(place, is_hop=hop_from is not None):
+        is_hop = hop_from is not None and not is_move(record)
+        if self._is_refused(place, is_hop=is_hop):
             return
         cancel, decision = record.header("timer-cancel"), record.header("timer-transaction")
         if cancel is not None:
@@ -92,6 +109,8 @@ class Lives:
             self._purged(purge, place)
         elif decision not in (None, b"prepare"):
             self._decided(record, decision or b"", offset, place)
+        elif hop_from is not None and is_move(record):
+            self._move(int(hop_from), offset, place, record)
         elif hop_from is not None:
             self._go_on(int(hop_from), offset, place)
         else:
@@ -123,6 +142,19 @@ class Lives:
             if life.ident is not None and not life.is_purged:
                 self._end_by_the_last(life, life.ident)
         self._of_place[place] = life
+
+    def _move(self, hop_from: int, offset: int, place: str, record: Incoming) -> None:
+        """It takes the place of what it names, or says that it came too late for that."""
+        if self._said(place) == "missed":
+            return
+        life = self._of_entry.pop(hop_from, None)
+        if life is None or life.ended_by is not None:
+            self.wrong.append(f"{place} takes the place of {hop_from}, which does not wait")
+            return
+        self._of_entry[offset] = self._of_place[place] = life
+        life.members.append(place)
+        life.moved.add(place)
+        life.timed = record
 
     def _end_by_the_last(self, life: Life, ident: bytes) -> None:
         if self._of_id.get(ident) is not life:
@@ -181,7 +213,7 @@ class Lives:
 
     def _is_meant(self, purge: Purge, life: Life, place: str) -> bool:
         """Of a due that is not judged here, what its outcome says counts."""
-        due_ms = asked_ms(life.sent, self.rules)
+        due_ms = life.due_ms(self.rules)
         if due_ms is None:
             return self.ends.get(life.members[-1]) == ("cancelled", f"{PURGED}{place}")
         return purge.means(asked_topic(life.sent, self.rules), due_ms)
@@ -225,8 +257,9 @@ class Lives:
             yield f"{place} says {said}, the record it names ended as {final}"
 
     def _wrong_life(self, life: Life) -> Iterator[str]:
-        for member in life.members[:-1]:
-            if self._said(member) not in GOES_ON:
+        for member, following in pairwise(life.members):
+            goes_on = {"requeued", "replaced"} if following in life.moved else GOES_ON
+            if self._said(member) not in goes_on:
                 yield f"{member} ended as {self.ends.get(member)}, yet goes on"
         final, detail = self.ends.get(life.members[-1], (NOTHING, ""))
         if final not in _possible(life):

@@ -18,6 +18,7 @@ from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import (
     Answer,
     FindId,
+    FindMoving,
     FindRecord,
     PendingByTime,
     Query,
@@ -25,10 +26,13 @@ from proxy.admin.query_mailbox import (
 )
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings
+from proxy.dispatch.moving import Moving
 from proxy.logs import Level
+from proxy.records.body import Headers
 from proxy.records.message import Message
 from proxy.records.position import NEVER_MS
 from proxy.requests.parsed import Purge
+from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.record_lookup import Found
 from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
@@ -62,11 +66,24 @@ class MadeUpWorkers:
                 return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
             case FindRecord():
                 return [[Found(f"{INGRESS}/0/{query.offset()}", None, "ended")], []]
+            case FindMoving(record, deliver_at_ms):
+                return [[_moving(record, deliver_at_ms)], []]
             case ScanPending(places):
                 return [[_piece(partition, after) for partition, after in places], []]
 
     def set_level(self, level: Level) -> None:
         self.level = level
+
+
+def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
+    """The record at offset 5 waits, the one at 4 was rewritten as that; 6 is a half message."""
+    partition, offset = record.at
+    if offset == 5:
+        headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
+        return Moving("pending", 5, AuxiliaryRecord(5, INGRESS, partition, None, None, headers))
+    if offset == 4:
+        return Moving("ended", 5)
+    return Moving("half-message" if offset == 6 else "ended", offset)
 
 
 def _piece(partition: int, after: Key) -> WaitingPiece:
@@ -90,6 +107,9 @@ class MadeUpBroker:
     cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
     recalls: list[tuple[int, str]] = field(default_factory=list)
     purges: list[Purge] = field(default_factory=list)
+    moves: list[AuxiliaryRecord] = field(default_factory=list)
+    outcomes: list[str] = field(default_factory=list)
+    max_delay_ms: int = 100 * 366 * 86_400_000
     is_noticed: bool = True
     refusal: Exception | None = None
 
@@ -108,6 +128,12 @@ class MadeUpBroker:
         self.recalls.append((partition, origin))
         written = f"{INGRESS}/{partition}/9"
         return Cancelled(written, "applied", "") if wait_s else Cancelled(written)
+
+    def move(self, record: AuxiliaryRecord, wait_s: float) -> Cancelled:
+        self.moves.append(record)
+        written = f"{INGRESS}/{record.partition}/9"
+        outcome = self.outcomes.pop(0) if self.outcomes else "replaced"
+        return Cancelled(written, outcome, "moved") if wait_s else Cancelled(written)
 
     def purge(self, purge: Purge, wait_s: float) -> Sequence[Cancelled]:
         self.purges.append(purge)

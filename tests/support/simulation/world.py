@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from proxy.config.settings import (
@@ -16,6 +17,7 @@ from proxy.config.settings import (
     Settings,
     TopicSettings,
 )
+from proxy.dispatch.moving import find_moving
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
@@ -208,6 +210,23 @@ class World:
         ]
         signer = HopAuthenticator(self.policies.signing_key(), self.topic_id)
         return self.send(signer.signed(partition, None, None, headers), None, None, partition)
+
+    def moving(
+        self, partition: int, offset: int, deliver_at_ms: int
+    ) -> Callable[[], Record | None]:
+        """Writes what the admin API would now, to have a record moved: nothing, where that does not
+        wait as far as it knows."""
+        shard, record = self.shards.get(partition), None
+        for asked in self.kafka.read(INGRESS):
+            is_it = (asked.partition(), asked.offset()) == (partition, offset)
+            if is_it and shard is not None and offset < shard.next_offset:
+                record = find_moving(shard, asked, deliver_at_ms).record
+        if record is None:
+            return lambda: None
+        signer = HopAuthenticator(self.policies.signing_key(), self.topic_id)
+        key, value = record.key, record.value
+        headers = signer.signed(partition, key, value, record.headers)
+        return partial(self.send, headers, key, value, partition)
 
     def turn(self, times: int = 1) -> None:
         """Turn the pipeline; a lost session is started anew, as the worker does."""

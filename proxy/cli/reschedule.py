@@ -1,0 +1,66 @@
+"""`reschedule`: a record that waits is delivered at another time."""
+
+import json
+from typing import Annotated, Final
+from urllib.parse import quote
+
+import typer
+
+from proxy.cli.admin_port import address_of, fetch
+from proxy.cli.terminal.options import AsJson, Config, settings_for
+from proxy.cli.terminal.output import say, say_json, shown_time
+from proxy.clock import wall_clock_ms
+from proxy.records.outcome import MISSED
+from proxy.requests.times import parse_delay_ms, parse_instant_ms
+
+WAIT: Final = "10s"
+ANSWER_WITHIN_S: Final = 90.0
+TOO_LATE: Final = "too late: the record had ended before, and nothing was changed"
+NOT_YET: Final = "written as {origin}; what becomes of it is not known yet: is the proxy behind?"
+
+
+def reschedule(
+    origin: Annotated[
+        str, typer.Argument(help="topic/partition/offset: what `pending list` shows.")
+    ],
+    at: Annotated[str | None, typer.Option(help="When: RFC 3339 with a zone, or epoch ms.")] = None,
+    delay: Annotated[str | None, typer.Option(help="From now on: 30s, 5m, PT1H ...")] = None,
+    admin: Annotated[
+        str | None, typer.Option("--admin", help="host:port of the admin port that serves it.")
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a record that waits delivered at another time: --at or --delay.
+
+    Exit code 1 where it had ended before, or where that is not known yet."""
+    deliver_at_ms = _deliver_at_ms(at, delay)
+    settings = settings_for(config)
+    answer = fetch(
+        admin or address_of(settings.admin),
+        f"/api/v1/records/{quote(origin)}?wait={WAIT}",
+        settings.admin.token,
+        method="PATCH",
+        body={"deliver_at": deliver_at_ms},
+        within_s=ANSWER_WITHIN_S,
+    )
+    done = json.loads(answer)
+    is_moved = done["outcome"] not in (None, MISSED)
+    if as_json:
+        say_json(done)
+    elif is_moved:
+        say(f"moved: due {shown_time(deliver_at_ms)}, now {done['origin']}")
+    else:
+        say(TOO_LATE if done["outcome"] == MISSED else NOT_YET.format(**done))
+    raise typer.Exit(0 if is_moved else 1)
+
+
+def _deliver_at_ms(at: str | None, delay: str | None) -> int:
+    if (at is None) is (delay is None):
+        raise typer.BadParameter("name either --at or --delay")
+    try:
+        if at is not None:
+            return parse_instant_ms(at)
+        return wall_clock_ms() + parse_delay_ms(delay or "")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

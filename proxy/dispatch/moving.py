@@ -1,0 +1,40 @@
+"""Which record is to take the place of one that waits, so that it is delivered at another time.
+
+docs/exactly-once.md#moved-records.
+"""
+
+from typing import NamedTuple
+
+from proxy.dispatch.hops import moved
+from proxy.records.delivery import delivery_of
+from proxy.records.message import Message
+from proxy.records.receipts import receipt_name
+from proxy.requests.parsed import Prepare, Scheduled
+from proxy.scheduling.batch import AuxiliaryRecord
+from proxy.scheduling.record_lookup import ENDED, RecordState, find_record
+from proxy.scheduling.shard import Shard
+
+
+class Moving(NamedTuple):
+    """state: of the record asked about. at: offset of what was rewritten from it, or its own: that
+    is to be asked about. record: takes the place of it, where it is `pending`."""
+
+    state: RecordState
+    at: int
+    record: AuxiliaryRecord | None = None
+
+
+def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
+    """For this ingress record of the shard's partition, which it has ingested."""
+    offset = message.offset()
+    known = shard.named(receipt_name(offset))
+    if known is not None and known.offset > offset:
+        return Moving(ENDED, known.offset)
+    found, parsed = find_record(shard, message), shard.parsed(message)
+    if found.state != "pending" or not isinstance(parsed, Scheduled | Prepare):
+        return Moving(found.state, offset)
+    delivery = delivery_of(parsed.entry)
+    row = None if parsed.ident is None else shard.named(parsed.ident)
+    if row is not None:
+        delivery = delivery._replace(fires_ms=row.fires_ms, entry_offset=row.offset)
+    return Moving(found.state, offset, moved(shard.ingress, delivery, deliver_at_ms))
