@@ -13,15 +13,14 @@ from proxy.config.settings import ReleaseSettings
 from proxy.dispatch.rate_limit import TargetRateLimit, TargetSecondLimit
 from proxy.records.body import GONE
 from proxy.records.delivery import Delivery
-from proxy.records.headers import ID
+from proxy.records.headers import ID, PARKED
 from proxy.records.outcome import EXPIRED, REQUEUED, Outcome
 from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import Batch, Hop
 
-SOONEST_AGAIN_MS: Final = 5_000
-LATEST_AGAIN_MS: Final = 60_000
-"""A record of a paused target is looked at again after half the time that it is overdue, but not
-sooner than the first and not later than the second."""
+PARKED_MS: Final = int(PARKED)
+RELEASED_FOR_MS: Final = 7 * 86_400_000
+"""So long after a pause a worker that takes partitions over looks for what that held back."""
 REMEMBERED: Final = 10_000
 
 BeyondRate: TypeAlias = Literal["later", "dead-letter"]
@@ -55,6 +54,17 @@ class OverdueRule(NamedTuple):
         )
 
 
+class Resumed(NamedTuple):
+    """The end of a pause: when, and at which rate what it held back goes then."""
+
+    at_ms: int
+    per_second: int | None = None
+
+
+JUST_NOW: Final = Resumed(2**62)
+"""Of a pause that was taken back without a word about its end."""
+
+
 class _TargetRules(NamedTuple):
     """What counts for one target; `overdue` in the order of the settings."""
 
@@ -84,6 +94,9 @@ class ReleaseControl:
         self._per_target = dict(per_target or {})
         self._overdue, self._beyond_rate = tuple(overdue), beyond_rate
         self._paused: frozenset[str] = frozenset()
+        self._resumed: dict[str, Resumed] = {}
+        self.version = 0
+        """Counts the changes of pauses."""
         self._rules: dict[str, _TargetRules] = {}
         self._rates: dict[str, TargetRateLimit] = {}
         self._seconds: dict[str, TargetSecondLimit] = {}
@@ -93,12 +106,34 @@ class ReleaseControl:
         """Patterns of the targets that are paused."""
         return self._paused
 
-    def pause(self, patterns: Iterable[str]) -> None:
-        """From now on these are paused, and no others."""
-        now_paused = frozenset(patterns)
-        if now_paused != self._paused:
-            self._paused = now_paused
+    def pause(self, patterns: Iterable[str], resumed: Mapping[str, Resumed] | None = None) -> None:
+        """From now on these are paused, and no others; `resumed`: those that were, as far as is
+        known of the time before this session."""
+        paused = frozenset(patterns)
+        known = dict.fromkeys((*self._resumed, *self._paused), JUST_NOW)
+        now = {**known, **(resumed or {})}
+        ended = [(pattern, end) for pattern, end in now.items() if pattern not in paused]
+        now = dict(ended[-REMEMBERED:])
+        if (paused, now) != (self._paused, self._resumed):
+            self._paused, self._resumed = paused, now
+            self.version += 1
             self._rules.clear()
+
+    def is_paused(self, target: str) -> bool:
+        """Whether what is for this target is held back."""
+        return self._rules_of(target).is_paused
+
+    def resumed(self, now_ms: int) -> Mapping[str, int | None]:
+        """Patterns whose pause was over not long ago, and how many records that it held back may go
+        in a second, over all partitions; None: all at once."""
+        since_ms = now_ms - RELEASED_FOR_MS
+        return {p: one.per_second for p, one in self._resumed.items() if one.at_ms > since_ms}
+
+    def resumed_pattern(self, target: str, now_ms: int) -> str | None:
+        """The first of these that means the target, unless another pause does."""
+        if self.is_paused(target):
+            return None
+        return next((p for p in self.resumed(now_ms) if fnmatchcase(target, p)), None)
 
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
         """Whether a record of the batches, which are for `topics`, may not simply be delivered."""
@@ -125,8 +160,7 @@ class ReleaseControl:
                     return end
                 break
         if rules.is_paused:
-            again_ms = now_ms + min(max(overdue_ms // 2, SOONEST_AGAIN_MS), LATEST_AGAIN_MS)
-            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", again_ms)
+            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", PARKED_MS)
         if rules.per_second is None:
             return None
         return self._at_rate(delivery, rules.per_second, now_ms)

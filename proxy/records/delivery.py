@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from proxy.records.body import Headers, parts_of
+from proxy.records.headers import HOP_NOT_BEFORE, PARKED
 from storage.store import Entry
 
 
@@ -23,6 +24,11 @@ class Delivery(NamedTuple):
     entry_offset: int
     fires_ms: int
     wanted_ms: int
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits for the end of a pause."""
+        return self.wanted_ms > self.due_ms and self.header(HOP_NOT_BEFORE) == PARKED
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""

@@ -43,6 +43,8 @@ HOP_FROM: Final = "timer-hop-from"
 """Private, on what the proxy itself writes to the ingress: offset of the entry it goes on from."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not tried again."""
+PARKED: Final = b"%d" % (10**15 - 1)
+"""In that header: its target is paused, and it is not tried again before that is over."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: how often publishing the record has failed."""
 HOP_FIRST: Final = "timer-hop-first"

@@ -33,7 +33,7 @@ class Scheduled(NamedTuple):
     due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
     the record that all hops have come from; None: a producer's own, or rewritten before there were
     recalls. retry: the consumer group that sent it back, and how often it has failed. moved: what
-    it goes on from had not ended when this was written.
+    it goes on from had not ended when this was written. is_parked: it waits for the end of a pause.
     """
 
     entry: Entry
@@ -44,6 +44,7 @@ class Scheduled(NamedTuple):
     first: int | None = None
     retry: tuple[str, int] | None = None
     moved: Moved | None = None
+    is_parked: bool = False
 
 
 class RejectedHop(NamedTuple):

@@ -22,6 +22,7 @@ from proxy.records.headers import (
     INGRESS_KEY,
     KEY,
     MOVES,
+    PARKED,
     PARTITION,
     PREPARE,
     PURGE,
@@ -173,8 +174,17 @@ class SpecialRequests:
         body = self._pack((purpose, *content) if has_purpose else content)
         entry = fires_ms, offset, target, body
         first = None if hop_from is None else _first(asked)
-        rolls, moved = fires_ms < wanted_ms, _moved(asked)
-        return Scheduled(entry, ident, hop_from, due_ms, rolls, first, _retry_of(asked), moved)
+        return Scheduled(
+            entry,
+            ident,
+            hop_from,
+            due_ms,
+            fires_ms < wanted_ms,
+            first,
+            _retry_of(asked),
+            _moved(asked),
+            asked.get(HOP_NOT_BEFORE) == PARKED,
+        )
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
         """No re-queued record waits longer than this, whatever its header says."""

@@ -36,6 +36,8 @@ class Identities:
         self.position = position
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
+        self.last_parked = NOTHING
+        """Offset of the last record that arrived to wait for the end of a pause."""
 
     def load_half_messages(self, at: int) -> None:
         """The undecided ones of local state, which `at` is read after. What lies below the floor
@@ -129,6 +131,8 @@ class Identities:
         purge = self._purges.ending(hop_from, target, due_ms)
         is_purged = purge is not None and not hop_from < row.latest < purge
         is_ended = scheduled.moved is None and (is_purged or row.latest > hop_from)
+        if scheduled.is_parked and not is_ended:
+            self.last_parked = offset
         if not is_ended and ident is not None:
             self._put(offset, ident, _row_of(offset, scheduled, row.latest))
         if scheduled.first is not None:

@@ -84,7 +84,7 @@ class Shard:
         self.waiting: list[Message] = []
         self.waits_for_clock = False
         self.read_ms = self._next_flush_ms = 0
-        self._register, self._readers = register, readers
+        self._register, self._readers, self.read_back = register, readers, read_back
         self._stored_below = store.covered
         self.half_messages = HalfMessages(read_back, position.watermark, position.set_back)
         self._purges = Purges(ingress, register, position)
@@ -134,16 +134,18 @@ class Shard:
     @property
     def memtable_bytes(self) -> int:
         """About what `request_flush` would take out of memory."""
-        return (
-            self.store.memtable_bytes
-            + self._register.memtable_bytes
-            + self.half_messages.held_bytes
-        )
+        held_bytes = self.half_messages.held_bytes
+        return self.store.memtable_bytes + self._register.memtable_bytes + held_bytes
 
     @property
     def is_sweeping(self) -> bool:
         """Whether records that a purge has ended are still looked for."""
         return self.state is State.READY and self._sweep.is_under_way
+
+    @property
+    def last_parked(self) -> int:
+        """Offset of the last record that was read here to wait for the end of a pause."""
+        return self._identities.last_parked
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""
@@ -375,9 +377,8 @@ class Shard:
     def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
         """From this offset on. Where the watermark was set back, what lies below is read apart."""
         position, committed = self.position, self.position.next_offset
-        set_back = position.set_back
-        if set_back is not None and offset < set_back.below:
-            committed = set_back.below
+        if position.set_back is not None and offset < position.set_back.below:
+            committed = position.set_back.below
         room = None
         if offset >= committed:
             room = room_left(self._rules, self, now_ms, is_ready=self.state is State.READY)

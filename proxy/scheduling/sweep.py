@@ -87,7 +87,7 @@ class Sweep:
             self._below = None
             return
         found = self._scan(after, NEVER_MS, self._wants, LOOKED_AT, LOOKED_AT_BYTES)
-        entries, self._after = self._whole(found)
+        entries, self._after = with_bodies(found, self._read_back)
         for entry in entries:
             self._take(entry, below)
 
@@ -112,16 +112,17 @@ class Sweep:
         else:
             self._piece.append(SweptEntry(key, target, self._purges.outcome(delivery, at)))
 
-    def _whole(self, found: Scanned) -> Scanned:
-        """With the bodies that were left in Kafka; the first ones, where all would take long."""
-        entries, upto = found
-        if not any(is_stub(entry[3]) for entry in entries):
-            return found
-        while len(entries) > 1 and _jumps(entries) > MOST_JUMPS:
-            entries = entries[: len(entries) // 2]
-            upto = entries[-1][:2]
-        parsed = self._read_back(sorted(entry[1] for entry in entries if is_stub(entry[3])))
-        return Scanned([_with_body(entry, parsed.get(entry[1])) for entry in entries], upto)
+
+def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
+    """With the bodies that were left in Kafka; the first ones, where all would take long."""
+    entries, upto = found
+    if not any(is_stub(entry[3]) for entry in entries):
+        return found
+    while len(entries) > 1 and _jumps(entries) > MOST_JUMPS:
+        entries = entries[: len(entries) // 2]
+        upto = entries[-1][:2]
+    parsed = read_back(sorted(entry[1] for entry in entries if is_stub(entry[3])))
+    return Scanned([_with_body(entry, parsed.get(entry[1])) for entry in entries], upto)
 
 
 def _jumps(entries: Sequence[Entry]) -> int:

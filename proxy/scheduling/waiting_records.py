@@ -17,7 +17,7 @@ LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 """Beyond everything that waits. Undecided half messages come last, by their offsets."""
 
-Reason: TypeAlias = Literal["scheduled", "held-back", "requeued", "undecided", "unread"]
+Reason: TypeAlias = Literal["scheduled", "held-back", "paused", "requeued", "undecided", "unread"]
 
 
 class Sought(NamedTuple):
@@ -100,6 +100,8 @@ def _described(shard: Shard, entry: Entry) -> WaitingRecord:
 def _reason(delivery: Delivery, attempt: int) -> Reason:
     if delivery.wanted_ms <= delivery.due_ms:
         return "scheduled"
+    if delivery.is_parked:
+        return "paused"
     return "requeued" if attempt else "held-back"
 
 

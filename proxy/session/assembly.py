@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
+from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing
@@ -144,6 +145,7 @@ def assemble(
         BackPressure(
             ingress, DiskReserve(settings.disk_reserve_bytes), folders.disk_size_and_free_bytes
         ),
+        ParkedRecords(release, topic.partitions),
         trace,
     )
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline)

@@ -14,6 +14,7 @@ import structlog
 
 from proxy.clock import Clock
 from proxy.dispatch.hops import named_hop
+from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress import Fetched, Ingress
 from proxy.publishing.errors import GroupMoved
 from proxy.publishing.publisher import Publisher
@@ -70,6 +71,7 @@ class Pipeline:
         metrics: Metrics,
         first_commit: Callable[[int, Sequence[PolicyFrom]], None],
         back_pressure: BackPressure,
+        parked: ParkedRecords,
         trace: TraceCommitted | None = None,
     ) -> None:
         self.shards: dict[int, Shard] = {}
@@ -80,7 +82,7 @@ class Pipeline:
         producer may be stuck (`proxy.publishing.errors.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
-        self.memory, self._back_pressure = memory, back_pressure
+        self.memory, self._back_pressure, self._parked = memory, back_pressure, parked
         self._metrics, self._trace = TransactionMetrics(metrics), trace
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
@@ -126,6 +128,7 @@ class Pipeline:
         self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
             self.shards[partition].confirm(plan, map(named_hop, batch.hops))
+            self._parked.told(partition)
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
                 self._first_commit(partition, self.shards[partition].position.policies)
@@ -201,7 +204,8 @@ class Pipeline:
                     records_left, is_cut = 0, True
                     self._first_planned += place - 1
                 max_records = min(records_left, shard.ending + max(0, records_available))
-                plans[partition] = plan = transaction.plan(shard, now_ms, max_records, records_left)
+                plan = transaction.plan(shard, now_ms, max_records, records_left)
+                plans[partition] = plan = self._parked.planned(plan, shard, now_ms)
                 records_left = max(0, records_left - plan.records)
                 records_available -= plan.records - shard.ending - len(plan.swept)
         return plans
@@ -257,6 +261,7 @@ class Pipeline:
         for partition in partitions:
             shard = self.shards.pop(partition)
             self._back_pressure.resume([partition])
+            self._parked.forget(partition)
             _flush_and_close(partition, shard)
 
     def _wait_ms(self) -> int:
@@ -287,6 +292,7 @@ class Pipeline:
         return (
             shard.ending > 0
             or shard.is_sweeping
+            or self._parked.is_needed(shard, now_ms)
             or self._pacing.is_worth_it(0, now_ms, has_moved=has_moved)
             or (shard.state is State.READY and shard.next_due_ms(now_ms) is not None)
         )

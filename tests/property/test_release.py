@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
-from proxy.dispatch.release_control import LATEST_AGAIN_MS, OverdueRule, ReleaseControl
+from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from tests.property.test_exactly_once import (
     COMMITS,
     PARTITIONS,
@@ -24,6 +24,7 @@ from tests.support.simulation.world import World
 
 PER_TARGET = 8
 PER_SECOND = 40
+STEP_MS = 1_000
 pauses = st.tuples(st.just("pause"), st.sampled_from([(), ("orders",), ("*",), ("b*", "o*")]))
 overdue_rules = st.lists(
     st.builds(
@@ -52,7 +53,7 @@ def let_everything_end(world: World) -> None:
         world.settle()
         if has_ended(world):
             return
-        world.time.pass_ms(LATEST_AGAIN_MS // 60)
+        world.time.pass_ms(STEP_MS)
     raise AssertionError("something never ends")
 
 

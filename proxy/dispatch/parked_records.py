@@ -1,0 +1,138 @@
+"""Releases what was held back by a pause that is over (docs/exactly-once.md#paused-targets).
+
+While a target is paused each record for it that falls due is parked: rewritten once, and not looked
+at again. When the pause is over, each is moved to its own due: then it is delivered as it arrives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from proxy.dispatch.hops import moved
+from proxy.dispatch.release_control import ReleaseControl
+from proxy.records.delivery import Delivery, delivery_of
+from proxy.scheduling.batch import AuxiliaryRecord, Plan
+from proxy.scheduling.shard import Shard, State
+from proxy.scheduling.sweep import with_bodies
+from storage.store import LAST_OFFSET, Key
+
+LOOKED_AT: Final = 500
+LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
+NEVER: Final = 2**62
+FIRST: Final[Key] = (-1, -1)
+
+
+class _Parked(NamedTuple):
+    """A record that may be let go, and where it lies in the store."""
+
+    key: Key
+    pattern: str
+    record: AuxiliaryRecord
+
+
+@dataclass(slots=True)
+class _Pass:
+    """A look through the store of one shard, from the beginning to the end, under one set of
+    pauses. landed: the last parked record that the shard had read as it began."""
+
+    version: int
+    landed: int
+    after: Key = FIRST
+    found: list[_Parked] = field(default_factory=list)
+    taken: int = 0
+    is_over: bool = False
+
+
+class ParkedRecords:
+    """The parked records of a worker's shards. `partitions`: of the ingress, over which a rate is
+    spread."""
+
+    def __init__(self, release: ReleaseControl, partitions: int) -> None:
+        self._release, self._partitions = release, partitions
+        self._passes: dict[int, _Pass] = {}
+        self._allowed: dict[tuple[int, str], tuple[float, int]] = {}
+
+    def is_needed(self, shard: Shard, now_ms: int) -> bool:
+        """Whether there may be anything to let go."""
+        if shard.state is not State.READY or not self._release.resumed(now_ms):
+            return False
+        current = self._pass(shard)
+        return bool(current.found) or not current.is_over
+
+    def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
+        """The plan, and what it lets go besides: the same again until it is `told`."""
+        if not self.is_needed(shard, now_ms):
+            return plan
+        auxiliary = (*plan.batch.auxiliary, *self._piece(shard, now_ms))
+        return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
+
+    def _piece(self, shard: Shard, now_ms: int) -> Sequence[AuxiliaryRecord]:
+        current = self._pass(shard)
+        if not current.found and not current.is_over:
+            self._look(shard, current, now_ms)
+        rates = self._release.resumed(now_ms)
+        left = {pattern: self._left(shard, pattern, n, now_ms) for pattern, n in rates.items()}
+        current.taken = 0
+        for parked in current.found:
+            if left.get(parked.pattern, NEVER) < 1:
+                break
+            left[parked.pattern] = left.get(parked.pattern, NEVER) - 1
+            current.taken += 1
+        return [parked.record for parked in current.found[: current.taken]]
+
+    def told(self, partition: int) -> None:
+        """The piece is committed: each is moved, or has ended by then."""
+        current = self._passes.get(partition)
+        if current is None:
+            return
+        for parked in current.found[: current.taken]:
+            place = partition, parked.pattern
+            if place in self._allowed:
+                allowed, at_ms = self._allowed[place]
+                self._allowed[place] = allowed - 1, at_ms
+        del current.found[: current.taken]
+        current.taken = 0
+
+    def forget(self, partition: int) -> None:
+        """It is not served any more."""
+        self._passes.pop(partition, None)
+        self._allowed = {at: left for at, left in self._allowed.items() if at[0] != partition}
+
+    def _pass(self, shard: Shard) -> _Pass:
+        """Begun anew when pauses have changed, or a record was parked that it may have missed."""
+        known, version = self._passes.get(shard.ingress.number), self._release.version
+        landed = shard.last_parked
+        is_old = known is None or known.version != version
+        if known is None or is_old or (known.is_over and not known.found and known.landed < landed):
+            known = self._passes[shard.ingress.number] = _Pass(version, landed)
+        return known
+
+    def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
+        end = NEVER, LAST_OFFSET
+        after = max(current.after, (now_ms, LAST_OFFSET))
+        pattern_of = self._release.resumed_pattern
+        wants = lambda target: pattern_of(target, now_ms) is not None  # noqa: E731
+        found = shard.scan(after, NEVER, wants, LOOKED_AT, LOOKED_AT_BYTES)
+        entries, current.after = with_bodies(found, shard.read_back)
+        for delivery in map(delivery_of, entries):
+            pattern = pattern_of(delivery.target, now_ms)
+            is_purged = shard.is_purged(delivery.entry_offset, delivery.target, delivery.due_ms)
+            if delivery.is_parked and pattern is not None and not is_purged:
+                current.found.append(_parked(shard, delivery, pattern))
+        current.is_over = current.after >= end
+
+    def _left(self, shard: Shard, pattern: str, per_second: int | None, now_ms: int) -> float:
+        """How many may go now: what a second allows at most is saved up."""
+        if per_second is None:
+            return NEVER
+        share = per_second / self._partitions
+        place = shard.ingress.number, pattern
+        allowed, at_ms = self._allowed.get(place, (1.0, now_ms))
+        allowed = min(max(1.0, share), allowed + share * max(0, now_ms - at_ms) / 1000)
+        self._allowed[place] = allowed, now_ms
+        return allowed
+
+
+def _parked(shard: Shard, delivery: Delivery, pattern: str) -> _Parked:
+    key = delivery.fires_ms, delivery.entry_offset
+    return _Parked(key, pattern, moved(shard.ingress, delivery, delivery.due_ms))

@@ -1,0 +1,167 @@
+"""What a pause holds back, in a whole proxy on the stand-in Kafka: parked once, let go once
+(docs/exactly-once.md#paused-targets)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.dispatch.release_control import RELEASED_FOR_MS, Resumed
+from tests.support.simulation.stand_in import INGRESS
+from tests.support.simulation.world import World
+from tests.unit.session.test_pipeline_recalls import outcomes
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def paused_world(count: int = 1, *, hours: int = 5, bodies: str = "local") -> World:
+    """Records that have been due, one a second, the last first, for so many hours of a pause."""
+    world = World()
+    world.bodies = bodies
+    world.release.pause(["orders"])
+    for number in range(count):
+        due_ms = world.time.wall_now_ms + (count - number) * 1_000
+        world.send({"timer-topic": "orders", "timer-deliver-at": str(due_ms)})
+    for _ in range(10):
+        world.settle()
+        world.time.pass_ms(hours * HOUR_MS // 10)
+    world.settle()
+    assert world.delivered() == []
+    return world
+
+
+def resume(world: World, per_second: int | None = None) -> None:
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms, per_second)})
+
+
+def written(world: World) -> int:
+    return len(world.kafka.read(INGRESS))
+
+
+@pytest.mark.parametrize("bodies", ["local", "kafka"])
+def test_a_record_is_written_twice_however_long_the_pause(bodies: str) -> None:
+    world = paused_world(20, hours=500, bodies=bodies)
+    assert written(world) == 40
+    resume(world)
+    world.settle()
+    assert written(world) == 60
+    assert len(world.delivered()) == 20
+    assert {what for what, _ in outcomes(world).values()} == {"requeued"}
+
+
+def test_what_was_parked_goes_in_the_order_of_its_due_and_says_where_it_came_from() -> None:
+    world = paused_world(10)
+    resume(world)
+    world.settle()
+    dues = [int(record.header("timer-due") or 0) for record in world.delivered()]
+    assert dues == sorted(dues)
+    firsts = [record.header("timer-first-origin") for record in world.delivered()]
+    assert firsts == [f"{INGRESS}/0/{n}".encode() for n in reversed(range(10))]
+
+
+def test_it_goes_at_the_rate_that_was_chosen() -> None:
+    world = paused_world(30)
+    resume(world, 10)
+    came: list[int] = []
+    for _ in range(40):
+        world.settle()
+        came.append(len(world.delivered()))
+        world.time.pass_ms(100)
+    assert came[-1] == 30
+    assert all(later - earlier <= 11 for earlier, later in zip(came, came[10:], strict=False))
+
+
+def test_a_worker_that_starts_after_the_pause_lets_go_what_it_held_back() -> None:
+    world = paused_world(5)
+    world.crash()
+    resume(world)
+    world.settle()
+    assert len(world.delivered()) == 5
+
+
+def test_a_crash_while_it_is_let_go_loses_and_repeats_nothing() -> None:
+    world = paused_world(30)
+    resume(world, 10)
+    for _ in range(60):
+        world.turn(2)
+        world.crash()
+        world.time.pass_ms(200)
+    world.settle()
+    origins = [record.header("timer-first-origin") for record in world.delivered()]
+    assert (len(origins), len(set(origins))) == (30, 30)
+
+
+def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
+    """Its rewriting is under way, and read only after the look through the store."""
+    world = World()
+    world.release.pause(["orders"])
+    world.send({"timer-topic": "orders"})
+    world.turn()
+    resume(world)
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_what_another_pause_means_stays() -> None:
+    world = World()
+    world.release.pause(["orders", "ord*"])
+    world.send({"timer-topic": "orders"})
+    world.settle()
+    world.release.pause(["ord*"])
+    world.settle()
+    assert world.delivered() == []
+    world.release.pause([])
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_where_the_pause_is_forgotten_it_goes_as_it_is_rewritten_next() -> None:
+    world = World()
+    world.policy = replace(world.policy, roll_after_ms=DAY_MS)
+    world.release.pause(["orders"])
+    world.send({"timer-topic": "orders"})
+    world.settle()
+    world.crash()
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms - RELEASED_FOR_MS)})
+    world.settle()
+    assert world.delivered() == []
+    world.time.pass_ms(DAY_MS)
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_a_pause_longer_than_records_may_lie_in_the_ingress_rewrites_them_in_time() -> None:
+    world = World()
+    world.policy = replace(world.policy, roll_after_ms=DAY_MS)
+    world.release.pause(["orders"])
+    world.send({"timer-topic": "orders"})
+    for _ in range(3):
+        world.settle()
+        world.time.pass_ms(DAY_MS)
+    world.settle()
+    said = [what for what, _ in outcomes(world).values()]
+    assert said == ["requeued", "rolled", "rolled", "rolled"]
+    resume(world)
+    world.settle()
+    assert len(world.delivered()) == 1
+
+
+def test_what_was_cancelled_meanwhile_is_not_let_go() -> None:
+    world = World()
+    world.release.pause(["orders"])
+    world.send({"timer-topic": "orders", "timer-id": "a"})
+    world.send({"timer-topic": "orders"})
+    world.settle()
+    world.send({"timer-cancel": "a"})
+    world.purge("orders")
+    world.settle()
+    resume(world)
+    world.settle()
+    assert world.delivered() == []
+    assert sorted({what for what, _ in outcomes(world).values()}) == [
+        "applied",
+        "cancelled",
+        "requeued",
+    ]
