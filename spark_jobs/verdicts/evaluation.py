@@ -24,6 +24,7 @@ from spark_jobs.verdicts.check_rules import ASKED_FOR, ReadCheckBacks, wrong_che
 from spark_jobs.verdicts.delivery_order import out_of_order
 from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
 from spark_jobs.verdicts.hops import IS_HOP
+from spark_jobs.verdicts.moves import WAS_MOVED
 from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
 from spark_jobs.verdicts.purged_deliveries import delivered_all_the_same
 from spark_jobs.verdicts.purges import WAITS_FROM, purges_in
@@ -66,8 +67,9 @@ _END: Final = "coalesce(delivery, outcome, letter)"
 _ID: Final = """
 IF(is_valid_utf8(CAST(request.ident AS string)), CAST(request.ident AS string), hex(request.ident))
 """
-_ENDED_BY: Final = """
-CASE WHEN outcome.end IN ('cancelled', 'replaced') THEN coalesce(overtaken_by, next_opener).offset
+_ENDED_BY: Final = f"""
+CASE WHEN {WAS_MOVED} THEN outcome.next_offset
+  WHEN outcome.end IN ('cancelled', 'replaced') THEN coalesce(overtaken_by, next_opener).offset
   WHEN request.kind = 'prepare' THEN decision.offset END
 """
 _COLUMNS: Final = {
