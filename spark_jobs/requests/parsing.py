@@ -90,11 +90,11 @@ hop_from: the offset of the record that it goes on from, null for a producer's o
 a successor, that of the record that all hops have come from; recalled: of a recall, that of what it
 names. purge_from_ms, purge_to_ms: of a purge, the first and the last due; its target is a pattern.
 moved_fires_ms, moved_due_ms: of a record that is to take the place of the one at hop_from, if that
-still waits, what it says of that one; null for others. key_number: what a key counts as where it chooses the partition, null without a key. size_bytes: of
-key and value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8, for which the
-proxy refuses the record: Java shows both alike. raw_letter_hash: what a dead letter shows of a
-record with another scheduler's headers that was not even read for its due; null without such
-headers."""
+still waits, what it says of that one; null for others. key_number: what a key counts as where it
+chooses the partition, null without a key. size_bytes: of key and value. is_blurred: a header's name
+has U+FFFD, or bytes that are not UTF-8, for which the proxy refuses the record: Java shows both
+alike. raw_letter_hash: what a dead letter shows of a record with another scheduler's headers that
+was not even read for its due; null without such headers."""
 
 Select: TypeAlias = list[Column | str]
 """What a step makes of each record."""

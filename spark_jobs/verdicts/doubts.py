@@ -37,8 +37,8 @@ CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(
 """
 """SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
 written before it was delivered; perhaps it had been read, too. size: too large for its target,
-which perhaps takes as much. missed: a recall or move that names a record which perhaps was delivered
-after that."""
+which perhaps takes as much. missed: a recall or move that names a record which perhaps
+was delivered after that."""
 SIGHTED: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",

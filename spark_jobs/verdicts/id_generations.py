@@ -96,8 +96,7 @@ STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
         "landed": _previous(
-            f"IF({_WAITS},"
-            " named_struct('offset', offset, 'end', outcome.end), NULL)"
+            f"IF({_WAITS}, named_struct('offset', offset, 'end', outcome.end), NULL)"
         ),
     },
     {

@@ -186,21 +186,23 @@ def _recalled(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _moved(chance: Random, run: int, world: World) -> list[Step]:
-    """A record that waits for long, perhaps, and a move of it or of one from before."""
+    """A record that waits, perhaps, and a move of it or of one from before; some come too late."""
     number, now_ms = chance.randrange(PARTITIONS), world.time.broker_now_ms
-    delay = {"timer-delay": chance.choice(["20s", "50s", "70s", "3h"])}
+    is_late = chance.random() < 0.4
+    delay = {"timer-delay": "5s" if is_late else chance.choice(["20s", "50s", "70s", "3h"])}
     target = chance.choice(["orders", "orders", "bills", "nowhere"])
     written = _to(target, run, *chance.choice([{}, {}, _ident(chance)]).items(), *delay.items())
-    before = min(chance.randrange(1, 9), chance.randrange(1, 9))
+    before = 1 if is_late else min(chance.randrange(1, 9), chance.randrange(1, 9))
     at_ms = now_ms + chance.choice([-5, 2_000, 20_000, 50_000, 70_000, FAR_MS])
-    again = chance.choice(["again", "again", "again meanwhile"])
+    again = "again meanwhile" if is_late else chance.choice(["again", "again meanwhile"])
+    is_new = is_late or chance.random() < 0.5
     return [
-        *chance.choice([[], [("write", _written(chance, run, world, written, number))]]),
-        ("turn", chance.choice([1, 2])),
-        ("pass", chance.choice([0, 0, 900, 11_000])),
-        (again, before, run * PARTITIONS + number, at_ms),
-        ("pass", chance.choice([0, 0, 25_000])),
-        ("turn", chance.choice([0, 1, 2])),
+        *([("write", _written(chance, run, world, written, number))] if is_new else []),
+        ("turn", 2 if is_late else chance.choice([1, 2])),
+        ("pass", 0 if is_late else chance.choice([0, 0, 900, 11_000])),
+        *[(again, before, run * PARTITIONS + number, at_ms)] * chance.choice([1, 1, 1, 2]),
+        ("pass", 25_000 if is_late else 0),
+        ("turn", 3 if is_late else chance.choice([0, 1, 2])),
     ]
 
 

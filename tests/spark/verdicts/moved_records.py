@@ -16,10 +16,14 @@ MOVED_MS = 45_000
 
 def move(t: Topics, expected: str, of: int, detail: str = "", **other: Any) -> int:
     """To the past, which is at once, unless `other` says otherwise."""
-    first = other.pop("first", of)
-    named = {"hop_from": of, "first_offset": first, "first_origin": t.origin(first)}
+    named = going_on(t, of, other.pop("first", of))
     told = {"moved_fires_ms": FIRES_MS, "moved_due_ms": FIRES_MS, "timestamp_ms": MOVED_MS}
     return t.record(expected, detail, **{**named, **told, **other})
+
+
+def going_on(t: Topics, of: int, first: int) -> dict[str, Any]:
+    """What any record says that goes on from another one."""
+    return {"hop_from": of, "first_offset": first, "first_origin": t.origin(first)}
 
 
 def took(t: Topics, of: int, by: int, end: str = "replaced", **other: Any) -> None:
@@ -58,10 +62,10 @@ def a_move_takes_the_place_of_what_waits(t: Topics) -> None:
 
 
 def what_was_moved_goes_on_as_any_other(t: Topics) -> None:
-    rolls = {"wanted_ms": FIRES_MS, "fires_ms": 90_000, **LATER}
+    rolls: dict[str, Any] = {"wanted_ms": FIRES_MS, "fires_ms": 90_000, **LATER}
     one = t.record("rolled", **rolls)
     t.outcome(one, "rolled", at_ms=90_000)
-    named = {"hop_from": one, "first_offset": one, "first_origin": t.origin(one)}
+    named = going_on(t, one, one)
     two = t.record("replaced", **named, **rolls)
     three = move(t, "rolled", two, first=one, **rolls, moved_due_ms=FIRES_MS)
     t.expected[two] = ("requeued", "")
@@ -73,19 +77,20 @@ def what_was_moved_goes_on_as_any_other(t: Topics) -> None:
     two = move(t, "requeued", one, timestamp_ms=49_000)
     took(t, one, two)
     t.outcome(two, "requeued", detail="target-unknown: it is not there")
-    named = {"hop_from": two, "first_offset": one, "first_origin": t.origin(one)}
+    named = going_on(t, two, one)
     arrived(t, t.record("delivered", **named), one)
 
 
 def what_was_moved_is_taken_back_as_any_other(t: Topics) -> None:
-    by_id = {"kind": "cancel", "ident": b"a"}
-    for ident, control in ((None, {"kind": "recall"}), (b"a", by_id), (b"a", {"kind": "recall"})):
+    by_id: dict[str, Any] = {"kind": "cancel", "ident": b"a"}
+    recall: dict[str, Any] = {"kind": "recall"}
+    for ident, control in ((None, recall), (b"a", by_id), (b"a", recall)):
         one = t.record("replaced", ident=ident, due_ms=120_000)
         two = move(t, "cancelled", one, ident=ident, moved_due_ms=120_000, **LATER)
         took(t, one, two)
         t.outcome(two, "cancelled")
-        named = {"recalled": one} if control["kind"] == "recall" else {}
-        t.outcome(t.record("applied", **control, **named), "applied")
+        recalled = one if control is recall else None
+        t.outcome(t.record("applied", recalled=recalled, **control), "applied")
     one = t.record("replaced", ident=b"r", due_ms=120_000)
     two = move(t, "replaced", one, ident=b"r", moved_due_ms=120_000, **LATER)
     took(t, one, two)
@@ -126,7 +131,7 @@ def a_move_that_comes_too_late_is_a_stranger(t: Topics) -> None:
     one = t.record("rolled", wanted_ms=FIRES_MS, fires_ms=44_000, **LATER)
     t.outcome(one, "rolled", at_ms=44_000)
     missed(t, move(t, "missed", one))
-    named = {"hop_from": one, "first_offset": one, "first_origin": t.origin(one)}
+    named = going_on(t, one, one)
     t.record("pending", **named, **LATER)
     move(t, "pending", t.record("pending", **LATER), offset=NEXT_OFFSET + 2)
     wrong = move(t, "altered", 9, "missed with other due", **LATER)
@@ -195,7 +200,8 @@ def nothing_but_a_move_takes_a_place(t: Topics) -> None:
 
 
 def a_move_keeps_all_but_the_time(t: Topics) -> None:
-    for name, other in {"value": {"value_hash": 9}, "key": {"key_hash": 9}}.items():
+    others: dict[str, dict[str, Any]] = {"value": {"value_hash": 9}, "key": {"key_hash": 9}}
+    for name, other in others.items():
         one = t.record("altered", f"with other {name}", **LATER)
         took(t, one, move(t, "pending", one, due_ms=160_000, **other))
     one = t.record("altered", "with other due", **LATER)
@@ -215,7 +221,7 @@ def outcomes_of_moves_may_have_been_deleted(t: Topics) -> None:
     one = t.record("rolled", wanted_ms=FIRES_MS, fires_ms=46_000, **LATER)
     t.outcome(one, "rolled", at_ms=46_000)
     move(t, "unverifiable", one, "whether it missed its place", **LATER)
-    named = {"hop_from": one, "first_offset": one, "first_origin": t.origin(one)}
+    named = going_on(t, one, one)
     t.record("pending", **named, **LATER)
 
 
