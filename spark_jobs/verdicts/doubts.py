@@ -9,10 +9,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import RECALLS, TAKE_BACK
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
-from spark_jobs.verdicts.moves import MISSED_ITS_PLACE
 from spark_jobs.verdicts.rules.order_rules import TRANSACTION_MS, delivered_after
 from spark_jobs.verdicts.rules.rule import names, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED

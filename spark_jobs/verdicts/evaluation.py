@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.evidence.moves import WAS_MOVED
 from spark_jobs.evidence.record_histories import PLACE
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
@@ -24,7 +25,6 @@ from spark_jobs.verdicts.check_rules import ASKED_FOR, ReadCheckBacks, wrong_che
 from spark_jobs.verdicts.delivery_order import out_of_order
 from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
 from spark_jobs.verdicts.hops import IS_HOP
-from spark_jobs.verdicts.moves import WAS_MOVED
 from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
 from spark_jobs.verdicts.purged_deliveries import delivered_all_the_same
 from spark_jobs.verdicts.purges import WAITS_FROM, purges_in

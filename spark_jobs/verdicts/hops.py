@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, MOVED, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS
-from spark_jobs.verdicts.moves import IS_MOVE, MISSED_ITS_PLACE, MOVED, WAS_MOVED
 from spark_jobs.verdicts.rules.rule import differences, names
 
 SAME: Final = {

@@ -15,9 +15,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE
 from spark_jobs.evidence.subjects import SUBJECT
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
-from spark_jobs.verdicts.moves import IS_MOVE, MISSED_ITS_PLACE
 from spark_jobs.verdicts.purges import NAMES_ONE, WAITS_FROM, first_met, with_purges
 from spark_jobs.verdicts.recalls import with_subjects
 

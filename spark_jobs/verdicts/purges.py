@@ -9,10 +9,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.evidence.moves import IS_MOVE
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.requests.controls import PURGES
 from spark_jobs.runtime.frames import local_rows
-from spark_jobs.verdicts.moves import IS_MOVE
 
 PURGE: Final = (
     "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"

@@ -3,8 +3,8 @@
 from typing import Final
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, MOVED
 from spark_jobs.verdicts import verdict_names as verdict
-from spark_jobs.verdicts.moves import IS_MOVE, MISSED_ITS_PLACE, MOVED
 from spark_jobs.verdicts.rules.lateness_rules import OVERDUE_RULE
 from spark_jobs.verdicts.rules.rule import Rule, names
 from spark_jobs.verdicts.rules.unseen_ends import unseen_outcome

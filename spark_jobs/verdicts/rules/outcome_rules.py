@@ -3,11 +3,11 @@
 from typing import Final
 
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
-from spark_jobs.verdicts.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.verdicts.purges import NAMES_ONE, named_by
 from spark_jobs.verdicts.rules.order_rules import IGNORED_CANCEL_RULE
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
@@ -74,7 +74,7 @@ CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
   WHEN {WAS_MOVED} AND successor != outcome.next_offset
     THEN {sentence("what goes on from it is at offset {successor}")}
   WHEN {WAS_MOVED} AND keeps_due != (outcome.end = 'requeued')
-    THEN {sentence("its due {IF(keeps_due, 'stays', 'changes')} at offset {successor}")}
+    THEN {sentence("the due of offset {successor}, which goes on from it, speaks against that")}
   WHEN request.kind = 'prepare'
     THEN concat({sentence("what decided it is {decision.kind}")}, ', ', {_NEXT})
   ELSE {_NEXT} END

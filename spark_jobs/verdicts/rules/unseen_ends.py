@@ -11,9 +11,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from spark_jobs.circumstances.overdue_rules import DROP
+from spark_jobs.evidence.moves import IS_MOVE
 from spark_jobs.records.murmur2 import text_key_number
 from spark_jobs.requests.controls import CONTROLS
-from spark_jobs.verdicts.moves import IS_MOVE
 from spark_jobs.verdicts.rules.delivery_rules import MAY_BE_DELIVERED, TARGET_PARTITION
 from spark_jobs.verdicts.rules.rule import names
 

@@ -193,9 +193,9 @@ def nothing_but_a_move_takes_a_place(t: Topics) -> None:
     two = move(t, "contradicted", one, "ended as replaced by offset 7", due_ms=160_000)
     arrived(t, two, one, due_ms=160_000, at_ms=160_001)
     took(t, one, 7)
-    one = t.record("contradicted", "its due changes at offset", **LATER)
+    one = t.record("contradicted", "which goes on from it, speaks against", **LATER)
     took(t, one, move(t, "pending", one, due_ms=160_000), "requeued")
-    one = t.record("contradicted", "its due stays at offset", **LATER)
+    one = t.record("contradicted", "which goes on from it, speaks against", **LATER)
     took(t, one, move(t, "pending", one, **LATER))
 
 
