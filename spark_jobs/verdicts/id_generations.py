@@ -7,8 +7,8 @@ speak, have their receipt in place of one (`recalls`).
 Commits and rollbacks decide the half message that opened their generation. The successor of a hop
 belongs to the generation of the record that it came from; if another opener was written while it
 was in mid-hop, it has been *overtaken*, and ends as it arrives. A purge (`purges`) that means what
-waits ends it, as the next opener would. A move (`moves`) belongs to the generation, too, unless it
-came too late.
+waits ends it, as the next opener would. A move (`evidence.moves`) belongs to the generation, too,
+unless it came too late.
 """
 
 from typing import Final

@@ -231,6 +231,17 @@ def what_a_move_names_may_have_been_deleted(t: Topics) -> None:
     missed(t, move(t, "missed", 4))
 
 
+def a_move_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
+    one = t.record("replaced", **LATER)
+    two = move(t, "pending", one, due_ms=160_000)
+    took(t, one, two)
+    missed(t, move(t, "missed", one, due_ms=170_000))
+    one = t.record("pending", **LATER)
+    ahead = move(t, "pending", one, due_ms=160_000, offset=NEXT_OFFSET + 1)
+    took(t, one, ahead)
+    missed(t, move(t, "pending", one, due_ms=170_000, offset=NEXT_OFFSET + 2))
+
+
 GONE = replace(SEEN, unseen=OUTCOMES_GONE)
 STORIES: dict[Story, Circumstances] = {
     a_move_takes_the_place_of_what_waits: SEEN,
@@ -245,5 +256,6 @@ STORIES: dict[Story, Circumstances] = {
     a_move_keeps_all_but_the_time: SEEN,
     outcomes_of_moves_may_have_been_deleted: GONE,
     what_a_move_names_may_have_been_deleted: SEEN,
+    a_move_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
 """What is told, and the circumstances under which it is judged."""
