@@ -33,6 +33,8 @@ OUTCOMES: Final = (
 """Every name that an outcome record can carry (docs/guide.md#outcomes)."""
 
 
+MOVED: Final = "moved"
+"""The detail of a record whose place another one has taken, with another due."""
 PURGED_BY: Final = "purged by "
 """What the detail of a record begins with that a purge has ended; its origin follows."""
 

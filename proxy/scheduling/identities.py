@@ -7,7 +7,7 @@ successor has been ingested: what supersedes it meanwhile ends the successor as 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from proxy.records.outcome import APPLIED, CANCELLED, MISSED, REPLACED, REQUEUED, Outcome
+from proxy.records.outcome import APPLIED, CANCELLED, MISSED, MOVED, REPLACED, REQUEUED, Outcome
 from proxy.records.position import NEVER_MS, Position
 from proxy.records.receipts import receipt_name
 from proxy.requests.parsed import Moved, Prepare, RejectedHop, Scheduled
@@ -102,7 +102,7 @@ class Identities:
         if not self.move_again(offset, scheduled, moved):
             return None
         what = REQUEUED if moved.due_ms == scheduled.due_ms else REPLACED
-        return Outcome(origin, what, moved.due_ms, ident, "moved", offset, target)
+        return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
         """The same in a replay, where it has been decided that this one took that place: the other

@@ -58,7 +58,8 @@ DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
 CONTROL_OUTCOMES: Final = ("applied", "missed")
 HOP_OUTCOMES: Final = ("rolled", "requeued")
-"""Of a record that goes on in the ingress as another one, its successor."""
+"""Of a record that goes on in the ingress as another one, its successor; what is moved may be
+`replaced`, too."""
 OUTCOMES: Final = (
     *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
     *HOP_OUTCOMES,

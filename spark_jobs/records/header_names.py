@@ -43,6 +43,9 @@ HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 HOP_FIRST: Final = "timer-hop-first"
+HOP_FIRES: Final = "timer-hop-fires"
+HOP_DUE: Final = "timer-hop-due"
+"""On a record that is to take the place of one that waits: when that fires, and its due."""
 HOP_MAC: Final = "timer-hop-mac"
 
 PURGE: Final = "timer-purge"
@@ -51,8 +54,12 @@ PURGE_TO: Final = "timer-purge-to"
 """Of a record that the proxy alone writes: a pattern of targets, the first and the last due."""
 
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
-HOPS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC)
+MOVES: Final = (HOP_FIRES, HOP_DUE)
+HOP_NUMBERS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, *MOVES)
+HOPS: Final = (*HOP_NUMBERS, HOP_MAC)
 PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
+SINCE_RECALLS: Final = (RECALL, *PURGES, *MOVES)
+"""Unknown where a policy is from before there were recalls."""
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
 """On records that were delivered or dead-lettered and sent in again: they ask for nothing."""
 

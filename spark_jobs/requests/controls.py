@@ -136,6 +136,13 @@ def transaction_code(headers: RequestHeaders, policy: Column, hop: Column) -> Co
     )
 
 
+def move_code(headers: RequestHeaders) -> Column:
+    """What is wrong with a record that is to take the place of another one: it says both of that
+    one's times."""
+    is_whole = headers.has(names.HOP_FIRES) & headers.has(names.HOP_DUE)
+    return refused(codes.HOP_BAD, headers.has_any(names.MOVES) & ~is_whole)
+
+
 def check_code(headers: RequestHeaders, policy: Column) -> Column:
     """What is wrong with what a half message says of its checks."""
     topic = f.coalesce(headers.text(names.CHECK_TOPIC), f.lit(""))
@@ -182,7 +189,7 @@ def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy:
         f.filter(
             special_names,
             lambda name: (
-                ~name.isin(*names.KNOWN) | (name.isin(names.RECALL, *names.PURGES) & ~has_recalls)
+                ~name.isin(*names.KNOWN) | (name.isin(*names.SINCE_RECALLS) & ~has_recalls)
             ),
         ),
         f.lit(0),
@@ -202,7 +209,7 @@ def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:
     is_whole = headers.has(names.FIRST_ORIGIN) | headers.text(names.TRANSACTION).eqNullSafe(
         names.EXPIRE
     )
-    for name in (names.HOP_FROM, names.HOP_NOT_BEFORE, names.HOP_ATTEMPT, names.HOP_FIRST):
+    for name in names.HOP_NUMBERS:
         is_whole &= ~headers.has(name) | digits(headers.text(name)).isNotNull()
     return is_whole & f.coalesce(digits(headers.text(names.HOP_FROM)) < offset, f.lit(False))
 

@@ -74,6 +74,8 @@ PARSED: Final[Schema] = {
     "recalled": "bigint",
     "purge_from_ms": "bigint",
     "purge_to_ms": "bigint",
+    "moved_fires_ms": "bigint",
+    "moved_due_ms": "bigint",
     "hop_attempt": "int",
     "expires_ms": "bigint",
     "checks": controls.CHECKS,
@@ -87,11 +89,12 @@ it may be delivered at the soonest; fires_ms: when it is taken up, to be deliver
 hop_from: the offset of the record that it goes on from, null for a producer's own; first_offset: of
 a successor, that of the record that all hops have come from; recalled: of a recall, that of what it
 names. purge_from_ms, purge_to_ms: of a purge, the first and the last due; its target is a pattern.
-key_number: what a key counts as where it chooses the partition, null without a key. size_bytes: of
-key and value. is_blurred: a header's name has U+FFFD, or bytes that are not UTF-8, for which the
-proxy refuses the record: Java shows both alike. raw_letter_hash: what a dead letter shows of a
-record with another scheduler's headers that was not even read for its due; null without such
-headers."""
+moved_fires_ms, moved_due_ms: of a record that is to take the place of the one at hop_from, if that
+still waits, what it says of that one; null for others. key_number: what a key counts as where it
+chooses the partition, null without a key. size_bytes: of key and value. is_blurred: a header's name
+has U+FFFD, or bytes that are not UTF-8, for which the proxy refuses the record: Java shows both
+alike. raw_letter_hash: what a dead letter shows of a record with another scheduler's headers that
+was not even read for its due; null without such headers."""
 
 Select: TypeAlias = list[Column | str]
 """What a step makes of each record."""
@@ -273,6 +276,7 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
                 target_code(f.col("topic"), f.col("is_derived"), policy),
                 f.col("due_code"),
                 partition_code(headers.has(names.PARTITION), partition),
+                f.when(f.col("is_special"), controls.move_code(headers)),
                 f.when(kind == names.PREPARE, controls.check_code(headers, policy)),
             ),
         ),
@@ -283,7 +287,8 @@ def _answered(policy: Column) -> list[Select]:
     """The columns of PARSED; what a kind of record does not have is null."""
     headers, kind = _headers(), f.col("kind")
     is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
-    is_purge = kind == controls.PURGES
+    is_purge, is_move = kind == controls.PURGES, headers.has_any(names.MOVES)
+    hop = f.when(~(is_refused & is_move), f.col("hop"))
     ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
         f.when(~kind.isin(*controls.TAKE_BACK), headers.raw(names.ID))
     )
@@ -305,12 +310,14 @@ def _answered(policy: Column) -> list[Select]:
         "due_ms": f.when(is_entry, f.col("asked_ms")),
         "wanted_ms": f.when(is_entry, f.col("asked_wanted_ms")),
         "fires_ms": f.when(is_entry, fires),
-        "hop_from": f.when(kind != names.PREPARE, f.col("hop")),
+        "hop_from": f.when(kind != names.PREPARE, hop),
         "first_origin": headers.text(names.FIRST_ORIGIN),
-        "first_offset": f.when(f.col("hop").isNotNull(), digits(headers.text(names.HOP_FIRST))),
+        "first_offset": f.when(hop.isNotNull(), digits(headers.text(names.HOP_FIRST))),
         "recalled": f.when(kind == controls.RECALLS, recalled),
         "purge_from_ms": f.when(is_purge, from_ms),
         "purge_to_ms": f.when(is_purge, to_ms),
+        "moved_fires_ms": f.when(kind == controls.RECORD, digits(headers.text(names.HOP_FIRES))),
+        "moved_due_ms": f.when(kind == controls.RECORD, digits(headers.text(names.HOP_DUE))),
         "hop_attempt": hop_attempt,
         "expires_ms": f.when(kind == names.PREPARE, expires),
         "checks": f.when(

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import RECALLS, TAKE_BACK
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
@@ -18,7 +19,7 @@ from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED
 
 ORDER: Final = "order"
 SIZE: Final = "size"
-RECALL: Final = "recall"
+MISSED: Final = "missed"
 DOUBT: Final = f"""
 CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(TAKE_BACK)}
     AND next_opener.offset < next_offset AND next_opener.timestamp_ms < delivery.at_ms
@@ -28,13 +29,16 @@ CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(
   THEN named_struct('about', '{SIZE}', 'after', CAST(NULL AS bigint), 'at_ms', letter.at_ms,
     'wanted_ms', request.wanted_ms, 'topic', request.target,
     'bytes', request.size_bytes + letter.size_bytes)
-  WHEN ruling.verdict = 'missed' AND request.kind = '{RECALLS}' AND named IS NULL
-  THEN named_struct('about', '{RECALL}', 'after', request.recalled, 'at_ms', outcome.at_ms,
+  WHEN ruling.verdict = 'missed'
+    AND ((request.kind = '{RECALLS}' AND named IS NULL) OR {MISSED_ITS_PLACE})
+  THEN named_struct('about', '{MISSED}', 'after', coalesce(request.recalled, request.hop_from),
+    'at_ms', outcome.at_ms,
     'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
 """SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
 written before it was delivered; perhaps it had been read, too. size: too large for its target,
-which perhaps takes as much. recall: it missed a record that perhaps was delivered after that."""
+which perhaps takes as much. missed: a recall or move that names a record which perhaps
+was delivered after that."""
 SIGHTED: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -70,7 +74,7 @@ def contradicted(doubts: DataFrame, kinds: Collection[str], sighted: DataFrame) 
     """Of the doubts (partition, offset, `doubt`), which are of these kinds, those that are right:
     partition, offset and `why_wrong`, by SIGHTED of every record."""
     found = doubts.select("partition", "offset", "doubt.*")
-    looks = {ORDER: _ignored, SIZE: _taken, RECALL: _missed}
+    looks = {ORDER: _ignored, SIZE: _taken, MISSED: _missed}
     return [
         look(found.filter(f.col("about") == kind), sighted)
         for kind, look in looks.items()
@@ -118,7 +122,7 @@ def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _missed(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Recalls that missed a record which was delivered after that."""
+    """Recalls and moves that missed a record which was delivered after that."""
     delivered = sighted.filter("took_topic IS NOT NULL").selectExpr(
         "partition", "offset AS after", "ended_ms"
     )

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.evidence.moves import WAS_MOVED
 from spark_jobs.evidence.record_histories import PLACE
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
@@ -66,8 +67,9 @@ _END: Final = "coalesce(delivery, outcome, letter)"
 _ID: Final = """
 IF(is_valid_utf8(CAST(request.ident AS string)), CAST(request.ident AS string), hex(request.ident))
 """
-_ENDED_BY: Final = """
-CASE WHEN outcome.end IN ('cancelled', 'replaced') THEN coalesce(overtaken_by, next_opener).offset
+_ENDED_BY: Final = f"""
+CASE WHEN {WAS_MOVED} THEN outcome.next_offset
+  WHEN outcome.end IN ('cancelled', 'replaced') THEN coalesce(overtaken_by, next_opener).offset
   WHEN request.kind = 'prepare' THEN decision.offset END
 """
 _COLUMNS: Final = {

@@ -1,6 +1,6 @@
-"""Hops: records that were rolled or requeued have exactly one successor, unchanged.
+"""Hops: records that were rolled, requeued or moved have exactly one successor, unchanged.
 
-docs/exactly-once.md#10-rolled-and-requeued-records
+docs/exactly-once.md#10-rolled-and-requeued-records, docs/exactly-once.md#moved-records
 """
 
 from collections.abc import Iterable
@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, MOVED, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS
 from spark_jobs.verdicts.rules.rule import differences, names
 
@@ -25,13 +26,16 @@ SAME: Final = {
 HOPS: Final = {
     "successors": "bigint",
     "successor": "bigint",
+    "went_on_ms": "bigint",
+    "keeps_due": "boolean",
     "changed_in": "string",
     "came_from": "string",
     "first_ms": "bigint",
 }
-"""Of a record that was rolled or requeued: how many successors it has, the offset of the first,
-and in what that differs. Of a successor: how the record ended that it names, null without one; and
-when the first of all of them could be delivered at the soonest, had it been due."""
+"""Of a record that goes on: how many successors it has, the offset of the first, from when on that
+may have followed, whether it has the same due, and in what it differs. Of a successor: how the
+record ended that it names, null without one (of a move `moved`, if that says so); and when the
+first of all of them, or the last move, could be delivered at the soonest, had it been due."""
 
 SAME_IF_REFUSED: Final = ("value", "headers")
 """What is known of a successor, too, that the proxy refused as it read it."""
@@ -43,6 +47,9 @@ FIRST_ORIGIN: Final = (
 
 def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     same = {name: (f"request.{SAME[name]}", f"next.request.{SAME[name]}") for name in names}
+    if "due" in same:
+        due = "coalesce(next.request.moved_due_ms, next.request.due_ms)"
+        same["due"] = ("request.due_ms", due)
     return {**same, "timer-first-origin": (FIRST_ORIGIN, "next.request.first_origin")}
 
 
@@ -53,9 +60,12 @@ IF(next.request.kind = 'record', {differences(_pairs(SAME))},
 _COLUMNS: Final = {
     "successors": "coalesce(successors, 0)",
     "successor": "next.offset",
+    "went_on_ms": "IF(next.request.moved_due_ms IS NULL, request.fires_ms,"
+    " next.request.timestamp_ms)",
+    "keeps_due": "next.request.due_ms = request.due_ms",
     "changed_in": _CHANGED,
     "came_from": "coalesce(came_from, request.known_from)",
-    "first_ms": "coalesce(first_ms, request.known_first_ms)",
+    "first_ms": "greatest(first_ms, moved_ms, request.known_first_ms)",
 }
 
 _FIRST_OFFSET: Final = (
@@ -71,8 +81,30 @@ IF(request.kind IN {names(CONTROLS)}, NULL,
 """What a successor names: a half message goes on under the offset of its commit. That itself never
 does, though its own outcome may be unseen."""
 
+_CAME_FROM: Final = f"""
+CASE WHEN moved_to IS NULL THEN ended_as
+  WHEN moved_to = offset AND {IS_MOVE} THEN '{MOVED}'
+  ELSE concat(ended_as, ' by offset ', moved_to) END
+"""
+_MAY_HAVE_MISSED: Final = f"""
+({IS_MOVE} AND deliveries = 0 AND outcomes = 0 AND ended_as IS NOT NULL
+  AND NOT coalesce(came_from = '{MOVED}', false))
+"""
+"""Whether a move has no end, and the other record does not name it: it has not been read, or its
+end is not seen."""
+_IS_SUCCESSOR: Final = f"""
+(request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')
+  AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
+"""
+_MOVED_MS: Final = f"""
+last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE}, request.timestamp_ms, NULL), true) OVER (
+  PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
+"""
+"""When the last move of its chain up to a record was written."""
+
 IS_HOP: Final = f"""
-(coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR request.hop_from IS NOT NULL)
+(coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR {WAS_MOVED}
+  OR request.hop_from IS NOT NULL)
 """
 """SQL: whether a record goes on, or came from another one."""
 
@@ -80,26 +112,28 @@ IS_HOP: Final = f"""
 def with_hops(histories: DataFrame) -> DataFrame:
     """The histories (with generations), all of them hops, with HOPS."""
     found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
-    arrived = found.filter("request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')")
-    after = arrived.selectExpr(
-        "partition", "request.hop_from AS entry_offset", "struct(offset, request) AS next"
-    )
-    first = after.groupBy("partition", "entry_offset").agg(
-        f.count("*").alias("successors"), f.min("next").alias("next")
-    )
     before = found.selectExpr(
-        "partition", "entry_offset AS came_from_offset", "outcome.end AS came_from"
+        "partition",
+        "entry_offset AS came_from_offset",
+        "outcome.end AS ended_as",
+        f"IF({WAS_MOVED}, outcome.next_offset, NULL) AS moved_to",
     )
     origins = found.selectExpr(
         "partition",
         "offset AS first_offset",
         "greatest(request.timestamp_ms, decision.timestamp_ms) AS first_ms",
     )
-    going = found.join(first, ["partition", "entry_offset"], "left")
-    came = going.selectExpr(
+    came = found.selectExpr(
         "*", "request.hop_from AS came_from_offset", f"{_FIRST_OFFSET} AS first_offset"
+    ).join(before, ["partition", "came_from_offset"], "left")
+    told = came.selectExpr("*", f"{_CAME_FROM} AS came_from", f"{_MOVED_MS} AS moved_ms")
+    first = (
+        told.filter(_IS_SUCCESSOR)
+        .selectExpr("partition", "request.hop_from AS entry_offset", "struct(offset, request) next")
+        .groupBy("partition", "entry_offset")
+        .agg(f.count("*").alias("successors"), f.min("next").alias("next"))
     )
-    joined = came.join(before, ["partition", "came_from_offset"], "left").join(
+    joined = told.join(first, ["partition", "entry_offset"], "left").join(
         origins, ["partition", "first_offset"], "left"
     )
     return joined.selectExpr(*map(_quoted, histories.columns), *_as(_COLUMNS))

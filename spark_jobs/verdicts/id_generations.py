@@ -7,13 +7,15 @@ speak, have their receipt in place of one (`recalls`).
 Commits and rollbacks decide the half message that opened their generation. The successor of a hop
 belongs to the generation of the record that it came from; if another opener was written while it
 was in mid-hop, it has been *overtaken*, and ends as it arrives. A purge (`purges`) that means what
-waits ends it, as the next opener would.
+waits ends it, as the next opener would. A move (`evidence.moves`) belongs to the generation, too,
+unless it came too late.
 """
 
 from typing import Final
 
 from pyspark.sql import DataFrame
 
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE
 from spark_jobs.evidence.subjects import SUBJECT
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.verdicts.purges import NAMES_ONE, WAITS_FROM, first_met, with_purges
@@ -70,7 +72,8 @@ IS_SHED: Final = (
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
 )
 """Whether it found no room to wait: then its id, which nothing else had, names it no more."""
-_WRITTEN: Final = f"({_MAY_WAIT} AND request.hop_from IS NULL AND NOT {IS_SHED})"
+_WAITS: Final = f"({_MAY_WAIT} AND NOT {IS_SHED} AND NOT {MISSED_ITS_PLACE})"
+_WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
 (request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)
   AND coalesce(request.recalled IN (recalled_first, landed.offset), true)
@@ -93,8 +96,7 @@ STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
         "landed": _previous(
-            f"IF({_MAY_WAIT} AND NOT {IS_SHED},"
-            " named_struct('offset', offset, 'end', outcome.end), NULL)"
+            f"IF({_WAITS}, named_struct('offset', offset, 'end', outcome.end), NULL)"
         ),
     },
     {
@@ -103,13 +105,11 @@ STEPS: Final = (
     },
     {"prev_opener": _previous("opener"), "opened_next": _next("opener")},
     {
-        "opened_meanwhile": "IF(request.kind = 'record' AND prev_opener.offset > request.hop_from,"
-        " prev_opener, NULL)",
+        "opened_meanwhile": f"IF(request.kind = 'record' AND NOT {IS_MOVE}"
+        " AND prev_opener.offset > request.hop_from, prev_opener, NULL)",
     },
     {
-        "member": "IF(request.kind IN ('record', 'prepare') AND opened_meanwhile IS NULL"
-        f" AND NOT {IS_SHED},"
-        f" {_MEMBER}, NULL)",
+        "member": f"IF({_WAITS} AND opened_meanwhile IS NULL, {_MEMBER}, NULL)",
         "candidate": "IF(prev_opener.kind = 'prepare'"
         " AND (request.kind IN ('commit', 'rollback')"
         " OR (request.kind = 'expire' AND request.hop_from = prev_opener.offset)),"

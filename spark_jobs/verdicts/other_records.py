@@ -21,8 +21,8 @@ coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end = 'cancelled'
   OR request.kind NOT IN ('record', 'refused')), false)
 """
-"""SQL: whether other records tell what may become of this one: by its id, since it hopped, or was
-recalled."""
+"""SQL: whether other records tell what may become of this one: by its id, since it hopped, was
+moved or recalled."""
 TOLD: Final = (*GENERATION, "must_have_ended", *HOPS)
 _OF_A_REQUEST: Final = (
     *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms"),
@@ -30,6 +30,7 @@ _OF_A_REQUEST: Final = (
         "hop_from",
         "first_origin",
         "first_offset",
+        "moved_due_ms",
         "recalled",
         *SAME.values(),
         "known_from",
@@ -38,7 +39,7 @@ _OF_A_REQUEST: Final = (
 )
 _SEEN: Final = {
     "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
-    "outcome": "struct(outcome.end, outcome.detail)",
+    "outcome": "struct(outcome.end, outcome.detail, outcome.next_offset)",
     "delivery": "struct(delivery.at_ms)",
     **{name: name for name in ("deliveries", "outcomes")},
 }

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from spark_jobs.evidence.moves import IS_MOVE
 from spark_jobs.records.topic_names import java_regex
 from spark_jobs.requests.controls import PURGES
 from spark_jobs.runtime.frames import local_rows
@@ -21,8 +22,9 @@ PURGE: Final = (
 expression. from_ms, to_ms: the first and the last due."""
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
-WAITS_FROM: Final = "coalesce(request.hop_from, decision.offset, offset)"
-"""SQL: a purge behind this offset finds the record, on its way into the log or waiting."""
+WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
+"""SQL: a purge behind this offset finds the record, on its way into the log or waiting. What waited
+where a move is now had another due."""
 
 
 def named_by(purge: str) -> str:

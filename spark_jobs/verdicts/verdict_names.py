@@ -22,14 +22,14 @@ NOT_DONE: Final = (PENDING, OVERDUE)
 SOUND: Final = {
     DELIVERED: "arrived in its target once, not early, byte for byte",
     "cancelled": "taken back by a cancel, recall or purge before it was due",
-    "replaced": "taken back by a newer record with its id",
+    "replaced": "taken back by a newer record with its id, or moved to another time",
     DEAD_LETTERED: "lies in the dead letters, with the reason",
     "rolled": "rewritten before retention could delete it; its successor goes on",
     "requeued": "tried again later, since its target did not take it; its successor goes on",
     "rolled_back": "a half message whose producer rolled back",
     "expired": "a half message that nobody decided, or dropped by release.overdue",
     "applied": "a control record that found what it names",
-    "missed": "a control record that found nothing",
+    "missed": "a control record that found nothing, or a move that came too late",
     PENDING: "not yet due, or not yet read by the proxy",
     UNVERIFIABLE: "cannot be judged: retention has deleted what would show it",
 }

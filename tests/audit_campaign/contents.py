@@ -12,7 +12,7 @@ from spark_jobs.kafka.positions import Committed
 from tests.audit_campaign.scene import LAST, OWN
 
 Headers = list[tuple[str, bytes | None]]
-DELIVERED, PENDING = "delivered", "pending"
+DELIVERED, PENDING, MOVED = "delivered", "pending", "moved"
 PURGED = "purged by "
 
 
@@ -130,12 +130,15 @@ class Contents:
         by_origin: dict[str, list[Held]] = defaultdict(list)
         for one in self.others:
             by_origin[_origin_of(one)].append(one)
+        said = [one.said() for one in self.others if one.topic == OWN.outcomes]
+        took = {one.get("next_origin") for one in said if one.get("detail") == MOVED}
         successors = {
             f"{OWN.ingress}/{one.partition}/{one.number('timer-hop-from')}": one
             for one in self.ingress
             if (hop_from := one.number("timer-hop-from")) is not None
             and hop_from < one.offset
             and one.header("timer-transaction") is None
+            and (one.header("timer-hop-fires") is None or one.place in took)
         }
         committed = self.moments[LAST].committed
         return [
@@ -146,7 +149,8 @@ class Contents:
 
 @dataclass(slots=True)
 class Ended:
-    """An ingress record and its ends. end: `delivered`, its outcome's name, or `pending`.
+    """An ingress record and its ends. end: `delivered`, its outcome's name (but `moved` where that
+    says so), or `pending`.
     purged_by: the origin of the purge that its outcome names."""
 
     record: Held
@@ -237,6 +241,7 @@ def _ended(
     end = DELIVERED if deliveries else outcomes[0].said()["outcome"] if outcomes else PENDING
     is_read = record.offset < (committed.next_offset or 0)
     detail = str(outcomes[0].said().get("detail")) if outcomes else ""
+    end = MOVED if not deliveries and detail == MOVED else end
     purged_by = detail.removeprefix(PURGED) if detail.startswith(PURGED) else None
     return Ended(
         record,

@@ -37,6 +37,8 @@ from tests.property.test_exactly_once import COMMITS, perform
 from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
 from tests.support.simulation.world import SettingsTopic, World
 
+RUNS_A_MOVE = 4
+"""In one of so many runs records are moved."""
 QUIET_STEPS = 60
 """As a rate lets only what it saves for a quarter of a second through after each, so many."""
 
@@ -77,11 +79,12 @@ def played(seed: int, number: int, run: int) -> Contents:
     """The history with this number, which depends on nothing but that and the seed, in the ingress
     partitions and targets of `run`."""
     chance = Random(f"{seed}/{number}")
+    moves = Random(f"{seed}/{number}/moves") if number % RUNS_A_MOVE == 0 else None
     world, settings = _world(chance, run)
     looks: list[_Look] = []
     try:
         for at_ms in MOMENTS_MS[:LAST]:
-            for step in drawn_steps(chance, run, world):
+            for step in drawn_steps(chance, run, world, moves):
                 _perform(world, step, at_ms)
             _pass_until(world, at_ms)
             if chance.random() < 0.5:

@@ -17,6 +17,8 @@ Headers = list[tuple[str, bytes | None]]
 ALIASES: Final = ("cesium", "rabbitmq", "nats")
 TARGETS: Final = (*("orders",) * 6, "bills", "strict", "strict", "small", "drop", "bury", "nowhere")
 PASSES_MS: Final = (0, 1, 150, 900, 2_500, 6_000, 11_000, 25_000)
+MOVES: Final = 0.3
+"""How often records are moved, in the runs in which some are."""
 VALUES: Final = (b"value", b"", None, b"v" * 40, b"v" * 190, b"v" * 300)
 
 
@@ -27,11 +29,15 @@ def drawn_policy(chance: Random) -> Policy:
     return replace(POLICY, aliases=aliases, roll_after_ms=roll_after_ms)
 
 
-def drawn_steps(chance: Random, run: int, world: World) -> Iterator[Step]:
-    """The steps of a phase."""
+def drawn_steps(
+    chance: Random, run: int, world: World, moves: Random | None = None
+) -> Iterator[Step]:
+    """The steps of a phase. moves: draws in which records are moved; None: none are."""
     sends, crashes = chance.choice([12, 25, 45]), chance.choice([1, 6])
     for _ in range(chance.randrange(10, 36)):
         yield from _step(chance, run, world, sends, crashes)
+        if moves is not None and moves.random() < MOVES:
+            yield from _moved(moves, run, world)
 
 
 def tail(chance: Random, world: World) -> Iterator[Step]:
@@ -176,6 +182,27 @@ def _recalled(chance: Random, run: int, world: World) -> list[Step]:
             _written(chance, run, world, _headers({"timer-recall": origin}), number),
         ),
         ("turn", 1),
+    ]
+
+
+def _moved(chance: Random, run: int, world: World) -> list[Step]:
+    """A record that waits, perhaps, and a move of it or of one from before; some come too late."""
+    number, now_ms = chance.randrange(PARTITIONS), world.time.broker_now_ms
+    is_late = chance.random() < 0.4
+    delay = {"timer-delay": "5s" if is_late else chance.choice(["20s", "50s", "70s", "3h"])}
+    target = chance.choice(["orders", "orders", "bills", "nowhere"])
+    written = _to(target, run, *chance.choice([{}, {}, _ident(chance)]).items(), *delay.items())
+    before = 1 if is_late else min(chance.randrange(1, 9), chance.randrange(1, 9))
+    at_ms = now_ms + chance.choice([-5, 2_000, 20_000, 50_000, 70_000, FAR_MS])
+    again = "again meanwhile" if is_late else chance.choice(["again", "again meanwhile"])
+    is_new = is_late or chance.random() < 0.5
+    return [
+        *([("write", _written(chance, run, world, written, number))] if is_new else []),
+        ("turn", 2 if is_late else chance.choice([1, 2])),
+        ("pass", 0 if is_late else chance.choice([0, 0, 900, 11_000])),
+        *[(again, before, run * PARTITIONS + number, at_ms)] * chance.choice([1, 1, 1, 2]),
+        ("pass", 25_000 if is_late else 0),
+        ("turn", 3 if is_late else chance.choice([0, 1, 2])),
     ]
 
 

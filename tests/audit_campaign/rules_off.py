@@ -144,7 +144,7 @@ def _afterwards() -> Iterator[Change]:
     def but(about: str) -> Callable[[DataFrame, set[str], DataFrame], list[DataFrame]]:
         return lambda doubts, kinds, sighted: contradicted(doubts, kinds - {about}, sighted)
 
-    for about in ("order", "size"):
+    for about in ("order", "size", "missed"):
         yield Change(f"doubt: {about}", evaluation, "contradicted", but(about))
     nothing: Callable[[DataFrame], DataFrame] = lambda found: out_of_order(found).limit(0)  # noqa: E731
     yield Change("check-backs", evaluation, "wrong_checks", lambda *_: [])

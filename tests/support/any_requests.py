@@ -93,6 +93,8 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-hop-not-before": INSTANTS,
     "timer-hop-attempt": ATTEMPTS,
     "timer-hop-first": OFFSETS,
+    "timer-hop-fires": [*OFFSETS, b"9" * 15, b"9" * 16, b"5s", b"", None],
+    "timer-hop-due": [*OFFSETS, b"9" * 15, b"9" * 16, b"5s", b"", None],
     "timer-hop-mac": [b"0" * 32],
     "timer-purge": [
         *(b"orders", b"*", b"sh[a-o]p.?", b"[!a]-_*", b"a" * 249, b"a" * 250, b"a/b", b"", None),
@@ -145,6 +147,14 @@ SHAPES: Final[list[Shape]] = [
     ),
     ("timer-topic", "timer-deliver-at", "timer-hop-from", "timer-hop-first", "timer-first-origin"),
     (
+        *("timer-topic", "timer-deliver-at", "timer-hop-fires", "timer-hop-due"),
+        *("timer-hop-from", "timer-hop-first", "timer-first-origin"),
+    ),
+    (
+        *("timer-topic", "timer-id", "timer-deliver-at", "timer-hop-due", "timer-hop-fires"),
+        *("timer-hop-from", "timer-first-origin"),
+    ),
+    (
         *("timer-retry-group", "timer-attempt", "timer-deliver-at", "timer-hop-from"),
         "timer-first-origin",
     ),
@@ -163,6 +173,8 @@ SOUND: Final[dict[str, list[Value]]] = {
     "timer-retry-group": [b"g", b"own"],
     "timer-hop-from": [b"0"],
     "timer-hop-first": [b"0"],
+    "timer-hop-fires": [b"%d" % NOW_MS],
+    "timer-hop-due": [b"%d" % (NOW_MS + 5)],
     "timer-first-origin": [b"timer.ingress/0/1"],
     "timer-purge": [b"orders", b"*", b"sh[a-o]p.?", b"[!a]-_*"],
     "timer-purge-from": [b"0", b"5"],

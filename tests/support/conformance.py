@@ -50,13 +50,15 @@ ANSWERS: Final = {
     "began_at": "first_offset",
     "purges_from": "purge_from_ms",
     "purges_to": "purge_to_ms",
+    "place_fires": "moved_fires_ms",
+    "place_due": "moved_due_ms",
 }
 """Columns of PARSED by the words of the table."""
 HAS_A_DUE: Final = {"record", "prepare"}
 TIMES: Final = ("due", "not_before", "fires", "expires")
 NUMBERS: Final = (
     *("target_partition", "goes_on_from", "recalls", "began_at"),
-    *("purges_from", "purges_to"),
+    *("purges_from", "purges_to", "place_fires", "place_due"),
 )
 BYTES: Final = ("id", "target_key")
 

@@ -22,7 +22,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
     (
         *("kind", "code", "ident", "target", "target_partition", "target_key"),
         *("due_ms", "wanted_ms", "fires_ms", "hop_from", "expires_ms", "recalled", "first_offset"),
-        *("purge_from_ms", "purge_to_ms"),
+        *("purge_from_ms", "purge_to_ms", "moved_fires_ms", "moved_due_ms"),
     )
 )
 
@@ -58,8 +58,11 @@ def _told(parsed: ParsedRecord) -> dict[str, Any]:
             return {"kind": parsed.what, "ident": parsed.ident, "hop_from": parsed.hop_from}
         case Scheduled():
             entry = _entry(parsed.entry)
+            fires_ms, due_ms = parsed.moved or (None, None)
             return {
                 **entry,
+                "moved_fires_ms": fires_ms,
+                "moved_due_ms": due_ms,
                 "kind": "record",
                 "ident": parsed.ident,
                 "hop_from": parsed.hop_from,

@@ -22,6 +22,7 @@ from proxy.cli.trace.chain.matching import (
     is_check_back,
     is_delivery_of,
     is_letter_of,
+    is_move,
     is_retry_of,
     is_successor_of,
     outcome_in,
@@ -33,7 +34,7 @@ from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.letter import Origin, Place, read_origin
 from proxy.dead_letters.letters.marks import read_mark, read_mark_key
 from proxy.records.headers import FIRST_ORIGIN, RETRY_GROUP
-from proxy.records.outcome import APPLIED, DEAD_LETTERED, EXPIRED
+from proxy.records.outcome import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
 from proxy.requests.request_reader import RequestReader
 
 MOST_LINKS: Final = 1_000
@@ -74,6 +75,9 @@ class Tracer:
         if not self._topics.partitions_of(self._names.outcomes):
             trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")
         try:
+            if self._took_no_place(origin):
+                self._follow(trace, origin)
+                return trace
             ancestry = self._records.ancestry(origin)
             trace.unknown += ancestry.unknown
             self._successors = ancestry.successors
@@ -85,6 +89,15 @@ class Tracer:
             trace.is_whole = False
             trace.unknown.append(f"What came after this. {late}")
         return trace
+
+    def _took_no_place(self, origin: Origin) -> bool:
+        """Whether it was to take the place of another record, and came too late for that."""
+        found = self._records.read(origin)
+        if found is None or not is_move(found.record):
+            return False
+        link = Link(origin, INGESTED, *found)
+        self._find_end(link)
+        return link.end is not None and link.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
         """From one record to all that came of it, the one that comes first looked at first."""
@@ -151,6 +164,8 @@ class Tracer:
             return link.successor is not None or (is_past and bool(later))
 
         link.successor = self._successors.get(origin)
+        if link.end is not None and link.end.is_move:
+            link.successor = link.end.next_origin
         if link.successor is None:
             self._topics.search([self._spans.ingress_since(origin, ended_ms)], goes_on)
         if link.successor is not None:

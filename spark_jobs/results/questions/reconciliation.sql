@@ -3,7 +3,8 @@
 -- asked counts each request once, by its first record; the columns behind it count how each ended,
 -- by the last record of those that went on. unaccounted is the difference: what went on in a record
 -- that was not audited (or is under another target or day, which is a violation).
--- What goes on from a violation counts as a request of its own.
+-- What goes on from a violation counts as a request of its own, and so does what took the place of
+-- a record at another time: that one counts as replaced. A move that came too late does not count.
 -- broken: violations, but for what is only late. unasked: deliveries that no record asked for.
 -- Without a due, the day is that on which the record was written, or delivered unasked. What the
 -- ingress had deleted, and records whose settings are not known, are in not_judged alone.
@@ -16,7 +17,7 @@ WITH gone_on AS (
     coalesce(is_successor, false) AS is_successor,
     date_format(timestamp_millis(coalesce(due_ms, timestamp_ms, ended_ms)), 'yyyy-MM-dd') AS day
   FROM newest LEFT JOIN gone_on USING (partition, offset)
-  WHERE kind IN ('record', 'prepare', 'refused') OR verdict = 'orphaned'
+  WHERE (kind IN ('record', 'prepare', 'refused') AND verdict != 'missed') OR verdict = 'orphaned'
 ), counted AS (
   SELECT target, day,
     count_if(NOT is_successor AND NOT is_unasked) AS asked,

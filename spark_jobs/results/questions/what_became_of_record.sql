@@ -5,7 +5,8 @@
 -- replaced records name their successor in next_offset, which lies behind them. So one pass over
 -- the steps in order of offset finds the successors, and one in reverse order the predecessors.
 -- Steps are taken from records with the same id, or the same target and due, as successors must
--- have; and from violations.
+-- have; from those that were moved; and from violations. Without an id, what a record did after it
+-- was moved to another time is found by the offset that it has then.
 WITH asked AS (
   SELECT partition, offset, id, target, due_ms
   FROM newest
@@ -15,7 +16,8 @@ WITH asked AS (
     named_struct('offset', step.offset, 'next_offset', step.next_offset))) AS steps
   FROM asked LEFT JOIN newest AS step
     ON step.partition = asked.partition AND step.next_offset > step.offset
-      AND (step.id = asked.id OR (step.target = asked.target AND step.due_ms = asked.due_ms)
+      AND (step.id = asked.id OR (step.target = asked.target
+          AND (step.due_ms = asked.due_ms OR step.detail = 'moved'))
         OR step.is_violation)
   GROUP BY asked.partition, asked.offset
 ), linked AS (

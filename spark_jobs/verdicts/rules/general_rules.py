@@ -3,6 +3,7 @@
 from typing import Final
 
 from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, MOVED
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.rules.lateness_rules import OVERDUE_RULE
 from spark_jobs.verdicts.rules.rule import Rule, names
@@ -10,6 +11,7 @@ from spark_jobs.verdicts.rules.unseen_ends import unseen_outcome
 
 _SUCCEEDS: Final = (
     "request.hop_from >= known_from AND request.kind = 'record' AND offset < next_offset"
+    f" AND NOT {MISSED_ITS_PLACE}"
 )
 """Whether it says that it goes on from a record of which an audit knows how it ended."""
 _HOP_FROM_OUTCOME: Final = unseen_outcome("request.hop_from")
@@ -17,6 +19,15 @@ _OUTCOME_UNSEEN: Final = (
     "came_from IS NULL AND outcomes_unseen IS NOT NULL"
     f" AND {_HOP_FROM_OUTCOME}.until_ms >= request.timestamp_ms"
 )
+_GOES_ON: Final = f"""
+IF({IS_MOVE}, came_from <=> '{MOVED}', coalesce(came_from IN {names(HOP_OUTCOMES)}, false))
+"""
+_OWN_OUTCOME: Final = unseen_outcome("offset")
+_MAY_HAVE_MISSED: Final = (
+    f"{_SUCCEEDS} AND {IS_MOVE} AND NOT {_GOES_ON} AND deliveries = 0 AND outcomes = 0"
+    f" AND letters = 0 AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms"
+)
+"""Whether it is to take a place that it has not, and may say so where that is not seen."""
 _FROM: Final = "IF(came_from IS NULL, 'has no outcome', concat('ended as ', came_from))"
 
 RECORD_DELETED: Final = "the ingress has deleted the record"
@@ -56,8 +67,18 @@ KNOWN_RULES: Final = (
         "the outcome of offset {request.hop_from}, from which it goes on, was deleted",
     ),
     Rule(
+        verdict.PENDING,
+        f"{_MAY_HAVE_MISSED} AND {_OWN_OUTCOME}.is_open",
+        f"{{{_OWN_OUTCOME}.why}}",
+    ),
+    Rule(
+        verdict.UNVERIFIABLE,
+        _MAY_HAVE_MISSED,
+        f"whether it missed its place: {{{_OWN_OUTCOME}.why}}",
+    ),
+    Rule(
         verdict.CONTRADICTED,
-        f"{_SUCCEEDS} AND coalesce(came_from, 'nothing') NOT IN {names(HOP_OUTCOMES)}",
+        f"{_SUCCEEDS} AND NOT {_GOES_ON}",
         f"it goes on from offset {{request.hop_from}}, which {{{_FROM}}}",
     ),
     Rule(

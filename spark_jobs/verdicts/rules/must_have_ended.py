@@ -2,11 +2,13 @@
 
 docs/exactly-once.md#1-when-a-record-has-ended: the record at offset x that fires at d has ended if
 x < O and (d, x) <= (T, C). What a later record with its id superseded, and what was superseded
-while it was in mid-hop, has ended as that was ingested. Control records and what is refused end as
-they are ingested.
+while it was in mid-hop, has ended as that was ingested, and so has what a later record took the
+place of. Control records, moves that came too late and what is refused end as they are ingested.
 """
 
 from typing import Final
+
+from spark_jobs.evidence.moves import MISSED_ITS_PLACE, WAS_MOVED
 
 
 def _ingested(offset: str) -> str:
@@ -34,9 +36,15 @@ _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms',
 """Once its time has passed the proxy writes that it expires, and ends it as it reads that: if what
 has its id was written before, only as it reads that."""
 
+_BY_A_MOVE: Final = f"""
+({_ingested("offset")} AND ({MISSED_ITS_PLACE}
+  OR ({WAS_MOVED} AND {_ingested("outcome.next_offset")})))
+"""
+
 MUST_HAVE_ENDED: Final = f"""
 coalesce(CASE
   WHEN request IS NULL THEN false
+  WHEN {_BY_A_MOVE} THEN true
   WHEN request.kind = 'record' THEN {_ingested("offset")}
     AND ({_fired("offset")} OR overtaken_by IS NOT NULL OR {_SUPERSEDED})
   WHEN request.kind = 'prepare' AND {_SUPERSEDED} THEN true

@@ -3,6 +3,7 @@
 from typing import Final
 
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
+from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
@@ -21,6 +22,13 @@ _SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
 _EXPECTED: Final = "IF(offset < next_offset, expected, NULL)"
 """What a control record must say, once all that it did is committed for sure."""
 
+_MAY_BE_MOVED: Final = f"""
+({_MAY_FIRE} AND overtaken_by IS NULL
+  AND coalesce(next_opener.offset > outcome.next_offset, true)
+  AND coalesce(successor = outcome.next_offset, true)
+  AND coalesce(keeps_due = (outcome.end = 'requeued'), true))
+"""
+"""Whether a move can have taken its place: nothing had ended it before."""
 _POSSIBLE: Final = f"""
 coalesce(CASE
   WHEN request.kind IN {names(CONTROLS)}
@@ -28,6 +36,8 @@ coalesce(CASE
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
   WHEN outcome.end = 'dead-lettered' THEN true
   WHEN request.kind = 'refused' THEN false
+  WHEN {WAS_MOVED} THEN {_MAY_BE_MOVED}
+  WHEN outcome.end = 'missed' THEN {IS_MOVE}
   WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < known_from THEN true
   WHEN outcome.end = 'cancelled' AND ({NAMES_ONE} OR {_SUPERSEDED_BY}.kind = 'purge')
     THEN {_SUPERSEDED_BY}.kind = 'purge' AND outcome.detail = {named_by(_SUPERSEDED_BY)}
@@ -61,6 +71,10 @@ CASE WHEN {_SUPERSEDED_BY}.kind = 'purge'
 _WHY_NOT: Final = f"""
 CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
   WHEN request.kind = 'refused' THEN {sentence("it is to be refused ({request.code})")}
+  WHEN {WAS_MOVED} AND successor != outcome.next_offset
+    THEN {sentence("what goes on from it is at offset {successor}")}
+  WHEN {WAS_MOVED} AND keeps_due != (outcome.end = 'requeued')
+    THEN {sentence("the due of offset {successor}, which goes on from it, speaks against that")}
   WHEN request.kind = 'prepare'
     THEN concat({sentence("what decided it is {decision.kind}")}, ', ', {_NEXT})
   ELSE {_NEXT} END
@@ -113,14 +127,19 @@ _LETTER_ALTERED: Final = f"""
 the outcome says so. What is shed shows another scheduler's headers as they came."""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
-  IF(outcome.end NOT IN ('dead-lettered', 'applied', 'missed')
+  IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
     AND NOT (outcome.due_ms <=> request.due_ms)
     AND NOT (outcome.end IN ('cancelled', 'replaced') AND outcome.due_ms IS NULL), 'due', NULL),
   IF(is_valid_utf8(CAST(request.ident AS string)) AND NOT (outcome.ident <=> request.ident)
     AND (outcome.ident IS NOT NULL OR outcome.end IN {names(NAMES_ID)}), 'id', NULL))
 """
 """What an outcome says otherwise than its record: an id that is no text is not compared."""
-_HOPS: Final = f"outcome.end IN {names(HOP_OUTCOMES)}"
+_HOPS: Final = f"(outcome.end IN {names(HOP_OUTCOMES)} OR {WAS_MOVED})"
+_HAS_READ_ON: Final = (
+    "read_to >= settled_end"
+    f" AND NOT coalesce({WAS_MOVED} AND outcome.next_offset >= next_offset, false)"
+)
+"""Whether its successor, or what took its place, was there to be read, and had been."""
 
 OUTCOME_RULES: Final = (
     Rule(
@@ -150,7 +169,7 @@ OUTCOME_RULES: Final = (
     Rule(verdict.ALTERED, _LETTER_ALTERED, "its dead letter has other content"),
     Rule(
         verdict.MISSING,
-        f"{_HOPS} AND successors = 0 AND read_to >= settled_end",
+        f"{_HOPS} AND successors = 0 AND {_HAS_READ_ON}",
         "{outcome.end}, and nothing goes on from it",
     ),
     Rule(verdict.PENDING, f"{_HOPS} AND successors = 0", "its successor was not read yet"),

@@ -11,6 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from spark_jobs.circumstances.overdue_rules import DROP
+from spark_jobs.evidence.moves import IS_MOVE
 from spark_jobs.records.murmur2 import text_key_number
 from spark_jobs.requests.controls import CONTROLS
 from spark_jobs.verdicts.rules.delivery_rules import MAY_BE_DELIVERED, TARGET_PARTITION
@@ -42,7 +43,8 @@ least(
   IF(overtaken_by IS NOT NULL, request.timestamp_ms, NULL),
   IF(next_opener.offset < next_offset, next_opener.timestamp_ms, NULL),
   IF(request.kind = 'prepare' AND decision.kind = 'rollback', decision.timestamp_ms, NULL),
-  IF(successors > 0, request.fires_ms, NULL),
+  IF(successors > 0, went_on_ms, NULL),
+  IF({IS_MOVE}, request.timestamp_ms, NULL),
   IF({_MAY_BE_DROPPED}, request.wanted_ms, NULL))
 """
 """From when on it may have ended with an outcome of which nothing else is left to be seen; null:

@@ -9,11 +9,12 @@ from tests.audit_campaign.operators.deliveries import DELIVERIES
 from tests.audit_campaign.operators.hops import HOPS
 from tests.audit_campaign.operators.ingress import INGRESS
 from tests.audit_campaign.operators.letters import LETTERS
+from tests.audit_campaign.operators.moves import MOVES
 from tests.audit_campaign.operators.operator import Operator
 from tests.audit_campaign.operators.outcomes import OUTCOMES
 
 OPERATORS: Final[dict[str, Operator]] = {
     one.name: one
-    for file in (DELIVERIES, OUTCOMES, LETTERS, HOPS, CHECKS, INGRESS)
+    for file in (DELIVERIES, OUTCOMES, LETTERS, HOPS, CHECKS, INGRESS, MOVES)
     for one in file.all
 }

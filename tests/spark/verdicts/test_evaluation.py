@@ -13,7 +13,13 @@ from pyspark.sql import SparkSession
 from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.verdicts import evaluation
 from spark_jobs.verdicts.rules.rule import ruling
-from tests.spark.verdicts import doubtful_ends, purged_records, recalled_records, unsettled_ends
+from tests.spark.verdicts import (
+    doubtful_ends,
+    moved_records,
+    purged_records,
+    recalled_records,
+    unsettled_ends,
+)
 from tests.spark.verdicts.topics_told import (
     NEXT_OFFSET,
     SEEN,
@@ -249,6 +255,7 @@ STORIES: dict[Story, Circumstances] = {
     **unsettled_ends.STORIES,
     **recalled_records.STORIES,
     **purged_records.STORIES,
+    **moved_records.STORIES,
 }
 """What is told, and the circumstances under which it is judged."""
 

@@ -15,6 +15,10 @@ def what_an_open_transaction_may_say_of_a_record_is_waited_for(t: Topics) -> Non
     going = t.record("pending", "open in outcomes", **later, fires_ms=50_000)
     t.record("pending", "open in outcomes", **later, hop_from=going, timestamp_ms=50_500)
     t.letter(t.record("pending", "open in outcomes", kind="refused"), "id-bad")
+    rolled = t.record("rolled", **later, fires_ms=50_000)
+    t.outcome(rolled, "rolled")
+    t.record("pending", **later, hop_from=rolled, first_origin=t.origin(rolled))
+    t.record("pending", "open in outcomes", **later, hop_from=rolled, moved_due_ms=150_000)
 
 
 def dead_letter_that_an_open_transaction_may_hold_is_waited_for(t: Topics) -> None:

@@ -65,6 +65,19 @@ def purge_ignored(t: ExampleTopics) -> None:
     t.note(t.delivery(asked, "reminders", 0, due_ms, due_ms), "delivered all the same")
 
 
+def moved_and_delivered(t: ExampleTopics) -> None:
+    t.set_policy(recalls_in=INGRESS)
+    asked = t.write("1001", "pay!", timer_topic="reminders", timer_delay="10s")
+    t.wait(3)
+    t.move(0, START_MS + 30 * SECOND_MS)
+    t.wait(40)
+    t.note(t.all(INGRESS)[-1], "takes the place of offset 0, at another time")
+    t.note(t.outcome(asked), "it was moved")
+    t.note(t.only("reminders"), "delivered at that time")
+    late = t.delivery(asked, "reminders", 0, FIRST_DUE_MS, FIRST_DUE_MS)
+    t.note(late, "delivered at its old time, too")
+
+
 def refused_and_delivered(t: ExampleTopics) -> None:
     asked = t.write("1001", "pay!", timer_topic="reminders", timer_dealy="10s")
     t.wait(20)

@@ -62,6 +62,10 @@ class ExampleTopics:
         headers = SIGNER.signed(self.number, None, None, [("timer-purge", pattern.encode())])
         return self.world.kafka.append(INGRESS, self.number, None, None, [*headers])
 
+    def move(self, offset: int, deliver_at_ms: int) -> None:
+        """The proxy writes what is to take the place of the record there, with another due."""
+        self.world.moving(self.number, offset, deliver_at_ms)()
+
     def wait(self, seconds: int) -> None:
         """The proxy works meanwhile, unless it was stopped."""
         for _ in range(seconds):

@@ -19,13 +19,21 @@ from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.edits import Edits, requests_of
 from proxy.dead_letters.letters.letter import Letter, Origin, Place
 from proxy.dead_letters.letters.marks import Mark, mark_key
-from proxy.dispatch.hops import successor
+from proxy.dispatch.hops import moved, successor
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.partitioning import partition_of
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.message import IngressPartition
-from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers, dead_letter_of
+from proxy.records.outcome import (
+    MISSED,
+    MOVED,
+    REPLACED,
+    DeadLetter,
+    Outcome,
+    dead_letter_headers,
+    dead_letter_of,
+)
 from proxy.records.rejection import Rejection
 from proxy.requests.parsed import Prepare, Scheduled
 from proxy.requests.policy import Policy
@@ -136,6 +144,31 @@ class TracedSite:
         ident = delivery.header("timer-id")
         self._outcome(Outcome(origin.offset, what, delivery.due_ms, ident, detail))
         return after
+
+    def moved(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:
+        """Another record has taken its place, with this due."""
+        delivery = self._delivery(origin)
+        assert delivery is not None
+        after = self.moving(origin, deliver_at_ms, commit)
+        ident, due_ms = delivery.header("timer-id"), delivery.due_ms
+        ended = Outcome(origin.offset, REPLACED, due_ms, ident, MOVED, after.offset)
+        self._outcome(ended)
+        return after
+
+    def moved_too_late(self, origin: Origin, deliver_at_ms: int) -> Origin:
+        """A record was to take its place, and came when it had ended."""
+        late = self.moving(origin, deliver_at_ms)
+        self.ended(late, MISSED, detail="it had ended before")
+        return late
+
+    def moving(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:
+        """What is to take its place, in the ingress."""
+        delivery = self._delivery(origin)
+        assert delivery is not None
+        if commit is not None:
+            delivery = delivery._replace(entry_offset=commit.offset)
+        written = moved(INGRESS, delivery, deliver_at_ms)
+        return self._into_ingress(written.key, written.headers)
 
     def delivered(self, origin: Origin, late_ms: int = 5) -> TracedRecord:
         """In its target, so late; the clock is set to that."""

@@ -27,6 +27,8 @@ Words: TypeAlias = tuple[Origin | None, str]
 
 def ending(link: Link, end: End) -> Words:
     """What an outcome means for the record."""
+    if end.is_move:
+        return end.next_origin, "moved to another time"
     if end.what in {ROLLED, REQUEUED}:
         return _went_on(link, end)
     if end.what == REPLACED:

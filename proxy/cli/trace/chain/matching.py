@@ -17,13 +17,22 @@ from proxy.records.headers import (
     CHECK_BACK,
     ERROR,
     FIRST_ORIGIN,
+    HOP_FIRES,
     HOP_FROM,
     ID,
     ORIGIN,
     RETRY_GROUP,
     TRANSACTION,
 )
-from proxy.records.outcome import CANCELLED, EXPIRED, REQUEUED, ROLLED, ROLLED_BACK
+from proxy.records.outcome import (
+    CANCELLED,
+    EXPIRED,
+    MOVED,
+    REPLACED,
+    REQUEUED,
+    ROLLED,
+    ROLLED_BACK,
+)
 
 HOPS: Final = frozenset({ROLLED, REQUEUED})
 BY_ANOTHER: Final = frozenset({CANCELLED, ROLLED_BACK, EXPIRED})
@@ -43,9 +52,14 @@ class End(NamedTuple):
     next_origin: Origin | None
 
     @property
+    def is_move(self) -> bool:
+        """Whether the next origin has taken its place, with another due."""
+        return self.what in {REPLACED, REQUEUED} and self.detail == MOVED
+
+    @property
     def is_hop(self) -> bool:
         """Whether a successor goes on."""
-        return self.what in HOPS
+        return self.what in HOPS or self.is_move
 
 
 def outcome_in(record: TracedRecord) -> End | None:
@@ -73,11 +87,18 @@ def hop_from(record: TracedRecord) -> Origin | None:
     return None if offset is None else record.place._replace(offset=offset)
 
 
+def is_move(record: TracedRecord) -> bool:
+    """Whether it is to take the place of another one, if that still waits."""
+    return record.header(HOP_FIRES) is not None
+
+
 def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> bool:
-    """Whether the proxy wrote this to go on from `origin`.
+    """Whether the proxy wrote this to go on from `origin`; what was moved says itself where to.
 
     Of a half message (`is_half`) it goes on from the commit, and names `origin` as the first.
     """
+    if is_move(record):
+        return False
     if is_half and record.header(HOP_FROM) is not None:
         return record.text(FIRST_ORIGIN) == str(origin)
     return hop_from(record) == origin

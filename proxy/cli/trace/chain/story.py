@@ -15,6 +15,7 @@ from proxy.cli.trace.chain.link import (
     Link,
     Trace,
 )
+from proxy.cli.trace.chain.matching import is_move
 from proxy.cli.trace.chain.traced_record import TracedRecord
 from proxy.client.retries.received import ATTEMPT, EXCEPTION
 from proxy.config.settings import TopicSettings
@@ -125,7 +126,7 @@ class Storyteller:
     def _due(self, link: Link, last: Link) -> Step | None:
         """Where it is a moment of its own: after it was written, and before `last` ended."""
         record, due_ms = link.record, due_ms_of(link)
-        if record is None or due_ms is None or link.arrival == HOPPED:
+        if record is None or due_ms is None or (link.arrival == HOPPED and not is_move(record)):
             return None
         is_moment = record.timestamp_ms < due_ms <= (last.ended_ms or self._now_ms)
         return Step(due_ms, "due", None, "", link.origin) if is_moment else None
@@ -168,9 +169,11 @@ class Storyteller:
 
 
 def _last_hop(link: Link, trace: Trace) -> Link:
-    """The last record that this one was rewritten as, as far as they are known."""
+    """The last record that this one was rewritten as with its due, as far as they are known."""
     by_origin = {one.origin: one for one in trace.links}
     while link.successor is not None and link.successor in by_origin:
+        if link.end is not None and link.end.is_move:
+            break
         link = by_origin[link.successor]
     return link
 
