@@ -26,7 +26,7 @@ def order_of(*records: Received) -> KeyOrder:
 
 def offsets_now(order: KeyOrder) -> list[int]:
     """Everything that may be handled beside each other."""
-    return [one.read_from.offset for one in iter(order.next, None)]
+    return [one.read_from.offset for one in iter(lambda: order.next(0.0), None)]
 
 
 def test_one_key_is_handled_in_order_and_others_meanwhile() -> None:
@@ -50,7 +50,7 @@ def test_a_key_is_one_key_in_whatever_topic_it_is_read() -> None:
 def test_one_at_a_time_the_order_is_that_of_reading_across_keys() -> None:
     first = record(0, b"a")
     order = order_of(first, record(1, b"a"), record(2, b"b"))
-    assert order.next() == first
+    assert order.next(0.0) == first
     order.done(first)
     assert offsets_now(order) == [1, 2]
 
@@ -65,7 +65,7 @@ def test_what_waits_is_counted() -> None:
 def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere() -> None:
     held = record(0, b"a")
     order = order_of(held, record(1, b"b"), record(5, b"b", 1), record(2, b"a"), record(6, b"a", 1))
-    assert order.next() == held
+    assert order.next(0.0) == held
     order.drop([("orders", 0)])
     assert (order.records, order.size_bytes) == (2, 4)
     assert offsets_now(order) == [5]
@@ -85,7 +85,7 @@ def test_all_are_handled_and_no_two_of_a_key_at_a_time_nor_out_of_order(
     in_hand: list[Received] = []
     handled: list[Received] = []
     while len(handled) < len(wanted):
-        while len(in_hand) < at_once and (one := order.next()):
+        while len(in_hand) < at_once and (one := order.next(0.0)):
             in_hand.append(one)
         named = [one.key for one in in_hand if one.key is not None]
         assert len(named) == len(set(named))

@@ -45,11 +45,14 @@ class World:
             future.set_result(Receipt("ingress", 0, 0, 0))
         return future
 
-    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+    def commit(
+        self, *, offsets: Sequence[TopicPartition], asynchronous: bool
+    ) -> Sequence[TopicPartition]:
         assert not asynchronous
         self.done += [f"commit {place.partition}:{place.offset}" for place in offsets]
         if self.commit_fails:
             raise KafkaException(KafkaError(self.commit_fails))
+        return offsets
 
     def consumer_group_metadata(self) -> object:
         return "metadata"
