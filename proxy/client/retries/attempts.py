@@ -4,14 +4,19 @@ It is committed as the metadata of their partition's offset: so whoever gets the
 goes on counting, after a rebalance and after a crash. Pure.
 """
 
-import json
 import logging
+import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from proxy.client.place import Partition, Place
 
-FORMAT: Final = 1
+FORMAT: Final = re.compile(
+    r"orderly-1 (?P<first_due_s>\d{1,15})(?P<failed>(?: \d{1,18}:\d{1,9}:\d{1,15})*)", re.ASCII
+)
+"""When the first is due, then each record: offset, from that of the commit on; failures; and how
+many seconds after the first it is due.
+"""
 MOST_CHARACTERS: Final = 4_000
 """Of a partition's metadata: brokers take 4,096 (offset.metadata.max.bytes)."""
 
@@ -57,27 +62,23 @@ class Attempts:
         if not behind:
             return None
         first_due_s = -(-min(attempt.due_ms for attempt in behind.values()) // 1000)
-        written: list[list[int]] = []
-        left = MOST_CHARACTERS - len(_text(first_due_s, []))
+        text = f"orderly-1 {first_due_s}"
         for at, (failures, due_ms) in sorted(behind.items(), key=_most_failures_first):
-            entry = [at - offset, failures, max(0, -(-due_ms // 1000) - first_due_s)]
-            left -= len(json.dumps(entry, separators=(",", ":"))) + 1
-            if left < 0:
+            entry = f" {at - offset}:{failures}:{-(-due_ms // 1000) - first_due_s}"
+            if len(text) + len(entry) > MOST_CHARACTERS:
                 break
-            written.append(entry)
-        return _text(first_due_s, written)
+            text += entry
+        return text
 
     def restore(self, partition: Partition, offset: int, metadata: str | None) -> None:
         """Go on from what was committed. What somebody else has put there is left alone."""
         self._waiting.pop(partition, None)
         if not metadata:
             return
-        try:
-            self._waiting[partition] = _read(metadata, offset)
-        except (ValueError, TypeError, KeyError):
-            log.warning(
-                "%s: the metadata of offset %d is not ours: %.100r", partition, offset, metadata
-            )
+        if found := FORMAT.fullmatch(metadata):
+            self._waiting[partition] = _read(found, offset)
+        else:
+            log.warning("%s: the metadata of its offset is not ours: %.100r", partition, metadata)
 
     def saved(self, ends: Mapping[Partition, int]) -> None:
         """All of it is committed, and each partition up to its end."""
@@ -104,17 +105,10 @@ def _most_failures_first(entry: tuple[int, Attempt]) -> tuple[int, int]:
     return -attempt.failures, offset
 
 
-def _text(first_due_s: int, written: list[list[int]]) -> str:
-    content = {"orderly": FORMAT, "due": first_due_s, "failed": written}
-    return json.dumps(content, separators=(",", ":"))
-
-
-def _read(metadata: str, offset: int) -> dict[int, Attempt]:
-    content = json.loads(metadata)
-    if content["orderly"] != FORMAT:
-        raise ValueError(content["orderly"])
-    due_s = int(content["due"])
+def _read(found: re.Match[str], offset: int) -> dict[int, Attempt]:
+    first_due_s = int(found["first_due_s"])
+    records = (map(int, record.split(":")) for record in found["failed"].split())
     return {
-        offset + int(distance): Attempt(int(failures), (due_s + int(later_s)) * 1000)
-        for distance, failures, later_s in content["failed"]
+        offset + distance: Attempt(failures, (first_due_s + later_s) * 1000)
+        for distance, failures, later_s in records
     }

@@ -107,8 +107,7 @@ class ConsumerLoop:
         taken = 0
         while self._take_one(wait_s if not taken else 0):
             taken += 1
-            held_full = handling.crowded(MOST_HELD_BYTES) - self._pauses.paused
-            if taken == MOST_WAITING or self._is_full() or held_full:
+            if taken == MOST_WAITING or self._is_full() or self._has_to_pause():
                 break
         handling.wake()
         return taken > 0
@@ -129,6 +128,12 @@ class ConsumerLoop:
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         held_bytes = handling.waiting_bytes + self._backlog.request_bytes
         return handling.waiting >= MOST_WAITING // share or held_bytes >= MOST_BYTES // share
+
+    def _has_to_pause(self) -> bool:
+        """Whether much has come of a partition whose records are held back."""
+        if self._local_retries is None:
+            return False
+        return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
 
     def _crowded(self) -> AbstractSet[Partition]:
         """Partitions with too many records behind one that is not done with, or too large ones."""

@@ -44,17 +44,21 @@ class LocalRetries:
         return max(0, attempt.due_ms - self._now_ms()) / 1000
 
 
-def local_retries(orderly: object, delays: str | None, max_attempts: int) -> LocalRetries | None:
+def local_retries(orderly: object, delays: object, max_attempts: int) -> LocalRetries | None:
     """None: failed records are not tried again here. Raises ConfigRefused."""
     if not isinstance(orderly, bool):
         raise ConfigRefused(f"orderly is {orderly!r}: it must be True or False")
-    if not orderly:
-        if delays is not None:
-            raise ConfigRefused("orderly_delays is for orderly=True alone: add it, or leave it out")
-        return None
+    if not orderly and delays is not None:
+        raise ConfigRefused("orderly_delays is for orderly=True alone: add it, or leave it out")
+    return LocalRetries(_delays_ms(delays), max_attempts) if orderly else None
+
+
+def _delays_ms(delays: object) -> Sequence[int]:
+    if delays is None:
+        return parse_levels(DELAYS)
+    if not isinstance(delays, str):
+        raise ConfigRefused(f"orderly_delays is {delays!r}: write delays apart by blanks ('1s 5s')")
     try:
-        return LocalRetries(parse_levels(DELAYS if delays is None else delays), max_attempts)
-    except (ValueError, AttributeError) as error:
-        raise ConfigRefused(
-            f"orderly_delays is {delays!r}, not a table of delays: {error}"
-        ) from None
+        return parse_levels(delays)
+    except ValueError as error:
+        raise ConfigRefused(f"orderly_delays is no table of delays: {error}") from None

@@ -90,7 +90,7 @@ class Handling:
     def due_within_s(self) -> float:
         """How long until a suspended record is due."""
         with self._changed:
-            due_s = self._order.due_s
+            due_s = self._order.first_due_s()
         return inf if due_s is None else max(0.0, due_s - self._now_s())
 
     def crowded(self, most_bytes: int) -> set[Partition]:

@@ -87,8 +87,7 @@ class KeyOrder:
                     self._count(each, 1)
                 heappush(self._ready, one)
 
-    @property
-    def due_s(self) -> float | None:
+    def first_due_s(self) -> float | None:
         """When the first suspended record is due; None without any."""
         return min((one.due_s for one in self._suspended.values()), default=None)
 
