@@ -103,7 +103,24 @@ def test_what_is_held_back_does_not_wait_for_a_handler_and_is_counted_by_partiti
     assert order.records == 1
     assert order.held_bytes == {("orders", 0): 8, ("orders", 1): 2}
     order.resume(5.0)
-    assert (order.records, order.held_bytes) == (6, {})
+    assert order.records == 2
+    assert offsets_now(order, 5.0) == [0, 2]
+    order.done(record(0, b"a"))
+    assert order.records == 1
+    assert order.held_bytes == {("orders", 0): 4, ("orders", 1): 2}
+
+
+def test_a_key_that_was_held_back_counts_as_any_other_once_nothing_is_behind_it() -> None:
+    order = order_of(record(0, b"a"))
+    first = order.next(0.0)
+    assert first is not None
+    order.suspend(first, 5.0)
+    order.resume(5.0)
+    assert offsets_now(order, 5.0) == [0]
+    order.done(first)
+    order.add(record(1, b"a"))
+    order.add(record(2, b"a"))
+    assert (order.records, order.held_bytes) == (2, {})
 
 
 def test_a_suspended_partition_that_is_gone_frees_its_keys() -> None:

@@ -32,8 +32,9 @@ class KeyOrder:
     """Records that wait for a handler, in the order in which they were read.
 
     A key is taken from `next` to `done` of its record. A record that is suspended keeps its key
-    until it is due, and goes before all others then; what is behind it is held back with it, and
-    does not count as waiting for a handler.
+    until it is due, and goes before all others then. What is behind it is held back: none of it
+    counts as waiting for a handler before its own turn, so that one key does not keep others from
+    being read.
     """
 
     def __init__(self, key_of: KeyOf = by_key) -> None:
@@ -42,6 +43,8 @@ class KeyOrder:
         self._behind: dict[Hashable, deque[_Waiting]] = {}
         """By each key that is taken or ready: what comes after it."""
         self._suspended: dict[Hashable, _Waiting] = {}
+        self._held_back: set[Hashable] = set()
+        """Keys of which a record was suspended, until nothing is behind them."""
         self._added = self._put_first = 0
         self.records = self.size_bytes = 0
         self.held_bytes: dict[Partition, int] = {}
@@ -67,10 +70,14 @@ class KeyOrder:
         if key is None:
             return
         behind = self._behind[key]
-        if behind:
-            heappush(self._ready, behind.popleft())
-        else:
+        if not behind:
             del self._behind[key]
+            self._held_back.discard(key)
+            return
+        one = behind.popleft()
+        if key in self._held_back:
+            self._let_wait(one)
+        heappush(self._ready, one)
 
     def suspend(self, record: Received, due_s: float) -> None:
         """The record, which has taken its key, is to be handled again when it is due."""
@@ -82,9 +89,7 @@ class KeyOrder:
         for key, one in list(self._suspended.items()):
             if one.due_s <= now_s:
                 del self._suspended[key]
-                for each in (one, *self._behind[key]):
-                    self._hold(each, -1)
-                    self._count(each, 1)
+                self._let_wait(one)
                 heappush(self._ready, one)
 
     def first_due_s(self) -> float | None:
@@ -106,16 +111,16 @@ class KeyOrder:
         for one in waiting:
             if _partition_of(one) not in partitions:
                 self._put(one)
+        self._held_back.intersection_update(self._behind)
 
     def _put(self, one: _Waiting) -> None:
         key = self._key_of(one.record)
-        if key in self._suspended:
-            self._hold(one, 1)
-        else:
-            self._count(one, 1)
         if key is not None and key in self._behind:
             self._behind[key].append(one)
+            count = self._hold if key in self._held_back else self._count
+            count(one, 1)
             return
+        self._count(one, 1)
         if key is not None:
             self._behind[key] = deque()
         heappush(self._ready, one)
@@ -124,9 +129,15 @@ class KeyOrder:
         key = self._key_of(one.record)
         self._suspended[key] = one
         self._hold(one, 1)
-        for later in self._behind[key]:
-            self._count(later, -1)
-            self._hold(later, 1)
+        if key not in self._held_back:
+            self._held_back.add(key)
+            for later in self._behind[key]:
+                self._count(later, -1)
+                self._hold(later, 1)
+
+    def _let_wait(self, one: _Waiting) -> None:
+        self._hold(one, -1)
+        self._count(one, 1)
 
     def _count(self, one: _Waiting, sign: int) -> None:
         self.records += sign
