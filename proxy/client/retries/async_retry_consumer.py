@@ -30,6 +30,8 @@ class RetryOptions(TypedDict, total=False):
     parallel: int
     handler_timeout: Delay
     max_hanging: int
+    orderly: bool
+    orderly_delays: str | None
 
 
 class AsyncRetryConsumer:

@@ -6,11 +6,12 @@ committed: then both can be one transaction, and no failure is retried twice.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from proxy.client.place import Partition, Place
 from proxy.client.request import Request
+from proxy.client.retries.attempts import Attempt, Attempts
 
 
 @dataclass(slots=True)
@@ -32,6 +33,8 @@ class Backlog:
     def __init__(self) -> None:
         self._lanes: dict[Partition, _Lane] = {}
         self._requests: list[tuple[Place, Request]] = []
+        self.attempts = Attempts()
+        """Of records that are tried again where they lie."""
         self.request_bytes = 0
         """Of all requests that are not stored, those too that have to wait for records before."""
 
@@ -54,6 +57,10 @@ class Backlog:
         """The record there is done with once the request is stored."""
         self.request_bytes += request.size_bytes
         self._done(place, request)
+
+    def waits(self, place: Place, attempt: Attempt) -> None:
+        """The record there is tried again: that it has failed is to be committed before that."""
+        self.attempts.note(place, attempt)
 
     @property
     def records(self) -> int:
@@ -83,19 +90,21 @@ class Backlog:
         for partition, lane in self._lanes.items():
             held = [place.offset for place in unstored if place.topic_partition == partition]
             offset = min([lane.end, *held])
-            if offset > lane.first:
+            if offset > lane.first or partition in self.attempts.unsaved:
                 reached[partition] = offset
         return reached
 
     def settled(self) -> None:
         """Requests are stored, offsets are committed: what was read since is left."""
         self.stored()
+        self.attempts.saved({name: lane.end for name, lane in self._lanes.items()})
         self._lanes = {name: lane for name, lane in self._lanes.items() if lane.read}
         for lane in self._lanes.values():
             lane.first, lane.records = lane.end, 0
 
-    def drop(self, partitions: Iterable[Partition]) -> None:
+    def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that went to another consumer: it will get their records again."""
+        self.attempts.drop(partitions)
         for partition in partitions:
             lane = self._lanes.pop(partition, None)
             for _, request in lane.read.values() if lane else ():
@@ -108,12 +117,15 @@ class Backlog:
         """Forget everything."""
         self._lanes.clear()
         self._requests.clear()
+        self.attempts.clear()
         self.request_bytes = 0
 
     def __bool__(self) -> bool:
-        return any(lane.records for lane in self._lanes.values())
+        has_done = any(lane.records for lane in self._lanes.values())
+        return has_done or bool(self.attempts.unsaved)
 
     def _done(self, place: Place, request: Request | None) -> None:
+        self.attempts.done(place)
         lane = self._lanes[place.topic_partition]
         lane.read[place.offset] = (True, request)
         while lane.read:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -15,9 +16,10 @@ from proxy.client.retries.backlog import Backlog
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
+from proxy.client.retries.local_retries import LocalRetries
 from proxy.client.retries.pauses import Pauses
 from proxy.client.retries.received import Received, received
-from proxy.client.retries.settlement import GroupMoved, Settlement
+from proxy.client.retries.settlement import GroupMoved, Settlement, committed
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
@@ -29,6 +31,8 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 MOST_WAITING: Final = 100
 MOST_BEHIND: Final = 1_000
 """Records of a partition that are read while one before them is not done with."""
+MOST_HELD_BYTES: Final = 4 * 1024 * 1024
+"""Of a partition's records that are suspended, or held back behind one."""
 
 RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
@@ -52,10 +56,12 @@ class ConsumerLoop:
         retry_topic: str,
         max_hanging: int,
         revoke_within_s: float,
+        local_retries: LocalRetries | None = None,
     ) -> None:
         self._consumer, self._settlement, self._handling = consumer, settlement, handling
         self._rules, self._request_of, self._retry_topic = rules, request_of, retry_topic
         self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
+        self._local_retries = local_retries
         self._backlog, self._pauses = Backlog(), Pauses(consumer)
         self._polled_s = 0.0
         self._unsettled_since_s: float | None = None
@@ -63,7 +69,9 @@ class ConsumerLoop:
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
         """Work until told to stop; then wait for the handlers at work and commit."""
-        self._consumer.subscribe(topics, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._consumer.subscribe(
+            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
         try:
             while not is_stopping():
                 self._turn()
@@ -76,6 +84,8 @@ class ConsumerLoop:
         self._note_outcomes(0 if has_more else LOOK_EVERY_S)
         if self._is_time() or (not has_more and self._handling.is_idle):
             self._settle()
+        if not self._backlog.attempts.unsaved:
+            self._handling.resume()
 
     def _may_poll(self) -> bool:
         """Polled all the same, with everything paused, when it has been full for long."""
@@ -91,13 +101,15 @@ class ConsumerLoop:
 
     def _take_what_is_there(self) -> bool:
         """Each record before the next poll, which may take away its partition."""
-        wait_s = POLL_S if self._handling.is_idle and not self._backlog else 0
+        handling = self._handling
+        is_idle = handling.is_idle and not self._backlog
+        wait_s = min(POLL_S, handling.due_within_s()) if is_idle else 0
         taken = 0
         while self._take_one(wait_s if not taken else 0):
             taken += 1
-            if taken == MOST_WAITING or self._is_full():
+            if taken == MOST_WAITING or self._is_full() or self._has_to_pause():
                 break
-        self._handling.wake()
+        handling.wake()
         return taken > 0
 
     def _take_one(self, wait_s: float) -> bool:
@@ -117,10 +129,18 @@ class ConsumerLoop:
         held_bytes = handling.waiting_bytes + self._backlog.request_bytes
         return handling.waiting >= MOST_WAITING // share or held_bytes >= MOST_BYTES // share
 
+    def _has_to_pause(self) -> bool:
+        """Whether much has come of a partition whose records are held back."""
+        if self._local_retries is None:
+            return False
+        return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
+
     def _crowded(self) -> AbstractSet[Partition]:
-        """Partitions with too many records behind one that is not done with."""
-        still = self._backlog.crowded(MOST_BEHIND // 2) & self._pauses.paused
-        return still | self._backlog.crowded(MOST_BEHIND)
+        """Partitions with too many records behind one that is not done with, or too large ones."""
+        backlog, handling = self._backlog, self._handling
+        still = backlog.crowded(MOST_BEHIND // 2) | handling.crowded(MOST_HELD_BYTES // 2)
+        now = backlog.crowded(MOST_BEHIND) | handling.crowded(MOST_HELD_BYTES)
+        return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
         place = place_of(message)
@@ -128,9 +148,16 @@ class ConsumerLoop:
             log.info("%s came again and is left out", place)
             return
         try:
-            self._handling.add(received(message, self._retry_topic))
+            record = received(message, self._retry_topic)
         except UnreadableHeaders as error:
             self._failed(_without_headers(message), Failure(str(error), is_final=True))
+            return
+        attempt = self._backlog.attempts.of(place)
+        if attempt is None or self._local_retries is None:
+            self._handling.add(record)
+        else:
+            wait_s = self._local_retries.wait_s(attempt)
+            self._handling.add(replace(record, attempt=attempt.failures), wait_s)
 
     def _note_outcomes(self, wait_s: float) -> None:
         """Raises what ends the consumer, after all that has ended is noted."""
@@ -157,7 +184,24 @@ class ConsumerLoop:
             self._backlog.handled(record.read_from)
         else:
             log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
+            if self._local_retries is not None:
+                self._failed_in_order(record, failure, self._local_retries)
+                return
             self._failed(record, failure)
+        self._handling.release(record)
+
+    def _failed_in_order(
+        self, record: Received, failure: Failure, local_retries: LocalRetries
+    ) -> None:
+        """Its key waits for it, until it is given up."""
+        attempt = local_retries.next_attempt(record, failure)
+        if attempt is None:
+            self._failed(record, Failure(failure.reason, is_final=True))
+            self._handling.release(record)
+        else:
+            self._backlog.waits(record.read_from, attempt)
+            again = replace(record, attempt=attempt.failures)
+            self._handling.suspend(again, local_retries.wait_s(attempt))
 
     def _failed(self, record: Received, failure: Failure) -> None:
         self._backlog.failed(record.read_from, self._request_of(record, failure))
@@ -166,6 +210,8 @@ class ConsumerLoop:
         if not self._backlog:
             self._unsettled_since_s = None
             return False
+        if self._backlog.attempts.unsaved:
+            return True
         now_s = time.monotonic()
         self._unsettled_since_s = self._unsettled_since_s or now_s
         return (
@@ -196,6 +242,14 @@ class ConsumerLoop:
             self._consumer.poll(0)
             self._note_outcomes(LOOK_EVERY_S)
         self._settle()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """What has failed there before goes on to be counted."""
+        if self._local_retries is None:
+            return
+        for one in committed(consumer, partitions, self._revoke_within_s):
+            partition = (one.topic, one.partition)
+            self._backlog.attempts.restore(partition, one.offset, one.metadata)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What is in hand may end, for as long as the group waits for its members."""

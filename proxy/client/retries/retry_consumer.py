@@ -26,6 +26,8 @@ from proxy.client.retries.handling.failure_rules import Exceptions, FailureRules
 from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
 from proxy.client.retries.handling.handling import Handling
 from proxy.client.retries.handling.job import Runner
+from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
+from proxy.client.retries.local_retries import local_retries
 from proxy.client.retries.retry_request import retry_request
 from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, Settlement
 from proxy.client.transactions import Transactions
@@ -33,6 +35,8 @@ from proxy.client.when import Delay, delay_text
 from proxy.requests.times import parse_delay_ms
 
 MAX_ATTEMPTS: Final = 16
+BEYOND_ALL_ATTEMPTS: Final = 1_000
+"""The proxy takes no larger setting, so it gives up whatever it is set to."""
 HANDLER_TIMEOUT: Final = timedelta(minutes=15)
 MAX_HANGING: Final = 10
 STORE_WITHIN_MS: Final = 30_000
@@ -86,6 +90,8 @@ class RetryConsumer:
         parallel: int = 1,
         handler_timeout: Delay = HANDLER_TIMEOUT,
         max_hanging: int = MAX_HANGING,
+        orderly: bool = False,
+        orderly_delays: str | None = None,
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
@@ -97,11 +103,13 @@ class RetryConsumer:
         self._group, self._topics, self._handler = group, list(topics), handler
         self._retry_target = retry_topic
         self._retry_topic = retry_topic or f"retry.{group}"
-        self._max_attempts, self._ingress = max_attempts, ingress
+        self._max_attempts = _at_least(1, max_attempts, "max_attempts")
+        self._ingress = ingress
         self._rules = FailureRules(retry, give_up, ignore)
         self._parallel = _at_least(1, parallel, "parallel")
         self._handler_timeout_s = _seconds(handler_timeout, "handler_timeout")
         self._max_hanging = _at_least(0, max_hanging, "max_hanging")
+        self._local_retries = local_retries(orderly, orderly_delays, max_attempts)
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
         self._stopping = threading.Event()
@@ -139,20 +147,30 @@ class RetryConsumer:
         request_of = partial(
             retry_request,
             group=self._group,
-            max_attempts=self._max_attempts,
+            max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
             target=self._retry_target,
         )
         loop = ConsumerLoop(
             consumer,
             _settlement(consumer, writer),
-            Handling(runner, self._parallel, self._handler_timeout_s, self._may_begin),
+            self._handling(runner),
             self._rules,
             request_of,
             self._retry_topic,
             self._max_hanging,
             _poll_interval_s(self._consumer_settings) / 2,
+            self._local_retries,
         )
         loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
+
+    def _handling(self, runner: Runner) -> Handling:
+        return Handling(
+            runner,
+            self._parallel,
+            self._handler_timeout_s,
+            self._may_begin,
+            key_of=by_key_or_partition if self._local_retries else by_key,
+        )
 
 
 def _settlement(consumer: Consumer, writer: IngressWriter) -> Settlement:

@@ -1,6 +1,8 @@
 """Stores what has to be retried, then commits: in this order, or both in one transaction."""
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Protocol
@@ -15,7 +17,7 @@ from proxy.client.errors import (
     TransactionInDoubt,
 )
 from proxy.client.ingress_writer import IngressWriter
-from proxy.client.place import Partition, Place
+from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.retries.backlog import Backlog
 from proxy.client.transactions import Transactions
@@ -28,6 +30,9 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.STALE_MEMBER_EPOCH,
     }
 )
+ASK_WITHIN_S: Final = 5.0
+
+log = logging.getLogger("proxy.client")
 
 
 class GroupMoved(Exception):
@@ -56,10 +61,10 @@ class AtLeastOnce:
         unstored = self._unstored(backlog)
         if unstored:
             with suppress(GroupMoved, KafkaException):
-                commit(self._consumer, backlog.offsets(unstored))
+                commit(self._consumer, _positions(backlog, unstored))
             raise _not_stored(unstored)
         backlog.stored()
-        commit(self._consumer, backlog.offsets())
+        commit(self._consumer, _positions(backlog))
         backlog.settled()
 
     def _unstored(self, backlog: Backlog) -> dict[Place, NotStored]:
@@ -92,7 +97,7 @@ class ExactlyOnce:
         if backlog.requests:
             self._settle_in_transaction(backlog)
         else:
-            commit(self._consumer, backlog.offsets())
+            commit(self._consumer, _positions(backlog))
         backlog.settled()
 
     def _settle_in_transaction(self, backlog: Backlog) -> None:
@@ -110,25 +115,54 @@ class ExactlyOnce:
         with self._transactions.transaction():
             for _, request in backlog.requests:
                 self._writer.write(request)
-            offsets = _as_positions(backlog.offsets())
             metadata = self._consumer.consumer_group_metadata()
-            self._transactions.add_offsets(offsets, metadata)
+            self._transactions.add_offsets(_positions(backlog), metadata)
 
 
-def commit(consumer: Consumer, offsets: Mapping[Partition, int]) -> None:
+def commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
     """Commit and wait for the answer. Raises GroupMoved, KafkaException."""
     if not offsets:
         return
     try:
-        consumer.commit(offsets=_as_positions(offsets), asynchronous=False)
+        _raise_first_error(consumer.commit(offsets=offsets, asynchronous=False))
     except KafkaException as error:
         if error.args[0].code() in OTHER_GENERATION:
             raise GroupMoved(str(error)) from error
         raise
 
 
-def _as_positions(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, part, offset) for (topic, part), offset in offsets.items()]
+def committed(
+    consumer: Consumer, partitions: Sequence[TopicPartition], within_s: float
+) -> list[TopicPartition]:
+    """What is committed of these partitions, once a transaction that a predecessor has left open is
+    over. Raises KafkaException.
+    """
+    until_s = time.monotonic() + within_s
+    while True:
+        try:
+            found = consumer.committed(list(partitions), ASK_WITHIN_S)
+            _raise_first_error(found)
+            return found
+        except KafkaException as error:
+            if time.monotonic() > until_s:
+                raise
+            log.info("waiting for committed offsets: %s", error.args[0].str())
+
+
+def _raise_first_error(answers: Sequence[TopicPartition]) -> None:
+    """An answer about several partitions may be right for some of them only."""
+    errors = [one.error for one in answers if one.error is not None]
+    if errors:
+        raise KafkaException(errors[0])
+
+
+def _positions(backlog: Backlog, unstored: Collection[Place] = ()) -> list[TopicPartition]:
+    positions = []
+    for partition, offset in backlog.offsets(unstored).items():
+        metadata = backlog.attempts.metadata(partition, offset)
+        without = TopicPartition(*partition, offset)
+        positions.append(TopicPartition(*partition, offset, metadata) if metadata else without)
+    return positions
 
 
 def _not_stored(unstored: Mapping[Place, Exception]) -> RetryNotStored:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.client.place import Place
 from proxy.client.request import Request
+from proxy.client.retries.attempts import Attempt
 from proxy.client.retries.backlog import Backlog
 
 REQUEST = Request(b"k", b"v" * 10, [("a", b"1")])
@@ -113,6 +114,28 @@ def test_a_partition_whose_first_record_is_not_stored_does_not_move() -> None:
     backlog.failed(at(4), REQUEST)
     backlog.handled(at(5))
     assert backlog.offsets([at(4)]) == {}
+
+
+def test_a_record_that_waits_for_its_next_attempt_has_its_offset_committed_again() -> None:
+    backlog = with_taken(at(4), at(5))
+    backlog.waits(at(4), Attempt(1, 0))
+    backlog.handled(at(5))
+    assert backlog
+    assert (backlog.offsets(), backlog.records) == ({ORDERS: 4}, 0)
+    backlog.settled()
+    assert not backlog
+    assert backlog.offsets() == {}
+    backlog.handled(at(4))
+    assert backlog.offsets() == {ORDERS: 6}
+    assert backlog.attempts.of(at(4)) is None
+
+
+def test_a_partition_that_is_gone_has_no_failures_to_commit() -> None:
+    backlog = with_taken(at(4))
+    backlog.waits(at(4), Attempt(1, 0))
+    backlog.drop([ORDERS])
+    assert not backlog
+    assert backlog.attempts.of(at(4)) is None
 
 
 def test_stored_requests_leave_only_the_offsets_to_be_done() -> None:

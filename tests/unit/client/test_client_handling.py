@@ -82,12 +82,78 @@ def test_a_handler_that_does_not_return_in_time_has_failed_and_the_next_begins()
     world.now_s += TIMEOUT_S - 1
     assert world.outcomes() == {}
     world.now_s += 1
-    (error,) = world.outcomes().values()
+    ((record, error),) = world.handling.outcomes(0)
     assert isinstance(error, HandlerTimedOut)
     assert "900 s" in str(error)
     assert world.runner.left == [0]
+    assert 1 not in world.runner.running
+    world.handling.release(record)
+    world.handling.wake()
     assert 1 in world.runner.running
     assert world.handling.hanging == 1
+
+
+def test_after_an_error_the_key_waits_until_it_is_said_what_is_next() -> None:
+    world = World(parallel=2)
+    world.add(0, 1, key=b"k")
+    world.end(0, ValueError("no"))
+    ((record, _),) = world.handling.outcomes(0)
+    assert not world.runner.running
+    world.handling.release(record)
+    world.handling.wake()
+    assert list(world.runner.running) == [1]
+
+
+def test_a_suspended_record_is_handled_again_when_it_is_due_and_resumed() -> None:
+    world = World(parallel=2)
+    world.add(0, 1, key=b"k")
+    world.end(0, ValueError("no"))
+    ((record, _),) = world.handling.outcomes(0)
+    world.handling.suspend(record, 5.0)
+    assert world.handling.due_within_s() == 5.0
+    world.now_s += 4.9
+    world.handling.resume()
+    assert world.outcomes() == {}
+    assert not world.runner.running
+    world.now_s += 0.1
+    world.handling.resume()
+    assert world.outcomes() == {}
+    assert list(world.runner.running) == [0]
+    world.end(0)
+    assert world.outcomes() == {0: None}
+    assert list(world.runner.running) == [1]
+
+
+def test_what_is_suspended_and_what_is_behind_it_is_no_work() -> None:
+    world = World()
+    world.add(0, 1, key=b"k")
+    world.end(0, ValueError("no"))
+    ((record, _),) = world.handling.outcomes(0)
+    world.handling.suspend(record, 5.0)
+    assert world.handling.is_idle
+    assert (world.handling.waiting, world.handling.is_at_work()) == (0, False)
+    assert world.handling.crowded(4) == {ORDERS}
+    assert world.handling.crowded(5) == set()
+
+
+def test_a_partition_that_is_gone_frees_the_key_of_a_failure_that_was_not_told() -> None:
+    world = World()
+    world.add(0, key=b"k")
+    world.add(7, key=b"k", partition=1)
+    world.end(0, ValueError("no"))
+    world.handling.drop([ORDERS])
+    world.handling.wake()
+    assert list(world.runner.running) == [7]
+
+
+def test_a_failure_of_a_partition_that_is_gone_frees_its_key() -> None:
+    world = World()
+    world.add(0, key=b"k")
+    world.handling.drop([ORDERS])
+    world.add(7, key=b"k", partition=1)
+    world.end(0, ValueError("no"))
+    world.handling.wake()
+    assert list(world.runner.running) == [7]
 
 
 @pytest.mark.parametrize("error", [None, ValueError("late"), KeyboardInterrupt()])

@@ -21,7 +21,13 @@ async def handle_in_loop(_record: Received) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("parallel", 0), ("parallel", True), ("parallel", 1.5), ("max_hanging", -1)],
+    [
+        ("parallel", 0),
+        ("parallel", True),
+        ("parallel", 1.5),
+        ("max_hanging", -1),
+        ("max_attempts", 0),
+    ],
 )
 def test_a_number_that_makes_no_sense_is_refused(option: str, value: Any) -> None:
     given: dict[str, Any] = {option: value}
@@ -33,6 +39,29 @@ def test_a_number_that_makes_no_sense_is_refused(option: str, value: Any) -> Non
 def test_a_time_limit_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises((ConfigRefused, RequestRefused), match="handler_timeout"):
         RetryConsumer(CONFIG, "billing", ["orders"], handle, handler_timeout=value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"orderly": 1}, "orderly is 1: it must be True or False"),
+        ({"orderly_delays": "1s"}, "orderly_delays is for orderly=True alone"),
+        ({"orderly": True, "orderly_delays": ""}, "orderly_delays .* is empty"),
+        ({"orderly": True, "orderly_delays": "5s 1s"}, "orderly_delays .* '5s 1s' must not fall"),
+        ({"orderly": True, "orderly_delays": "soon"}, "'soon' is not a delay"),
+        ({"orderly": True, "orderly_delays": 5}, "orderly_delays is 5: write delays"),
+    ],
+)
+def test_what_makes_no_sense_of_the_orderly_mode_is_refused(
+    options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigRefused, match=said):
+        RetryConsumer(CONFIG, "billing", ["orders"], handle, **options)
+
+
+def test_the_orderly_mode_is_taken_with_the_usual_delays_and_with_others() -> None:
+    RetryConsumer(CONFIG, "billing", ["orders"], handle, orderly=True)
+    RetryConsumer(CONFIG, "billing", ["orders"], handle, orderly=True, orderly_delays="1s 1m")
 
 
 def test_a_handler_of_the_other_kind_is_refused_and_told_where_it_belongs() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -20,11 +20,16 @@ from proxy.client.errors import (
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
+from proxy.client.retries.attempts import Attempt
 from proxy.client.retries.backlog import Backlog
 from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved
 
 MOVED = KafkaError.REBALANCE_IN_PROGRESS
 AWAY = KafkaError._MSG_TIMED_OUT
+
+
+class _Answer(NamedTuple):
+    error: KafkaError | None
 
 
 class World:
@@ -34,6 +39,7 @@ class World:
         self.done: list[str] = []
         self.refuses: dict[bytes | None, int] = {}
         self.commit_fails = 0
+        self.refused_metadata: KafkaError | None = None
         self.transaction_fails: TransactionFailed | None = None
 
     def write(self, request: Request) -> Future[Receipt]:
@@ -45,11 +51,12 @@ class World:
             future.set_result(Receipt("ingress", 0, 0, 0))
         return future
 
-    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> Sequence[_Answer]:
         assert not asynchronous
-        self.done += [f"commit {place.partition}:{place.offset}" for place in offsets]
+        self.done += [_told("commit", place) for place in offsets]
         if self.commit_fails:
             raise KafkaException(KafkaError(self.commit_fails))
+        return [_Answer(self.refused_metadata) for _ in offsets]
 
     def consumer_group_metadata(self) -> object:
         return "metadata"
@@ -65,7 +72,12 @@ class World:
 
     def add_offsets(self, offsets: Sequence[TopicPartition], metadata: object) -> None:
         assert metadata == "metadata"
-        self.done += [f"offset {place.partition}:{place.offset}" for place in offsets]
+        self.done += [_told("offset", place) for place in offsets]
+
+
+def _told(what: str, place: TopicPartition) -> str:
+    beside = f" {place.metadata}" if place.metadata else ""
+    return f"{what} {place.partition}:{place.offset}{beside}"
 
 
 @pytest.fixture
@@ -167,6 +179,32 @@ def test_an_aborted_transaction_ends_the_consumer_with_nothing_committed(world: 
     with pytest.raises(RetryNotStored, match="2 failed records"):
         exactly_once(world).settle(backlog(1, 3))
     assert "end" not in world.done
+
+
+def waiting_backlog(*failed: int) -> Backlog:
+    """Offset 5 has failed twice and waits."""
+    made = backlog(*failed)
+    made.taken(Place("orders", 0, 5))
+    made.waits(Place("orders", 0, 5), Attempt(2, 1_000))
+    return made
+
+
+def test_the_failures_of_what_waits_are_committed_beside_the_offset(world: World) -> None:
+    left = waiting_backlog(1)
+    at_least_once(world).settle(left)
+    assert world.done == ["write 1", "commit 0:5 orderly-1 1 0:2:0"]
+    assert not left
+
+
+def test_in_a_transaction_too(world: World) -> None:
+    exactly_once(world).settle(waiting_backlog(1))
+    assert world.done == ["begin", "write 1", "offset 0:5 orderly-1 1 0:2:0", "end"]
+
+
+def test_an_offset_that_is_refused_alone_is_told(world: World) -> None:
+    world.refused_metadata = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
+    with pytest.raises(KafkaException):
+        at_least_once(world).settle(backlog())
 
 
 @pytest.mark.parametrize("kind", [TransactionInDoubt, ProducerFenced])

@@ -3,12 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
+from math import inf
 from threading import Condition
 from typing import Final, NamedTuple
 
 from proxy.client.place import Partition
 from proxy.client.retries.handling.job import Job, Runner
-from proxy.client.retries.handling.key_order import KeyOrder
+from proxy.client.retries.handling.key_order import KeyOf, KeyOrder, by_key
 from proxy.client.retries.received import Received
 
 FEW_WAITING: Final = 50
@@ -22,7 +23,9 @@ class HandlerTimedOut(Exception):
 
 
 class Outcome(NamedTuple):
-    """A record whose handler has returned, or raised `error`."""
+    """A record whose handler has returned, or raised `error`: then it keeps its key until whoever
+    takes the outcome releases or suspends it.
+    """
 
     record: Received
     error: BaseException | None
@@ -42,12 +45,13 @@ class Handling:
         timeout_s: float,
         may_begin: Callable[[], bool] = lambda: True,
         now_s: Callable[[], float] = time.monotonic,
+        key_of: KeyOf = by_key,
     ) -> None:
         self._runner, self._parallel, self._timeout_s = runner, parallel, timeout_s
         self._may_begin, self._now_s = may_begin, now_s
         self._changed = Condition()
         """Holds all of what follows together; whoever polls waits for it."""
-        self._order = KeyOrder()
+        self._order = KeyOrder(key_of)
         self._in_hand: dict[Job, None] = {}
         self._given_up: set[Job] = set()
         self._ended: list[Outcome] = []
@@ -83,10 +87,37 @@ class Handling:
             records += [job.record for job in self._in_hand if not job.is_dropped]
         return any(partitions is None or _is_of(record, partitions) for record in records)
 
-    def add(self, record: Received) -> None:
-        """To be handled when it is its turn, and somebody has been woken."""
+    def due_within_s(self) -> float:
+        """How long until a suspended record is due."""
         with self._changed:
-            self._order.add(record)
+            due_s = self._order.first_due_s()
+        return inf if due_s is None else max(0.0, due_s - self._now_s())
+
+    def crowded(self, most_bytes: int) -> set[Partition]:
+        """The partitions of which so much is suspended, or held back behind that."""
+        with self._changed:
+            held = self._order.held_bytes.items()
+            return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
+
+    def add(self, record: Received, wait_s: float = 0.0) -> None:
+        """To be handled when it is its turn, after `wait_s`, and somebody has been woken."""
+        with self._changed:
+            self._order.add(record, self._now_s() + wait_s if wait_s else 0.0)
+
+    def release(self, record: Received) -> None:
+        """After an outcome with an error: the next record of its key may be handled."""
+        with self._changed:
+            self._order.done(record)
+
+    def suspend(self, record: Received, wait_s: float) -> None:
+        """Or the record itself again, after `wait_s`, and the next one of its key after it."""
+        with self._changed:
+            self._order.suspend(record, self._now_s() + wait_s)
+
+    def resume(self) -> None:
+        """Suspended records that are due are to be handled."""
+        with self._changed:
+            self._order.resume(self._now_s())
 
     def wake(self) -> None:
         """Tell those who call handlers that there may be jobs."""
@@ -99,10 +130,11 @@ class Handling:
             is_enough = self._is_over or len(self._in_hand) >= self._parallel
             if is_enough or not self._may_begin():
                 return None
-            record = self._order.next()
+            now_s = self._now_s()
+            record = self._order.next(now_s)
             if record is None:
                 return None
-            job = Job(record, self._now_s())
+            job = Job(record, now_s)
             self._in_hand[job] = None
             return job
 
@@ -115,7 +147,8 @@ class Handling:
                 self._given_up.remove(job)
             else:
                 del self._in_hand[job]
-                self._order.done(job.record)
+                if error is None or job.is_dropped:
+                    self._order.done(job.record)
                 self._is_over |= not isinstance(error, Exception | None)
             if is_wanted:
                 self._ended.append(Outcome(job.record, error))
@@ -143,7 +176,11 @@ class Handling:
         """Partitions went to another consumer: what waits is forgotten, what is in hand ignored."""
         with self._changed:
             self._order.drop(partitions)
-            self._ended = [one for one in self._ended if not _is_of(one.record, partitions)]
+            gone = [one for one in self._ended if _is_of(one.record, partitions)]
+            self._ended = [one for one in self._ended if one not in gone]
+            for record, error in gone:
+                if error is not None:
+                    self._order.done(record)
             for job in self._in_hand:
                 job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
 
@@ -159,10 +196,11 @@ class Handling:
         del self._in_hand[job]
         self._given_up.add(job)
         self._runner.give_up(job)
-        self._order.done(job.record)
         what = f"the handler has not returned within {self._timeout_s:g} s"
         log.warning("%s: %s and may still be running", job.record.read_from, what)
-        if not job.is_dropped:
+        if job.is_dropped:
+            self._order.done(job.record)
+        else:
             yield Outcome(job.record, HandlerTimedOut(what))
 
     def _say_too_late(self, job: Job, error: BaseException | None) -> None:

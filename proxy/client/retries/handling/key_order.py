@@ -1,77 +1,156 @@
 """Which records may be handled now: those of one key one after the other."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Hashable
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from proxy.client.place import Partition
 from proxy.client.retries.received import Received
 
+KeyOf: TypeAlias = Callable[[Received], Hashable]
+"""What is handled one after the other has the same; None: beside everything."""
 
-class _Numbered(NamedTuple):
+
+def by_key(record: Received) -> Hashable:
+    """Records without a key hold up nobody."""
+    return record.key
+
+
+def by_key_or_partition(record: Received) -> Hashable:
+    """Records without a key have the order of their partition, the only one that Kafka knows."""
+    return record.read_from.topic_partition if record.key is None else record.key
+
+
+class _Waiting(NamedTuple):
     number: int
     record: Received
+    due_s: float
 
 
 class KeyOrder:
     """Records that wait for a handler, in the order in which they were read.
 
-    A key is taken from `next` to `done` of its record; records without a key hold up nobody.
+    A key is taken from `next` to `done` of its record. A record that is suspended keeps its key
+    until it is due, and goes before all others then. What is behind it is held back: none of it
+    counts as waiting for a handler before its own turn, so that one key does not keep others from
+    being read.
     """
 
-    def __init__(self) -> None:
-        self._ready: list[_Numbered] = []
-        self._behind: dict[bytes, deque[_Numbered]] = {}
+    def __init__(self, key_of: KeyOf = by_key) -> None:
+        self._key_of = key_of
+        self._ready: list[_Waiting] = []
+        self._behind: dict[Hashable, deque[_Waiting]] = {}
         """By each key that is taken or ready: what comes after it."""
-        self._added = 0
-        self.records = 0
-        self.size_bytes = 0
+        self._suspended: dict[Hashable, _Waiting] = {}
+        self._held_back: set[Hashable] = set()
+        """Keys of which a record was suspended, until nothing is behind them."""
+        self._added = self._put_first = 0
+        self.records = self.size_bytes = 0
+        self.held_bytes: dict[Partition, int] = {}
 
-    def add(self, record: Received) -> None:
-        """It waits, behind what waits already."""
+    def add(self, record: Received, due_s: float = 0.0) -> None:
+        """It waits, behind what waits already; suspended, if it is not due when it is its turn."""
         self._added += 1
-        self._put(_Numbered(self._added, record))
+        self._put(_Waiting(self._added, record, due_s))
 
-    def next(self) -> Received | None:
+    def next(self, now_s: float) -> Received | None:
         """The first record that may be handled now, which takes its key; None without any."""
-        if not self._ready:
-            return None
-        record = heappop(self._ready).record
-        self._count(record, -1)
-        return record
+        while self._ready:
+            one = heappop(self._ready)
+            self._count(one, -1)
+            if one.due_s <= now_s:
+                return one.record
+            self._suspend(one)
+        return None
 
     def done(self, record: Received) -> None:
         """The next record of its key may be handled."""
-        if record.key is None:
+        key = self._key_of(record)
+        if key is None:
             return
-        behind = self._behind[record.key]
-        if behind:
-            heappush(self._ready, behind.popleft())
-        else:
-            del self._behind[record.key]
+        behind = self._behind[key]
+        if not behind:
+            del self._behind[key]
+            self._held_back.discard(key)
+            return
+        one = behind.popleft()
+        if key in self._held_back:
+            self._let_wait(one)
+        heappush(self._ready, one)
+
+    def suspend(self, record: Received, due_s: float) -> None:
+        """The record, which has taken its key, is to be handled again when it is due."""
+        self._put_first -= 1
+        self._suspend(_Waiting(self._put_first, record, due_s))
+
+    def resume(self, now_s: float) -> None:
+        """What is due may be handled."""
+        for key, one in list(self._suspended.items()):
+            if one.due_s <= now_s:
+                del self._suspended[key]
+                self._let_wait(one)
+                heappush(self._ready, one)
+
+    def first_due_s(self) -> float | None:
+        """When the first suspended record is due; None without any."""
+        return min((one.due_s for one in self._suspended.values()), default=None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget what waits of partitions that went to another consumer."""
-        ready, behind = self._ready, self._behind
+        """Forget what waits or is suspended of partitions that went to another consumer."""
+        ready, behind, suspended = self._ready, self._behind, self._suspended
         waiting = sorted([*ready, *(one for queue in behind.values() for one in queue)])
-        taken = behind.keys() - {one.record.key for one in ready}
+        gone = {key for key, one in suspended.items() if _partition_of(one) in partitions}
+        taken = behind.keys() - {self._key_of(one.record) for one in ready} - gone
         self._ready, self._behind = [], {key: deque() for key in taken}
+        self._suspended = {}
         self.records = self.size_bytes = 0
+        self.held_bytes.clear()
+        for key in suspended.keys() - gone:
+            self._suspend(suspended[key])
         for one in waiting:
-            if one.record.read_from.topic_partition not in partitions:
+            if _partition_of(one) not in partitions:
                 self._put(one)
+        self._held_back.intersection_update(self._behind)
 
-    def _put(self, one: _Numbered) -> None:
-        key = one.record.key
-        self._count(one.record, 1)
+    def _put(self, one: _Waiting) -> None:
+        key = self._key_of(one.record)
         if key is not None and key in self._behind:
             self._behind[key].append(one)
+            count = self._hold if key in self._held_back else self._count
+            count(one, 1)
             return
+        self._count(one, 1)
         if key is not None:
             self._behind[key] = deque()
         heappush(self._ready, one)
 
-    def _count(self, record: Received, sign: int) -> None:
+    def _suspend(self, one: _Waiting) -> None:
+        key = self._key_of(one.record)
+        self._suspended[key] = one
+        self._hold(one, 1)
+        if key not in self._held_back:
+            self._held_back.add(key)
+            for later in self._behind[key]:
+                self._count(later, -1)
+                self._hold(later, 1)
+
+    def _let_wait(self, one: _Waiting) -> None:
+        self._hold(one, -1)
+        self._count(one, 1)
+
+    def _count(self, one: _Waiting, sign: int) -> None:
         self.records += sign
-        self.size_bytes += sign * record.size_bytes
+        self.size_bytes += sign * one.record.size_bytes
+
+    def _hold(self, one: _Waiting, sign: int) -> None:
+        partition = _partition_of(one)
+        held_bytes = self.held_bytes.get(partition, 0) + sign * one.record.size_bytes
+        if held_bytes:
+            self.held_bytes[partition] = held_bytes
+        else:
+            self.held_bytes.pop(partition, None)
+
+
+def _partition_of(one: _Waiting) -> Partition:
+    return one.record.read_from.topic_partition
