@@ -31,6 +31,7 @@ _OF_A_REQUEST: Final = (
         "first_origin",
         "first_offset",
         "recalled",
+        "hop_attempt",
         *SAME.values(),
         "known_from",
         "known_first_ms",
@@ -38,7 +39,7 @@ _OF_A_REQUEST: Final = (
 )
 _SEEN: Final = {
     "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
-    "outcome": "struct(outcome.end, outcome.detail)",
+    "outcome": "struct(outcome.end, outcome.detail, outcome.at_ms)",
     "delivery": "struct(delivery.at_ms)",
     **{name: name for name in ("deliveries", "outcomes")},
 }
