@@ -160,6 +160,15 @@ Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own 
 DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
 AuditTopic = Annotated[str, typer.Option(help="Where the figures go, compacted; '' for nowhere.")]
 Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="A batch so often.")]
+MaxOffsets = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="RECORDS",
+        help="At most so many are read at once: what is more is read in portions, each kept, "
+        "before the batch is judged.",
+    ),
+]
 WindowLength = Annotated[
     int, typer.Option(min=1, metavar="SECONDS", help="Length of a window of dues.")
 ]

@@ -15,7 +15,7 @@ import typer
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.continuous.batches import Publication
-from spark_jobs.continuous.continuous_audit import ContinuousAudit
+from spark_jobs.continuous.continuous_audit import ContinuousAudit, Pace
 from spark_jobs.continuous.gauges import Gauges
 from spark_jobs.continuous.state import check_state_place
 from spark_jobs.evidence.audit_job import AuditJob
@@ -43,6 +43,7 @@ def main(
     max_lateness: arguments.MaxLateness = None,
     audit_topic: arguments.AuditTopic = "timer.audit",
     every: arguments.Every = 60,
+    max_offsets: arguments.MaxOffsets = 2_000_000,
     window: arguments.WindowLength = 60,
     keep: arguments.KeepHours = 24,
     metrics_host: arguments.MetricsHost = "127.0.0.1",
@@ -64,7 +65,8 @@ def main(
             gauges.serve(metrics_host, metrics_port)
         metrics_at = f"http://{metrics_host}:{metrics_port}/metrics" if metrics_port else ""
         with job_session("continuous audit", master, driver_memory) as spark:
-            audit = ContinuousAudit(spark, job, publication, every, gauges)
+            pace = Pace(every, max_offsets)
+            audit = ContinuousAudit(spark, job, publication, pace, gauges)
             audit.start()
             _say_what_comes(job, every, metrics_at)
             run_until_stopped(audit)

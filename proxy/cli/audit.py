@@ -16,6 +16,12 @@ KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 """How the connection reaches the audit: not by arguments, which all on the machine can see."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
+MaxOffsets = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="RECORDS", help="With --follow: so many are read at once (2,000,000)."
+    ),
+]
 Options = dict[str, object]
 """By name; None, False and empty lists are left out, True has no value."""
 
@@ -56,6 +62,7 @@ def audit(
     every: Annotated[
         int | None, typer.Option(min=1, metavar="SECONDS", help="With --follow: how often.")
     ] = None,
+    max_offsets: MaxOffsets = None,
     metrics_host: Annotated[
         str | None, typer.Option(help="With --follow: where /metrics listens (127.0.0.1).")
     ] = None,
@@ -71,11 +78,8 @@ def audit(
     Exit code 2: violations; 3: none, but not all could be judged."""
     once: Options = {"at": at, "since": since, "until": until, "offsets": offsets}
     once |= {"continue": go_on, "continue-from": continue_from, "again": again, "json": as_json}
-    following: Options = {
-        "every": every,
-        "metrics-host": metrics_host,
-        "metrics-port": metrics_port,
-    }
+    following: Options = {"every": every, "max-offsets": max_offsets}
+    following |= {"metrics-host": metrics_host, "metrics-port": metrics_port}
     _check_fit(following if not follow else once, "needs" if not follow else "does not go with")
     require("spark", "The audit")
     where = {

@@ -289,9 +289,9 @@ class Identities:
 
         What was to be rewritten by now has been, or will be in the transaction being made. What was
         re-queued before a takeover cannot be told from what was delivered (docs/exactly-once.md,
-        rule 10).
+        rule 10). Nothing below the floor is in mid-hop, though its purge may be forgotten.
         """
-        if row.offset == NOTHING or self.is_purged(row.offset, row.target, row.due_ms):
+        if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
         return bool(row.kind & ROLLS) or self._hopping.get(ident) == row.offset
 

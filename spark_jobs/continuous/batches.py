@@ -1,7 +1,7 @@
 """One batch of a continuous audit, from what arrived to what is published.
 
-1. What arrived since is put beside what the batch before left open, and beside the ingress records
-   that the proxy had read by the horizon.
+1. What arrived up to the horizon is put beside what the batch before left open, and beside the
+   ingress records that the proxy had read by then. Where that is much, it is read in portions.
 2. All that must have ended by the horizon gets its verdict; the rest stays open.
 3. Violations, windows and totals are written, then published to the topic and to Prometheus.
 4. A new horizon is taken for the next batch. 5. The state is put in its place.
@@ -12,24 +12,24 @@ Whatever stops it between two of these, the batch is done again and gives the sa
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.continuous.audit_topic import publish
+from spark_jobs.continuous.gathering import TABLES as GATHERED_TABLES
+from spark_jobs.continuous.gathering import Gathering, News, first_of, left_to_read
 from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
 from spark_jobs.continuous.state import TABLE as STATE_TABLE
-from spark_jobs.continuous.state import WINDOWS_TABLE, State, States, Tally
+from spark_jobs.continuous.state import WINDOWS_TABLE, Gathered, State, States, Tally
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.evidence.audit_job import AuditJob
-from spark_jobs.evidence.check_backs import check_backs
 from spark_jobs.evidence.control_total import ControlTotal, by_partition
-from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
-from spark_jobs.evidence.inputs import new_requests
+from spark_jobs.evidence.ends import all_of
 from spark_jobs.evidence.open_records import TABLE as OPEN_TABLE
 from spark_jobs.evidence.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.evidence.partition_state import (
@@ -42,13 +42,10 @@ from spark_jobs.evidence.partition_state import (
 from spark_jobs.evidence.previous_audit import Span
 from spark_jobs.evidence.record_histories import record_histories
 from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.committed import hop_secrets
 from spark_jobs.kafka.positions import Range, count_of
-from spark_jobs.kafka.sources import records
-from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.requests.policies import least_attempts, settings_from
 from spark_jobs.results.result_tables import look
-from spark_jobs.runtime.errors import NotOurs, ResultsRefused, StillOpen
+from spark_jobs.runtime.errors import ResultsRefused, StillOpen
 from spark_jobs.runtime.materialised import Materialise, materialising
 from spark_jobs.runtime.session import size_shuffles
 from spark_jobs.tables.tables import Tables
@@ -59,6 +56,7 @@ MOST_AHEAD: Final = 1_000_000
 """Offsets of a partition that are read beyond what the proxy has read, for successors in them."""
 KEPT_BATCHES: Final = 10_000
 """Whose summaries stay on disk: a week of one a minute."""
+OWN_TABLES: Final = ("summaries", "violations", STATE_TABLE, WINDOWS_TABLE, OPEN_TABLE)
 TIDY_EVERY: Final = 100
 """Batches: then small files are put together, and what no batch needs is removed."""
 
@@ -75,7 +73,8 @@ class Publication:
 class Batches:
     """Does the batches of one continuous audit, and hands over the tally after each.
 
-    `go_on` is asked before each step that takes long, and raises where the batch shall be left.
+    max_offsets: are read at once. `go_on` is asked before each step that takes long, and raises
+    where the batch shall be left.
     """
 
     def __init__(
@@ -83,13 +82,15 @@ class Batches:
         spark: SparkSession,
         job: AuditJob,
         publication: Publication,
+        max_offsets: int,
         say: Callable[[int, Tally], None],
         go_on: Callable[[], None],
     ) -> None:
         self._spark, self._job, self._publication, self._say = spark, job, publication, say
-        self.go_on = go_on
+        self._max_offsets, self.go_on = max_offsets, go_on
         self._broker, self._tables = Broker(job.kafka), Tables(spark, job.output)
         self._states, self._records = States(spark, self._tables), OpenRecords(self._tables)
+        self._gathering = Gathering(spark, job, self._broker, self._tables)
 
     def begin(self) -> Tally:
         """Take the first horizon, or see where the audit stands that has begun before.
@@ -109,34 +110,56 @@ class Batches:
             )
         return tally
 
-    def do(self, arrived: DataFrame, number: int) -> None:
-        """Judge the batch with this number: a frame of RECORDS, of ticks where the topic is null.
+    def do(self, number: int) -> None:
+        """Judge the batch with this number.
 
         Raises the errors of `spark_jobs.runtime.errors`, and what `go_on` raises.
         """
         self.go_on()
         before = self._states.read(number - 1)
+        partitions = self._partitions(before.tally)
+        before = replace(before, tally=self._gathered(number - 1, before.tally, partitions))
         self._records.go_back(before.open_version)
-        records_arrived = arrived.filter(f.col("topic").isNotNull()).persist(StorageLevel.DISK_ONLY)
-        try:
-            with materialising(self._spark, self._job.output) as materialise:
-                tally, version = self._judged(before, records_arrived, number, materialise)
-                self._states.write(number, tally, version)
-        finally:
-            records_arrived.unpersist()
+        with materialising(self._spark, self._job.output) as materialise:
+            tally, version = self._judged(before, partitions, number, materialise)
+            self._states.write(number, tally, version)
+        if before.tally.gathered.portions:
+            self._gathering.forget()
         self._tidy(number)
         self._say(number, tally)
 
+    def _gathered(self, left_by: int, tally: Tally, partitions: list[PartitionState]) -> Tally:
+        """The tally that a batch left, once no more than `max_offsets` are left to read."""
+        while (left := count_of(self._left_to_read(tally, partitions))) > self._max_offsets:
+            self.go_on()
+            portion = [*first_of(self._left_to_read(tally, partitions), self._max_offsets)]
+            size_shuffles(self._spark, count_of(portion))
+            tally = self._gathering.gather(tally, portion)
+            self._states.amend(left_by, tally)
+            left -= count_of(portion)
+            print(f"{tally.gathered.offsets:,} records read, {left:,} to read", flush=True)
+        return tally
+
+    def _left_to_read(self, tally: Tally, partitions: list[PartitionState]) -> list[Range]:
+        return left_to_read(self._job.own.ingress, tally, partitions)
+
     def _judged(
-        self, before: State, arrived: DataFrame, number: int, materialise: Materialise
+        self,
+        before: State,
+        partitions: list[PartitionState],
+        number: int,
+        materialise: Materialise,
     ) -> tuple[Tally, int]:
         """What the batch leaves, and the version of its open records; its tables are written."""
-        tally, partitions = before.tally, self._partitions(before.tally)
-        control = ControlTotal()
-        found, touched = self._evaluated(before, arrived, partitions, control, materialise)
+        tally, control = before.tally, ControlTotal()
+        rest = self._left_to_read(tally, partitions)
+        size_shuffles(self._spark, count_of(rest) + tally.gathered.offsets)
+        news = self._gathering.news(tally, rest, control)
+        found, touched = self._evaluated(before, news, partitions, materialise)
         self.go_on()
         given = by_partition(found.verdicts.where("timestamp_ms IS NOT NULL"))
-        control.check(requests_of(touched.rows), given, found.skipped)
+        known = requests_of(touched.rows).unionByName(news.gathered)
+        control.check(known, given, found.skipped)
         totals = with_batch(tally.totals, found.verdicts)
         totals = replace(totals, pending=totals.pending + self._records.waiting_beside(touched))
         self.go_on()
@@ -152,6 +175,8 @@ class Batches:
             totals=totals,
             lost=lost,
             until_ms=_until_ms(found.verdicts, partitions, tally.horizon.at_ms),
+            ends={(one.topic, one.partition): one.end for one in tally.horizon.ends},
+            gathered=Gathered(),
         )
         return after, self._records.put(touched, open_rows(found.carried))
 
@@ -176,28 +201,14 @@ class Batches:
     def _evaluated(
         self,
         before: State,
-        arrived: DataFrame,
+        news: News,
         partitions: list[PartitionState],
-        control: ControlTotal,
         materialise: Materialise,
     ) -> tuple[Evaluation, Touched]:
-        own, horizon = self._job.own, before.tally.horizon
-        ranges = [
-            Range(own.ingress, one.partition, one.closed_to, one.read_to) for one in partitions
-        ]
-        size_shuffles(self._spark, count_of(ranges))
-        held = control.observed(records(self._spark, self._job.kafka, ranges), ranges)
-        hop_keys = HopKeys(horizon.topic_id, hop_secrets(self._broker, own.settings))
-        requests = new_requests(held, horizon.judging, horizon.policies, hop_keys)
-        of_targets = arrived.filter(~f.col("topic").isin(own.dead_letters, own.outcomes))
-        ends = all_of(
-            deliveries(of_targets, own.ingress),
-            dead_letters(arrived.filter(f.col("topic") == own.dead_letters), own.ingress),
-            outcomes(arrived.filter(f.col("topic") == own.outcomes), own.ingress),
-        )
+        horizon = before.tally.horizon
         circumstances = Circumstances(
             horizon.at_ms,
-            own,
+            self._job.own,
             horizon.partition_counts,
             horizon.unseen,
             horizon.overdue,
@@ -208,17 +219,14 @@ class Batches:
             settled_only=True,
         )
         frame = partition_frame(self._spark, partitions)
-        requests, ends = materialise(requests), materialise(ends)
+        requests, ends = materialise(news.requests), materialise(news.ends)
         touched = self._records.touched(
             horizon.at_ms, (requests, ends), frame.select("partition", "closed_to"), materialise
         )
         requests = requests.unionByName(requests_of(touched.rows))
         histories = record_histories(requests, all_of(ends, ends_of(touched.rows)))
         self.go_on()
-
-        def read(topics: list[str]) -> DataFrame:
-            return check_backs(of_targets.filter(f.col("topic").isin(topics)))
-
+        read = partial(self._gathering.check_backs, before.tally)
         return evaluate(histories, frame, circumstances, materialise, read), touched
 
     def _partitions(self, tally: Tally) -> list[PartitionState]:
@@ -237,16 +245,11 @@ class Batches:
         except StillOpen as error:
             print(f"Nothing later is judged meanwhile: {error}", file=sys.stderr, flush=True)
             return tally.horizon
-        if horizon.topic_id != tally.horizon.topic_id:
-            raise NotOurs(
-                f"The topic {self._job.own.ingress} was deleted and created anew.",
-                "Begin anew in another --output.",
-            )
         return horizon
 
     def _horizon(self, before: Horizon | None) -> Horizon:
-        job = self._job
-        return take_horizon(self._broker, job.own, job.group, job.targets, before)
+        job, audit_topic = self._job, self._publication.audit_topic
+        return take_horizon(self._broker, job.own, job.group, job.targets, audit_topic, before)
 
     def _write_violations(self, given: DataFrame, number: int) -> None:
         shown = look(self._job.kafka.bootstrap, self._job.own.ingress)
@@ -264,7 +267,7 @@ class Batches:
     def _tidy(self, number: int) -> None:
         if number % TIDY_EVERY == 0 and number:
             self._tables.delete("summaries", f"batch <= {number - KEPT_BATCHES}")
-            for name in ("summaries", "violations", STATE_TABLE, WINDOWS_TABLE, OPEN_TABLE):
+            for name in (*OWN_TABLES, *GATHERED_TABLES):
                 if self._tables.has(name):
                     self._tables.tidy(name)
 

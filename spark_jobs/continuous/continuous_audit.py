@@ -1,11 +1,10 @@
 """The streaming query of an audit that goes on until it is stopped."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_jobs.continuous.arrivals import arrivals, subscription
 from spark_jobs.continuous.audit_topic import create_topic
 from spark_jobs.continuous.batches import Batches, Publication
 from spark_jobs.continuous.gauges import Gauges
@@ -22,22 +21,33 @@ STOPPED: Final = (
 """By which Spark knows that a batch ended because the query was stopped, and is no error."""
 
 
+class Pace(NamedTuple):
+    """A batch every so many seconds, which reads so many records at once."""
+
+    every_s: int
+    max_offsets: int
+
+
 class BatchUndone(Exception):
     """A batch ended early; the message is all that Spark gets to know of why."""
 
 
 class ContinuousAudit:
-    """A streaming query that audits, in a session that is there. Its state is `job.output`."""
+    """A streaming query that audits, in a session that is there. Its state is `job.output`.
+
+    The stream is a clock: that nothing arrives may be just what is wrong. What a batch reads, it
+    reads by its state.
+    """
 
     def __init__(
         self,
         spark: SparkSession,
         job: AuditJob,
         publication: Publication,
-        every_s: int,
+        pace: Pace,
         gauges: Gauges,
     ) -> None:
-        self._spark, self._job, self._every_s = spark, job, every_s
+        self._spark, self._job, self._pace = spark, job, pace
         self._publication, self._gauges = publication, gauges
         self._failed: Exception | None = None
         self._is_stopped = False
@@ -46,18 +56,19 @@ class ContinuousAudit:
 
     def start(self) -> None:
         """Start, or continue where the last one ended. Raises `AuditError`."""
-        job, topic = self._job, self._publication.audit_topic
+        job, topic, pace = self._job, self._publication.audit_topic, self._pace
         self._failed, self._is_stopped = None, False
         if topic:
             create_topic(job.kafka, topic)
-        batches = Batches(self._spark, job, self._publication, self._show, self._go_on)
+        batches = Batches(
+            self._spark, job, self._publication, pace.max_offsets, self._show, self._go_on
+        )
         self._gauges.show(batches.begin())
-        subscribed = subscription(job.own, job.targets, topic)
-        stream = arrivals(self._spark, job.kafka, subscribed).writeStream
+        clock = self._spark.readStream.format("rate").option("rowsPerSecond", 1).load()
         self._query = (
-            stream.foreachBatch(lambda arrived, number: self._do(batches, arrived, number))
+            clock.writeStream.foreachBatch(lambda _, number: self._do(batches, number))
             .option("checkpointLocation", (job.output / CHECKPOINT).uri)
-            .trigger(processingTime=f"{self._every_s} seconds")
+            .trigger(processingTime=f"{pace.every_s} seconds")
             .start()
         )
 
@@ -84,13 +95,13 @@ class ContinuousAudit:
             with explained():
                 self._query.stop()
 
-    def _do(self, batches: Batches, arrived: DataFrame, number: int) -> None:
+    def _do(self, batches: Batches, number: int) -> None:
         """Spark matches what is thrown here with a regular expression that overflows its stack on
         a long text, such as another Java exception, and then ends without saying why: so the error
         itself is raised in `wait`."""
         try:
             with explained():
-                batches.do(arrived, number)
+                batches.do(number)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is raised in `wait`)
             self._failed = error
             raise BatchUndone(STOPPED if self._is_stopped else f"batch {number}") from None

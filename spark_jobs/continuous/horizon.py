@@ -1,8 +1,8 @@
-"""What the broker held before Spark chose a batch: up to there the batch can be judged.
+"""What the broker held before a batch: up to there the batch reads, and can be judged.
 
 The committed positions are read first, then it is waited until all that was written with them is
-settled. A batch that Spark chooses after that holds all of it. The horizon is kept with the audit's
-state, so that a batch that is done again is judged by the same one.
+settled. What lies below where the topics end then holds all of it. The horizon is kept with the
+audit's state, so that a batch that is done again reads and judges the same.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,9 +14,10 @@ from spark_jobs.circumstances.overdue_rules import OverdueRules, overdue_rules
 from spark_jobs.circumstances.unseen import Unseen, unseen_of
 from spark_jobs.evidence.inputs import in_force
 from spark_jobs.kafka.broker import Broker, Place
-from spark_jobs.kafka.positions import Snapshot
+from spark_jobs.kafka.positions import Range, Snapshot
 from spark_jobs.kafka.snapshot import OwnTopics, committed_state, take_snapshot
 from spark_jobs.requests.policies import InForce
+from spark_jobs.runtime.errors import NotOurs
 
 
 class Position(NamedTuple):
@@ -37,7 +38,8 @@ class Position(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Horizon:
     """partition_counts, unseen, overdue: as in `Circumstances`. began_ms, at_ms: between these it
-    was taken."""
+    was taken. ends: of targets, dead letters and outcomes, what each partition held. topic_ids: of
+    these topics."""
 
     at_ms: int
     topic_id: str
@@ -48,6 +50,8 @@ class Horizon:
     unseen: Mapping[Place, Unseen]
     overdue: OverdueRules | None
     began_ms: int
+    ends: tuple[Range, ...]
+    topic_ids: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """As the table `state` has it."""
@@ -68,17 +72,26 @@ class Horizon:
             {(topic, partition): Unseen(*rest) for topic, partition, *rest in stored["unseen"]},
             stored["overdue"] and OverdueRules.from_json(stored["overdue"]),
             stored["began_ms"],
+            tuple(Range(*one) for one in stored["ends"]),
+            stored["topic_ids"],
         )
 
 
 def take_horizon(
-    broker: Broker, own: OwnTopics, group: str, targets: Iterable[str], before: Horizon | None
+    broker: Broker,
+    own: OwnTopics,
+    group: str,
+    targets: Iterable[str],
+    audit_topic: str | None,
+    before: Horizon | None,
 ) -> Horizon:
-    """A new horizon. `targets`: names or shell patterns. What the topics had deleted when the audit
-    began is known from the horizon before. Raises the errors of `spark_jobs.runtime.errors`."""
+    """A new horizon. `targets`: names or shell patterns; never the audit's own topic. What the
+    topics had deleted when the audit began is known from the horizon before. Raises the errors of
+    `spark_jobs.runtime.errors`."""
     committed = committed_state(broker, own, group)
-    taken = take_snapshot(broker, committed, _names(broker, own, targets))
-    return Horizon(
+    names = [one for one in _names(broker, own, targets) if one != audit_topic]
+    taken = take_snapshot(broker, committed, names)
+    found = Horizon(
         taken.taken_at_ms,
         taken.topic_id,
         tuple(_positions(taken)),
@@ -88,7 +101,32 @@ def take_horizon(
         _unseen(before, unseen_of(taken.ends, taken.taken_at_ms)),
         overdue_rules(committed.overdue),
         committed.taken_at_ms,
+        tuple(taken.end_ranges),
+        taken.topic_ids,
     )
+    if before:
+        _check_same_topics(own.ingress, before, found)
+    return found
+
+
+def _check_same_topics(ingress: str, before: Horizon, now: Horizon) -> None:
+    """Raises `NotOurs` where what was read of a topic is not there any more."""
+    known = {**before.topic_ids, ingress: before.topic_id}
+    held = {**now.topic_ids, ingress: now.topic_id}
+    gone = sorted(topic for topic, topic_id in known.items() if held.get(topic) != topic_id)
+    if gone:
+        raise NotOurs(
+            f"The topic {gone[0]} was deleted or created anew, or --target has left it out.",
+            "Begin anew in another --output.",
+        )
+    ends = {(one.topic, one.partition): one.end for one in now.ends}
+    for topic, partition, _start, end in before.ends:
+        if ends[topic, partition] < end:
+            raise NotOurs(
+                f"{topic}, partition {partition}, ends at {ends[topic, partition]}; it had ended "
+                f"at {end}: the broker has lost records.",
+                "Begin anew in another --output.",
+            )
 
 
 def _unseen(before: Horizon | None, now: Mapping[Place, Unseen]) -> dict[Place, Unseen]:

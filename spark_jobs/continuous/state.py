@@ -6,8 +6,8 @@ after a crash: so nothing is counted twice. Only the last two are kept.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +17,13 @@ from spark_jobs.continuous.horizon import Horizon
 from spark_jobs.continuous.totals import Totals
 from spark_jobs.continuous.windows import WINDOWS
 from spark_jobs.evidence.previous_audit import Span
+from spark_jobs.kafka.broker import Place
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.runtime.location import Location
 from spark_jobs.tables.tables import Tables
 
-VERSION: Final = 5
+VERSION: Final = 6
 BEFORE_ALL: Final = -1
 TABLE: Final = "state"
 WINDOWS_TABLE: Final = "windows"
@@ -36,10 +37,38 @@ STATE: Final[Schema] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """What was read and is not judged yet: in so many portions (`Gathering`), so many offsets, up
+    to where in each partition."""
+
+    portions: int = 0
+    offsets: int = 0
+    read_to: Mapping[Place, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the table has it."""
+        return {**asdict(self), "read_to": _listed(self.read_to)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "Gathered":
+        """Raises KeyError, TypeError or ValueError for anything else."""
+        return cls(stored["portions"], stored["offsets"], _by_place(stored["read_to"]))
+
+
+def _listed(offsets: Mapping[Place, int]) -> list[list[Any]]:
+    return [[*place, offset] for place, offset in offsets.items()]
+
+
+def _by_place(listed: Iterable[Sequence[Any]]) -> dict[Place, int]:
+    return {(topic, partition): offset for topic, partition, offset in listed}
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """All of a state but its frames. audited: the group and topic that it is about. ingress: by
-    partition, what has been read. lost: ingress offsets that were deleted before they were read.
-    until_ms: up to when all is judged."""
+    partition, what has been judged. lost: ingress offsets that were deleted before they were read.
+    until_ms: up to when all is judged. ends: the first offset of each partition of targets, dead
+    letters and outcomes that no batch has judged. gathered: what was read beyond these two."""
 
     audited: str
     horizon: Horizon
@@ -47,6 +76,8 @@ class Tally:
     totals: Totals
     lost: int = 0
     until_ms: int = 0
+    ends: Mapping[Place, int] = field(default_factory=dict)
+    gathered: Gathered = Gathered()
 
     def to_json(self) -> dict[str, Any]:
         """As the table has it."""
@@ -58,6 +89,8 @@ class Tally:
             "totals": asdict(self.totals),
             "lost": self.lost,
             "until_ms": self.until_ms,
+            "ends": _listed(self.ends),
+            "gathered": self.gathered.to_json(),
         }
 
     @classmethod
@@ -72,6 +105,8 @@ class Tally:
             Totals(**stored["totals"]),
             stored["lost"],
             stored["until_ms"],
+            _by_place(stored["ends"]),
+            Gathered.from_json(stored["gathered"]),
         )
 
 
@@ -121,6 +156,11 @@ class States:
         """Put what a batch leaves in place of whatever it left before: of the open records this
         version, of the windows those that `write_windows` wrote."""
         self._put(_row(batch, tally, open_version, self._tables.version(WINDOWS_TABLE)))
+
+    def amend(self, batch: int, tally: Tally) -> None:
+        """Put another tally in place of the one that a batch left."""
+        row = self._row(batch)
+        self._put(_row(batch, tally, row.open_version, row.windows_version))
 
     def write_windows(self, windows: DataFrame) -> None:
         """Put WINDOWS in the place of those before."""

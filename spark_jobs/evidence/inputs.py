@@ -124,7 +124,7 @@ class Reader:
         if count_of(rest):
             requests = requests.unionByName(self._requests(committed, rest))
         size_shuffles(self._spark, count_of([*first, *rest, *taken.end_ranges]))
-        ends = self._ends(taken, own)
+        ends = ends_in(self._spark, self._settings, taken.end_ranges, own)
         states = partition_states(taken, before)
         circumstances = _circumstances(committed, taken, selection.at_ms, limits)
         touched = None
@@ -173,17 +173,21 @@ class Reader:
         ranges = [one for one in taken.end_ranges if one.topic in topics]
         return check_backs(records(self._spark, self._settings, ranges))
 
-    def _ends(self, taken: Snapshot, own: OwnTopics) -> DataFrame:
-        def held(*topics: str) -> DataFrame:
-            ranges = [one for one in taken.end_ranges if one.topic in topics]
-            return records(self._spark, self._settings, ranges)
 
-        named = {one.topic for one in taken.end_ranges} - {own.dead_letters, own.outcomes}
-        return all_of(
-            deliveries(held(*named), own.ingress),
-            dead_letters(held(own.dead_letters), own.ingress),
-            outcomes(held(own.outcomes), own.ingress),
-        )
+def ends_in(
+    spark: SparkSession, settings: KafkaSettings, ranges: Sequence[Range], own: OwnTopics
+) -> DataFrame:
+    """ENDS in these ranges of targets, dead letters and outcomes."""
+
+    def held(*topics: str) -> DataFrame:
+        return records(spark, settings, [one for one in ranges if one.topic in topics])
+
+    named = {one.topic for one in ranges} - {own.dead_letters, own.outcomes}
+    return all_of(
+        deliveries(held(*named), own.ingress),
+        dead_letters(held(own.dead_letters), own.ingress),
+        outcomes(held(own.outcomes), own.ingress),
+    )
 
 
 def in_force(committed: CommittedState) -> list[InForce]:

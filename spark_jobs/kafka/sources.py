@@ -46,7 +46,12 @@ def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range
     for name, value in settings.java.items():
         reader = reader.option(f"kafka.{name}", value)
     reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
-    return as_records(reader.load())
+    columns = {
+        "timestamp_ms": "unix_millis(timestamp)",
+        "is_attested": "timestampType = 1",
+        "headers": f"coalesce(headers, CAST(array() AS {RECORDS['headers']}))",
+    }
+    return conformed(reader.load(), RECORDS, columns)
 
 
 def _options(ranges: list[Range]) -> dict[str, str]:
@@ -72,13 +77,3 @@ def _offsets(rows: list[tuple[Range, int]]) -> str:
     for one, offset in rows:
         topics.setdefault(one.topic, {})[str(one.partition)] = offset
     return json.dumps(topics)
-
-
-def as_records(found: DataFrame) -> DataFrame:
-    """What Spark's source gives, as RECORDS."""
-    columns = {
-        "timestamp_ms": "unix_millis(timestamp)",
-        "is_attested": "timestampType = 1",
-        "headers": f"coalesce(headers, CAST(array() AS {RECORDS['headers']}))",
-    }
-    return conformed(found, RECORDS, columns)

@@ -24,6 +24,7 @@ TRANSACTION_BAD: Final = "transaction-bad"
 HOP_BAD: Final = "hop-bad"
 PURGE_BAD: Final = "purge-bad"
 PARTITION_BAD: Final = "partition-bad"
+DEFECT: Final = "defect"
 
 DECIDED_WHEN_READ: Final = (
     HEADER_UNREADABLE,
@@ -47,7 +48,7 @@ DECIDED_WHEN_READ: Final = (
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
 """Codes of what is tried again and again before it is a dead letter."""
 
-BELIEVED: Final = (*TRANSIENT, "too-large", "publish-failed", "body-gone", "too-many", "defect")
+BELIEVED: Final = (*TRANSIENT, "too-large", "publish-failed", "body-gone", "too-many", DEFECT)
 """Codes of what depends on the broker, or on what else waited: no topic shows that it was so."""
 
 

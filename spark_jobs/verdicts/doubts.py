@@ -13,6 +13,7 @@ from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import RECALLS, TAKE_BACK
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
+from spark_jobs.verdicts.id_generations import OWN_END_MS
 from spark_jobs.verdicts.rules.order_rules import TRANSACTION_MS, delivered_after
 from spark_jobs.verdicts.rules.rule import names, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED
@@ -38,20 +39,22 @@ CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(
 """SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
 written before it was delivered; perhaps it had been read, too. size: too large for its target,
 which perhaps takes as much. missed: a recall or move that names a record which perhaps
-was delivered after that."""
+ended after that."""
 SIGHTED: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
     "ended_ms": "bigint",
+    "own_end_ms": "bigint",
     "took_topic": "string",
     "took_bytes": "bigint",
 }
-"""What is kept of each record to decide about others: when it ended; of a delivery, where, and with
-how large a key and value."""
+"""What is kept of each record to decide about others: when it ended, and when by itself; of a
+delivery, where, and with how large a key and value. What no record is behind tells nothing."""
 SIGHT: Final = {
     "partition": "partition",
     "offset": "offset",
-    "ended_ms": "least(delivery.at_ms, outcome.at_ms, letter.at_ms)",
+    "ended_ms": "IF(request IS NULL, NULL, least(delivery.at_ms, outcome.at_ms, letter.at_ms))",
+    "own_end_ms": f"IF(request IS NULL, NULL, {OWN_END_MS})",
     "took_topic": "IF(request IS NULL, NULL, delivery.topic)",
     "took_bytes": "IF(request IS NULL, NULL, delivery.size_bytes)",
 }
@@ -61,8 +64,8 @@ _READ_AFTER: Final = sentence(
     "it was delivered {at_ms - read_ms} ms after offset {after}, which replaces it, had been read"
 )
 _MISSED_BEFORE: Final = sentence(
-    "it says missed {ended_ms - at_ms} ms before the record that it names, at offset {after}, was"
-    " delivered"
+    "it says missed {own_end_ms - at_ms} ms before the record that it names, at offset {after},"
+    " {IF(took_topic IS NULL, 'ended as dead-lettered or expired', 'was delivered')}"
 )
 _TOOK_MORE: Final = sentence(
     "dead-lettered for too-large with {bytes} bytes; {topic} took {taken} in the seconds before and"
@@ -122,12 +125,12 @@ def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _missed(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Recalls and moves that missed a record which was delivered after that."""
-    delivered = sighted.filter("took_topic IS NOT NULL").selectExpr(
-        "partition", "offset AS after", "ended_ms"
+    """Recalls and moves that missed a record which was delivered after that, or buried."""
+    ended = sighted.filter("own_end_ms IS NOT NULL").selectExpr(
+        "partition", "offset AS after", "own_end_ms", "took_topic"
     )
-    wrong = doubts.join(delivered, ["partition", "after"]).filter(
-        f"ended_ms > at_ms + {TRANSACTION_MS}"
+    wrong = doubts.join(ended, ["partition", "after"]).filter(
+        f"own_end_ms > at_ms + {TRANSACTION_MS}"
     )
     return wrong.selectExpr("partition", "offset", f"{_MISSED_BEFORE} AS why_wrong")
 

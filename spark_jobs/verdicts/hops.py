@@ -53,8 +53,13 @@ def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {**same, "timer-first-origin": (FIRST_ORIGIN, "next.request.first_origin")}
 
 
+_IS_NEXT_ATTEMPT: Final = """
+(coalesce(next.request.hop_attempt, 0) - coalesce(request.hop_attempt, 0) BETWEEN 0 AND 1)
+"""
+"""A hop is one publish attempt more, or none: a record is given up after so many."""
 _CHANGED: Final = f"""
-IF(next.request.kind = 'record', {differences(_pairs(SAME))},
+IF(next.request.kind = 'record',
+  {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
   {differences(_pairs(SAME_IF_REFUSED))})
 """
 _COLUMNS: Final = {

@@ -33,13 +33,14 @@ GENERATION: Final = {
     "next_opener": OPENER,
     "decision": OPENER,
     "expected": "string",
-    "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint>",
+    "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
+    "ended_ms:bigint>",
 }
 """subject: SUBJECT. prev_opener: what opened the generation. overtaken_by: the last opener while
 the record was in mid-hop, or a purge. next_opener: the first after it, or a purge before that.
 decision: what decided the half message.
 expected: what a control record has to say: applied, missed, or either. named: what the subject
-names as the record is read, and how that ended."""
+names as the record is read, and how that ended; ended_ms: when, unless something ended it."""
 
 
 def _previous(what: str, order: str = "ASC") -> str:
@@ -60,9 +61,13 @@ def _next(what: str) -> str:
 _THIS: Final = (
     "named_struct('offset', offset, 'kind', request.kind, 'timestamp_ms', request.timestamp_ms)"
 )
-_MEMBER: Final = """
+OWN_END_MS: Final = """
+coalesce(delivery.at_ms, IF(outcome.end IN ('dead-lettered', 'expired'), outcome.at_ms, NULL))
+"""
+"""SQL: when a record ended that nothing else ended."""
+_MEMBER: Final = f"""
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
-  'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms)
+  'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS})
 """
 _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"

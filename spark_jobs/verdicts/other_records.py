@@ -32,6 +32,7 @@ _OF_A_REQUEST: Final = (
         "first_offset",
         "moved_due_ms",
         "recalled",
+        "hop_attempt",
         *SAME.values(),
         "known_from",
         "known_first_ms",
@@ -39,7 +40,7 @@ _OF_A_REQUEST: Final = (
 )
 _SEEN: Final = {
     "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
-    "outcome": "struct(outcome.end, outcome.detail, outcome.next_offset)",
+    "outcome": "struct(outcome.end, outcome.detail, outcome.next_offset, outcome.at_ms)",
     "delivery": "struct(delivery.at_ms)",
     **{name: name for name in ("deliveries", "outcomes")},
 }

@@ -35,7 +35,7 @@ def _of_the_audit() -> str:
     from spark_jobs.continuous.totals import Totals
 
     gauges, registry = Gauges(), CollectorRegistry()
-    gauges.show(Tally("g at i", Horizon(0, "", (), (), {}, {}, {}, None, 0), {}, Totals()))
+    gauges.show(Tally("g at i", Horizon(0, "", (), (), {}, {}, {}, None, 0, (), {}), {}, Totals()))
     registry.register(gauges)
     return generate_latest(registry).decode()
 

@@ -119,20 +119,20 @@ def rewritten_outcome(before: Incoming, **fields: Any) -> bytes:
     return json.dumps({**json.loads(before.value or b"{}"), **fields}).encode()
 
 
+def deliver_when_due(work: Work, orders: TopicCopy, name: str) -> None:
+    """A delivery of a record that has a delay of an hour."""
+    model = orders.records[at(orders, "last")]
+    due = b"%d" % (work.places[name].timestamp_ms + HOUR_MS)
+    headers = with_header(model.headers, "timer-origin", work.origin(name).encode())
+    told = with_header(headers, "timer-due", due)
+    orders.records.append(replace(model, value=name.encode(), headers=told, timestamp_ms=int(due)))
+
+
 def plant_ignored(work: Work, orders: TopicCopy, outcomes: TopicCopy) -> dict[str, str]:
     """A cancel and a replacement that did nothing, and outcomes that hide it."""
-    model = orders.records[at(orders, "last")]
-
-    def delivered_later(name: str) -> None:
-        due = b"%d" % (work.places[name].timestamp_ms + HOUR_MS)
-        headers = with_header(model.headers, "timer-origin", work.origin(name).encode())
-        told = with_header(headers, "timer-due", due)
-        added = replace(model, value=name.encode(), headers=told, timestamp_ms=int(due))
-        orders.records.append(added)
+    for name in ("taken", "old"):
+        deliver_when_due(work, orders, name)
         del outcomes.records[outcome_at(outcomes, work.origin(name))]
-
-    delivered_later("taken")
-    delivered_later("old")
     said = outcome_at(outcomes, work.origin("cancel"))
     missed = rewritten_outcome(outcomes.records[said], outcome="missed")
     outcomes.change(said, value=missed)
@@ -176,6 +176,49 @@ def plant_excuses(
     )
     outcomes.records.append(replace(told, key=origin.encode(), value=ended))
     return {f"refused-{number}": "contradicted" for number in range(4)}
+
+
+def plant_false_burials(
+    work: Work, orders: TopicCopy, outcomes: TopicCopy, letters: TopicCopy
+) -> set[str | int]:
+    """A cancel was ignored, and its record is a dead letter in the end; a replacement found no
+    room, it says, though the older record waited; a control record could not be published."""
+    letter = letters.records[at(letters, "wrong")]
+    told = outcomes.records[outcome_at(outcomes, work.origin("wrong"))]
+
+    def bury(origin: str, asked: Incoming, why: str, at_ms: int) -> None:
+        code, _, detail = why.partition(": ")
+        headers: Headers = [
+            *asked.headers,
+            ("timer-error", code.encode()),
+            ("timer-error-detail", detail.encode()),
+            ("timer-origin", origin.encode()),
+        ]
+        buried = replace(letter, key=asked.key, value=asked.value, headers=headers)
+        letters.records.append(replace(buried, timestamp_ms=at_ms))
+        ended = rewritten_outcome(told, origin=origin, detail=why)
+        outcomes.records.append(replace(told, key=origin.encode(), value=ended, timestamp_ms=at_ms))
+
+    expiry = next(one for one in outcomes.records if _applied_to(one, b"h"))
+    outcomes.records.remove(expiry)
+    told_of = (expiry.key or b"").decode()
+    bury(told_of, work.places["asked"], "publish-failed: so it is said", expiry.timestamp_ms)
+    said = outcome_at(outcomes, work.origin("cancel"))
+    outcomes.change(said, value=rewritten_outcome(outcomes.records[said], outcome="missed"))
+    for name in ("taken", "old"):
+        del outcomes.records[outcome_at(outcomes, work.origin(name))]
+    taken, newer = work.places["taken"], work.places["newer"]
+    due_ms = taken.timestamp_ms + HOUR_MS
+    bury(work.origin("taken"), taken, "publish-failed: so it is said", due_ms)
+    full = "too-many: 2 records wait in this ingress partition (admission.records)"
+    bury(work.origin("newer"), newer, full, newer.timestamp_ms)
+    deliver_when_due(work, orders, "old")
+    return {"cancel", "newer", int(told_of.rpartition("/")[2])}
+
+
+def _applied_to(outcome: Incoming, ident: bytes) -> bool:
+    told = json.loads(outcome.value or b"{}")
+    return (told["outcome"], told["id"]) == ("applied", ident.decode())
 
 
 def plant_small_lies(orders: TopicCopy, outcomes: TopicCopy, work: Work) -> dict[str, str]:

@@ -28,6 +28,7 @@ from tests.spark.meddled_work import (
     at,
     outcome_at,
     plant_excuses,
+    plant_false_burials,
     plant_ignored,
     plant_small_lies,
     written,
@@ -182,6 +183,29 @@ def test_3_ignored_cancel_and_replacement_are_named_once_their_time_has_passed(
     }
     assert "it says missed" in found["cancel"][1]
     assert "which replaces it, had been read" in found["old"][1]
+
+
+def test_3_5_dead_letters_do_not_hide_what_was_ignored(
+    spark: SparkSession, work: Work, tmp_path: Path
+) -> None:
+    bootstrap, made = work.made.bootstrap, work.made
+    orders, outcomes, letters = (
+        TopicCopy(bootstrap, topic) for topic in (work.orders, made.outcomes, made.dead_letters)
+    )
+    expected = plant_false_burials(work, orders, outcomes, letters)
+    for copy in (orders, outcomes, letters):
+        copy.rewrite()
+    later_ms = work.places["old"].timestamp_ms + 3 * HOUR_MS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_jobs.kafka.snapshot.now_ms", lambda: later_ms)
+        work.audited(spark, tmp_path, at_ms=later_ms)
+    found = work.found(spark, tmp_path)
+    assert {name: verdict for name, (verdict, _) in found.items()} == dict.fromkeys(
+        expected, "contradicted"
+    )
+    assert "ended as dead-lettered" in found["cancel"][1]
+    assert "which waited" in found["newer"][1]
+    assert any("which no expire can be" in why for _, why in found.values())
 
 
 def test_7_topics_nobody_asked_for_compaction_and_open_transactions(

@@ -8,7 +8,8 @@ delivered after that, but for records that were delivered in the same transactio
 from typing import Final
 
 from spark_jobs.requests.controls import TAKE_BACK
-from spark_jobs.verdicts.rules.rule import Rule, names
+from spark_jobs.verdicts.id_generations import IS_SHED
+from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 from spark_jobs.verdicts.verdict_names import CONTRADICTED
 
 TRANSACTION_MS: Final = 10_000
@@ -25,11 +26,32 @@ def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
     )
 
 
-_IS_IGNORED: Final = delivered_after("named.delivered_ms", "named.wanted_ms", "outcome.at_ms")
+_AFTER: Final = delivered_after("named.delivered_ms", "named.wanted_ms", "outcome.at_ms")
+_WAITED: Final = f"(named.delivered_ms IS NOT NULL AND {_AFTER})"
+"""Whether what has the record's id waited as that was read, by when it was delivered."""
+_IS_IGNORED: Final = f"({_WAITED} OR named.ended_ms > outcome.at_ms + {TRANSACTION_MS})"
+_HOW: Final = "IF(named.delivered_ms IS NULL, concat('ended as ', named.end), 'was delivered')"
 IGNORED_CANCEL_RULE: Final = Rule(
     CONTRADICTED,
     f"request.kind IN {names(TAKE_BACK)} AND outcome.end = 'missed' AND offset < next_offset"
-    f" AND named.delivered_ms IS NOT NULL AND {_IS_IGNORED}",
-    "it says missed {named.delivered_ms - outcome.at_ms} ms before the record that it names, at"
-    " offset {named.offset}, was delivered",
+    f" AND {_IS_IGNORED}",
+    "it says missed {named.ended_ms - outcome.at_ms} ms before the record that it names, at"
+    f" offset {{named.offset}}, {{{_HOW}}}",
 )
+_WAITS_STILL: Final = """
+(named.end = 'delivered' AND named.delivered_ms IS NULL AND named.wanted_ms > at_ms
+  AND prev_opener.offset <= named.offset AND outcomes_unseen IS NULL)
+"""
+_HAD_ROOM: Final = f"""
+IF(request.hop_from IS NULL,
+  {sentence("it takes the place of offset {named.offset}, which waited")},
+  {sentence("it goes on from offset {request.hop_from}, which had found room")})
+"""
+SHED_RULE: Final = Rule(
+    CONTRADICTED,
+    f"{IS_SHED} AND offset < next_offset"
+    f" AND (request.hop_from IS NOT NULL OR {_WAITED} OR {_WAITS_STILL})",
+    f"it found no room, it says; {{{_HAD_ROOM}}}",
+)
+"""What takes the place of a waiting record, or was admitted before, is never shed
+(docs/exactly-once.md#shed-records)."""

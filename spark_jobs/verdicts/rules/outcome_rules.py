@@ -5,11 +5,11 @@ from typing import Final
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
 from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
-from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, TRANSIENT
+from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, DEFECT, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
 from spark_jobs.verdicts.purges import NAMES_ONE, named_by
-from spark_jobs.verdicts.rules.order_rules import IGNORED_CANCEL_RULE
+from spark_jobs.verdicts.rules.order_rules import CLOCK_MS, IGNORED_CANCEL_RULE, SHED_RULE
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
 NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
@@ -89,7 +89,9 @@ _WRONG_CODE: Final = f"""
 CASE WHEN request.kind = 'refused' AND letter.code != request.code
     THEN {sentence("dead-lettered for {letter.code}, it is {request.code}")}
   WHEN request.kind != 'refused' AND letter.code IN {names(DECIDED_WHEN_READ)}
-    THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")} END
+    THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")}
+  WHEN request.kind IN {names(CONTROLS)} AND letter.code != '{DEFECT}'
+    THEN {sentence("dead-lettered for {letter.code}, which no {request.kind} can be")} END
 """
 """A sentence where a dead letter's reason is not the record's, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
@@ -103,12 +105,18 @@ _TOO_FEW: Final = sentence(
 _NOT_DUE: Final = sentence(
     "{outcome.end} as overdue {request.wanted_ms - outcome.at_ms} ms before its due"
 )
+_CHECKS_LEFT: Final = sentence(
+    "it expired {request.expires_ms - outcome.at_ms} ms before its last check had passed"
+)
 _EXCUSE_WRONG: Final = f"""
 CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
     AND letter.at_ms < reading_from_ms
     THEN 'dead-lettered for body-gone; the ingress has the record still'
   WHEN letter.code IN {names(TRANSIENT)} AND {_FAILURES} < least_attempts
     THEN {_TOO_FEW}
+  WHEN outcome.end = 'expired' AND decision.kind = 'expire'
+    AND outcome.at_ms + {CLOCK_MS} < request.expires_ms
+    THEN {_CHECKS_LEFT}
   WHEN NOT coalesce({_DROPPED} OR letter.code = 'overdue', false) THEN NULL
   WHEN outcome.at_ms < request.wanted_ms THEN {_NOT_DUE}
   WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
@@ -146,6 +154,7 @@ OUTCOME_RULES: Final = (
         verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
     ),
     IGNORED_CANCEL_RULE,
+    SHED_RULE,
     Rule(verdict.CONTRADICTED, f"{_EXCUSE_WRONG} IS NOT NULL", f"{{{_EXCUSE_WRONG}}}"),
     Rule(
         verdict.ALTERED,

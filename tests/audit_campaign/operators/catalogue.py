@@ -12,9 +12,10 @@ from tests.audit_campaign.operators.letters import LETTERS
 from tests.audit_campaign.operators.moves import MOVES
 from tests.audit_campaign.operators.operator import Operator
 from tests.audit_campaign.operators.outcomes import OUTCOMES
+from tests.audit_campaign.operators.taken_back import TAKEN_BACK
 
 OPERATORS: Final[dict[str, Operator]] = {
     one.name: one
-    for file in (DELIVERIES, OUTCOMES, LETTERS, HOPS, CHECKS, INGRESS, MOVES)
+    for file in (DELIVERIES, OUTCOMES, TAKEN_BACK, LETTERS, HOPS, CHECKS, INGRESS, MOVES)
     for one in file.all
 }

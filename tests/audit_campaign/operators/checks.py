@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.audit_campaign.contents import Ended, Held
 from tests.audit_campaign.operators.operator import Operators, Planted, Planting, named
+from tests.audit_campaign.scene import POLICY
 from tests.audit_campaign.scene import named as topic_of
 
 CHECKS = Operators()
@@ -68,4 +69,13 @@ def check_header_added(t: Planting, one: Ended) -> Planted:
 @add("A check-back is one more than are allowed", _was_asked, follow=OF_ANOTHER)
 def check_beyond_the_last(t: Planting, one: Ended) -> Planted:
     _check(t, one).set_header("timer-check", b"3")
+    return named((one.origin, "contradicted"))
+
+
+@add(
+    "A half message expires before it was asked about for the last time",
+    lambda _t, one: one.end == "expired" and one.kind == "prepare",
+)
+def half_expired_early(t: Planting, one: Ended) -> Planted:
+    one.outcome.timestamp_ms = one.record.timestamp_ms + POLICY.immunity_ms
     return named((one.origin, "contradicted"))

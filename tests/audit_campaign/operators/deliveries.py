@@ -76,7 +76,7 @@ def delivered_early(t: Planting, one: Ended) -> Planted:
 @add("It arrives later than is allowed", both(is_plain, is_alone))
 def delivered_late(t: Planting, one: Ended) -> Planted:
     one.delivery.timestamp_ms = one.first_ms + LIMIT_MS + 1
-    return named((one.origin, "late"))
+    return named((one.origin, "late"), sides=t.recalls_of(one))
 
 
 @add(
@@ -302,7 +302,7 @@ def order_swapped(t: Planting, one: Ended) -> Planted:
 @add("What was taken back is delivered, too", both(ended_as("cancelled", "replaced"), is_alone))
 def taken_back_and_delivered(t: Planting, one: Ended) -> Planted:
     t.deliver(one)
-    return named((one.origin, "contradicted"))
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
 @add(

@@ -109,6 +109,15 @@ def successor_due_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
+@add("What goes on claims more attempts than there were", _goes_on_to_its_end)
+def successor_attempts_claimed(t: Planting, one: Ended) -> Planted:
+    after = _went_on(t, one)
+    headers = [header for header in after.record.headers if header[0] != "timer-hop-attempt"]
+    after.record.headers = [*headers, ("timer-hop-attempt", b"15")]
+    _sign(after.record)
+    return named((one.origin, "altered"))
+
+
 @add("What goes on is for another topic, and is delivered there", _goes_on_to_its_end)
 def successor_topic_changed(t: Planting, one: Ended) -> Planted:
     after = _went_on(t, one)

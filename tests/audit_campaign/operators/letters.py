@@ -8,6 +8,7 @@ from tests.audit_campaign.operators.operator import (
     Planted,
     Planting,
     both,
+    ended_as,
     is_alone,
     is_plain,
     named,
@@ -20,16 +21,18 @@ WAS_OPEN = "of what was pending before, the ingress may have deleted it since"
 REFUSED = ("time-unreadable", "header-unknown", "level-unknown", "id-bad", "partition-bad")
 
 
-def _has_letter(_t: Planting, one: Ended) -> bool:
-    return bool(one.letters) and bool(one.outcomes)
+def _has_letter(t: Planting, one: Ended) -> bool:
+    """What was shed is pending to an audit without end until it is due."""
+    is_shed_undue = one.code == "too-many" and one.due_ms > t.watermark_ms(one.partition)
+    return bool(one.letters) and bool(one.outcomes) and not is_shed_undue
 
 
-def _has_whole_letter(_t: Planting, one: Ended) -> bool:
-    return _has_letter(_t, one) and one.letter.value is not None
+def _has_whole_letter(t: Planting, one: Ended) -> bool:
+    return _has_letter(t, one) and one.letter.value is not None
 
 
-def _is_refused(_t: Planting, one: Ended) -> bool:
-    return _has_letter(_t, one) and one.code in {"time-unreadable", "header-unknown", "id-bad"}
+def _is_refused(t: Planting, one: Ended) -> bool:
+    return _has_letter(t, one) and one.code in {"time-unreadable", "header-unknown", "id-bad"}
 
 
 @add("A dead letter is lost", _has_letter)
@@ -131,6 +134,16 @@ def excuse_target_unknown(t: Planting, one: Ended) -> Planted:
     t.bury(one, code, "there is none", one.delivery.timestamp_ms)
     t.contents.remove(one.delivery)
     return named((one.origin, "contradicted"))
+
+
+@add(
+    "A cancel, purge or decision is set aside as what cannot be published",
+    ended_as("applied", "missed", kinds=("cancel", "purge", "commit", "rollback")),
+)
+def control_buried(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    t.bury(one, "publish-failed", "made up", one.outcome.timestamp_ms)
+    return named((one.origin, "contradicted"), sides=t.purged_by(one))
 
 
 def _overdue(ms: int, pattern: str, allowed_ms: int = OVERDUE_MS) -> str:

@@ -7,9 +7,7 @@ from tests.audit_campaign.operators.operator import (
     Operators,
     Planted,
     Planting,
-    both,
     ended_as,
-    is_alone,
     is_control,
     is_delivered,
     named,
@@ -18,8 +16,6 @@ from tests.audit_campaign.scene import OWN
 
 OUTCOMES = Operators()
 add = OUTCOMES.add
-READ_TO_DUE_MS = 6_000
-TRANSACTION_MS = 10_000
 ALONE = ("cancelled", "replaced", "rolled-back")
 HOPS = ("rolled", "requeued")
 CONTROLLED = ("applied", "missed")
@@ -213,148 +209,3 @@ def _mate(t: Planting, one: Ended) -> Ended | None:
         return None
     controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)
     return next((o for o in controls if o.outcome.since == one.outcome.since), None)
-
-
-def _is_ripe(t: Planting, one: Ended) -> bool:
-    """Whether its due had passed at the last moment."""
-    return one.due_ms > 0 and one.due_ms + TRANSACTION_MS < t.watermark_ms(one.partition)
-
-
-def _cancel_that_applied(t: Planting, one: Ended) -> Ended | None:
-    """Or the recall that did."""
-    recall = t.recall_of(one)
-    if recall is not None and recall.end == "applied":
-        return recall
-    found = t.next_with_id(one)
-    is_cancel = found is not None and found.kind == "cancel" and found.end == "applied"
-    return found if is_cancel else None
-
-
-def _was_cancelled(t: Planting, one: Ended) -> bool:
-    is_first = one.hop_from is None and one.kind == "record"
-    return one.end == "cancelled" and is_first and _cancel_that_applied(t, one) is not None
-
-
-@add(
-    "A cancel or recall applied, and the record is delivered all the same",
-    both(_was_cancelled, is_alone, _is_ripe),
-)
-def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
-    cancel = _cancel_that_applied(t, one)
-    assert cancel
-    t.contents.remove(one.outcome)
-    t.deliver(one)
-    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
-    return named((cancel.origin, "contradicted"), sides=sides)
-
-
-def _waited_long(t: Planting, one: Ended) -> bool:
-    """Whether it was not due when it was taken back."""
-    return one.due_ms > one.outcome.timestamp_ms + READ_TO_DUE_MS
-
-
-@add(
-    "A cancel or recall is ignored: it says missed, and the record is delivered later",
-    both(_was_cancelled, is_alone, _is_ripe, _waited_long),
-)
-def cancel_ignored(t: Planting, one: Ended) -> Planted:
-    cancel = _cancel_that_applied(t, one)
-    assert cancel
-    t.contents.remove(one.outcome)
-    cancel.outcome.say(outcome="missed")
-    t.deliver(one)
-    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
-    return named((cancel.origin, "contradicted"), sides=sides)
-
-
-def _was_replaced(t: Planting, one: Ended) -> bool:
-    """Whether something else tells that the newer record had been read before it was due."""
-    next_one = t.next_with_id(one)
-    return (
-        one.end == "replaced"
-        and one.kind == "record"
-        and one.hop_from is None
-        and next_one is not None
-        and next_one.kind == "record"
-        and one.due_ms > _read_ms(t, next_one) + READ_TO_DUE_MS
-    )
-
-
-def _read_ms(t: Planting, one: Ended) -> int:
-    """When it had been read, as the ends of what lies at and behind it tell."""
-    ends = [
-        end.timestamp_ms
-        for other in t.records
-        if other.partition == one.partition and other.record.offset >= one.record.offset
-        for end in (*other.deliveries, *other.outcomes)
-    ]
-    return min(ends, default=2**62)
-
-
-@add(
-    "A replacement is ignored: both records are delivered",
-    both(_was_replaced, is_alone, _is_ripe, _waited_long),
-)
-def replacement_ignored(t: Planting, one: Ended) -> Planted:
-    t.contents.remove(one.outcome)
-    t.deliver(one)
-    return named((one.origin, "contradicted missing"))
-
-
-def _purge_of(t: Planting, one: Ended) -> Ended | None:
-    """The purge that ended it as it waited."""
-    purge = next((other for other in t.records if other.origin == one.purged_by), None)
-    is_first = one.hop_from is None and one.kind == "record"
-    return purge if is_first and purge is not None and purge.end == "applied" else None
-
-
-def _waited_at_its_purge(t: Planting, one: Ended) -> bool:
-    purge = _purge_of(t, one)
-    return purge is not None and one.due_ms > purge.outcome.timestamp_ms + READ_TO_DUE_MS
-
-
-@add(
-    "A purge applied, and what it ended is delivered when it is due",
-    both(_waited_at_its_purge, is_alone, _is_ripe),
-)
-def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
-    t.contents.remove(one.outcome)
-    t.deliver(one)
-    return named((one.origin, "contradicted"), sides=t.later_of(one))
-
-
-@add("What a purge ended names another one", lambda _t, one: one.purged_by is not None)
-def purged_by_another(t: Planting, one: Ended) -> Planted:
-    """A later one, one of another partition, or none at all."""
-    purges = [o.origin for o in t.records if o.kind == "purge" and o.origin != one.purged_by]
-    other = t.draw.choice([*purges, f"{OWN.ingress}/{one.partition}/7777", one.origin])
-    one.outcome.say(detail=f"purged by {other}")
-    return named((one.origin, "contradicted"))
-
-
-@add("What a purge ended does not name it", lambda _t, one: one.purged_by is not None)
-def purge_not_named(t: Planting, one: Ended) -> Planted:
-    one.outcome.say(detail="")
-    return named((one.origin, "contradicted"))
-
-
-def _later_purge(t: Planting, one: Ended) -> Ended | None:
-    """A purge that was read after what ended the record."""
-    purges = (o for o in t.records if o.kind == "purge" and o.partition == one.partition)
-    return next((o for o in purges if o.record.offset > one.record.offset), None)
-
-
-@add(
-    "What a cancel ended names a purge from after it",
-    lambda t, one: (
-        one.end == "cancelled"
-        and one.purged_by is None
-        and one.hop_from is None
-        and _later_purge(t, one) is not None
-    ),
-)
-def cancelled_as_purged(t: Planting, one: Ended) -> Planted:
-    purge = _later_purge(t, one)
-    assert purge
-    one.outcome.say(detail=f"purged by {purge.origin}")
-    return named((one.origin, "contradicted"))

@@ -11,22 +11,27 @@ from typing import NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from spark_jobs.audit_delivery import audit
 from spark_jobs.continuous.batches import Batches, Publication
-from spark_jobs.continuous.continuous_audit import CHECKPOINT, ContinuousAudit
+from spark_jobs.continuous.continuous_audit import CHECKPOINT, ContinuousAudit, Pace
+from spark_jobs.continuous.gathering import Gathering
 from spark_jobs.continuous.gauges import Gauges
-from spark_jobs.continuous.state import States
-from spark_jobs.evidence.audit_job import AuditJob
+from spark_jobs.continuous.state import BEFORE_ALL, Gathered, States, Tally
+from spark_jobs.continuous.totals import Totals
+from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.positions import Range, count_of
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.result_tables import VIOLATION
-from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.errors import NotOurs, ResultsRefused
 from spark_jobs.runtime.location import location
 from spark_jobs.tables.tables import Tables
+from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
-from tests.support.installation.topic_copies import append
+from tests.support.installation.topic_copies import TopicCopy, append
 from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
@@ -34,6 +39,9 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.integration
 
 SEEN_WITHIN_S = 600
+EACH_SECOND = Pace(1, 1_000_000)
+MOST = 10
+"""Records that are read at once, where the topics hold some fifty."""
 FAR = ("timer-delay", b"1h")
 Header = tuple[str, bytes]
 
@@ -63,9 +71,11 @@ class Scene(NamedTuple):
             kafka_settings(made.bootstrap), f"{made.name}.proxy", own, targets, location(output)
         )
 
-    def audit(self, spark: SparkSession, gauges: Gauges | None = None) -> ContinuousAudit:
-        telling = Publication(self.topic)
-        going = ContinuousAudit(spark, self.job(self.folder), telling, 2, gauges or Gauges())
+    def audit(
+        self, spark: SparkSession, gauges: Gauges | None = None, max_offsets: int = 1_000_000
+    ) -> ContinuousAudit:
+        telling, pace = Publication(self.topic), Pace(2, max_offsets)
+        going = ContinuousAudit(spark, self.job(self.folder), telling, pace, gauges or Gauges())
         going.start()
         return going
 
@@ -142,7 +152,7 @@ def test_records_count_once_across_restarts_and_a_second_delivery_is_told_and_sh
 
 def test_state_of_another_audit_is_refused(spark: SparkSession, scene: Scene) -> None:
     job = replace(scene.job(scene.folder), group="somebody")
-    another = ContinuousAudit(spark, job, Publication(None), 1, Gauges())
+    another = ContinuousAudit(spark, job, Publication(None), EACH_SECOND, Gauges())
     with pytest.raises(ResultsRefused, match="not of somebody"):
         another.start()
 
@@ -150,11 +160,13 @@ def test_state_of_another_audit_is_refused(spark: SparkSession, scene: Scene) ->
 def test_what_ends_a_batch_is_told_however_long_its_story(
     spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_batches: Batches, _arrived: DataFrame, _number: int) -> None:
+    def fail(_batches: Batches, _number: int) -> None:
         raise OSError("\n".join(["No space left on device", *["\tat some.java.Method"] * 5000]))
 
     monkeypatch.setattr(Batches, "do", fail)
-    going = ContinuousAudit(spark, scene.job(scene.folder), Publication(None), 1, Gauges())
+    going = ContinuousAudit(
+        spark, scene.job(scene.folder), Publication(None), EACH_SECOND, Gauges()
+    )
     going.start()
     with pytest.raises(ResultsRefused, match="The disk is full"):
         going.wait(SEEN_WITHIN_S)
@@ -165,7 +177,7 @@ def test_audit_that_is_stopped_leaves_a_batch_in_which_spark_has_nothing_to_inte
 ) -> None:
     has_begun, was_done = Event(), []
 
-    def plan_for_long(batches: Batches, _arrived: DataFrame, number: int) -> None:
+    def plan_for_long(batches: Batches, number: int) -> None:
         for _ in range(SEEN_WITHIN_S):
             has_begun.set()
             batches.go_on()
@@ -173,12 +185,79 @@ def test_audit_that_is_stopped_leaves_a_batch_in_which_spark_has_nothing_to_inte
         was_done.append(number)
 
     monkeypatch.setattr(Batches, "do", plan_for_long)
-    going = ContinuousAudit(spark, scene.job(scene.folder), Publication(None), 1, Gauges())
+    going = ContinuousAudit(
+        spark, scene.job(scene.folder), Publication(None), EACH_SECOND, Gauges()
+    )
     going.start()
     assert has_begun.wait(SEEN_WITHIN_S)
     going.stop()
     assert not was_done
     assert going.wait(SEEN_WITHIN_S)
+
+
+def test_first_batch_over_much_is_read_in_portions_and_says_what_one_audit_says(
+    spark: SparkSession, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery is lost and another is there twice; it is stopped in the midst of it, too."""
+    gather, sizes = Gathering.gather, list[int]()
+
+    def noted(self: Gathering, tally: Tally, portion: list[Range]) -> Tally:
+        if len(sizes) == 2:
+            sizes.append(0)
+            raise OSError("No space left on device")
+        sizes.append(count_of(portion))
+        return gather(self, tally, portion)
+
+    monkeypatch.setattr(Gathering, "gather", noted)
+    orders = TopicCopy(scene.made.bootstrap, scene.orders)
+    lost = orders.records.pop(orders.of_value(b"plain-7"))
+    orders.rewrite()
+    scene = scene._replace(folder=tmp_path / "in portions")
+    stopped = scene.audit(spark, max_offsets=MOST)
+    with pytest.raises(ResultsRefused, match="The disk is full"):
+        stopped.wait(SEEN_WITHIN_S)
+    left = states(spark, scene.folder).tally(BEFORE_ALL)
+    assert (left.gathered.portions, left.gathered.offsets) == (2, 2 * MOST)
+    assert left.totals == Totals()
+    again = scene.audit(spark, max_offsets=MOST)
+    try:
+        await_judged(again, 24, 1, broken=2)
+    finally:
+        again.stop()
+    held = count_of(left.horizon.ends) + sum(one.stable_end for one in left.horizon.positions)
+    assert sum(sizes) == (len(sizes) - 1) * MOST
+    assert held - MOST <= sum(sizes) < held
+    assert again.tally is not None
+    assert again.tally.gathered == Gathered()
+    found = Tables(spark, location(scene.folder)).read("violations", VIOLATION).collect()
+    whole = replace(scene.job(tmp_path / "at once"), targets=())
+    summary = audit(spark, whole, Selection())
+    assert summary.violations_by == {"duplicated": 1, "missing": 1}
+    assert dict(again.tally.totals.verdicts) == {
+        name: count for name, count in summary.verdicts.items() if count and name != "pending"
+    }
+    rows = verdicts_in(spark, tmp_path / "at once").where("is_violation").collect()
+    assert {(one.offset, one.verdict, one.detail) for one in found} == {
+        (one.offset, one.verdict, one.detail) for one in rows
+    }
+    origin = (lost.header("timer-origin") or b"").decode()
+    (missing,) = [one for one in rows if one.verdict == "missing"]
+    assert origin == f"{scene.made.ingress}/{missing.partition}/{missing.offset}"
+
+
+def test_target_that_was_created_anew_ends_the_audit_with_a_sentence(
+    spark: SparkSession, scene: Scene
+) -> None:
+    """The test before this one has written the target anew."""
+    going = silent(spark, scene)
+    going.start()
+    with pytest.raises(NotOurs, match=f"The topic {scene.orders} was deleted or created anew"):
+        going.wait(SEEN_WITHIN_S)
+
+
+def silent(spark: SparkSession, scene: Scene) -> ContinuousAudit:
+    """One that publishes nothing."""
+    return ContinuousAudit(spark, scene.job(scene.folder), Publication(None), EACH_SECOND, Gauges())
 
 
 def forget_the_last_commit(spark: SparkSession, folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +13,16 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
 from spark_jobs.circumstances.unseen import Unseen
-from spark_jobs.continuous.arrivals import subscription
 from spark_jobs.continuous.continuous_audit import ContinuousAudit
+from spark_jobs.continuous.gathering import first_of, left_to_read
 from spark_jobs.continuous.horizon import Horizon, Position
-from spark_jobs.continuous.state import BEFORE_ALL, States, Tally, check_state_place
+from spark_jobs.continuous.state import BEFORE_ALL, Gathered, States, Tally, check_state_place
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
 from spark_jobs.continuous_audit import run_until_stopped
-from spark_jobs.evidence.partition_state import span_at, unread, unread_ends
+from spark_jobs.evidence.partition_state import PartitionState, span_at, unread, unread_ends
 from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
-from spark_jobs.kafka.positions import EndRange, Range, Snapshot
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.positions import EndRange, Range, Snapshot, count_of
 from spark_jobs.requests.policies import InForce
 from spark_jobs.runtime.errors import BrokerUnreachable, NotOurs, ResultsRefused
 from spark_jobs.runtime.location import location
@@ -41,28 +39,16 @@ HORIZON = Horizon(
     {("a", 1): Unseen(7, "gone")},
     OverdueRules(5, (OverdueRule("a*", 1_000, "drop"),)),
     98,
+    (Range("a", 0, 3, 9), Range("a", 1, 0, 4)),
+    {"a": "id-a"},
 )
 TALLY = Tally("g at i", HORIZON, {0: Span(1, 2)}, Totals({"delivered": 3}, {}, {"10": 3}, 3, 7), 1)
-
-
-def test_topics_of_the_audit_are_subscribed_and_no_others() -> None:
-    named, everything = (
-        re.compile(subscription(OwnTopics(), targets, "timer.audit").replace(r"\z", r"\Z"))
-        for targets in (["orders", "mail.*"], ["*"])
-    )
-    for topic in ("orders", "mail.in", "timer.dead-letters", "timer.outcomes"):
-        assert named.match(topic), topic
-        assert everything.match(topic), topic
-    for topic in ("timer.ingress", "timer.settings", "timer.audit", "__consumer_offsets"):
-        assert not named.match(topic), topic
-        assert not everything.match(topic), topic
-    for topic in ("orders2", "my.orders", "mail", "timer.ingress2"):
-        assert not named.match(topic), topic
-        assert everything.match(topic), topic
+READING = replace(TALLY, ends={("a", 0): 5}, gathered=Gathered(2, 3, {("a", 0): 7, ("i", 0): 1}))
 
 
 def test_tally_and_positions_come_back_as_they_were_written() -> None:
-    assert Tally.from_json(json.loads(json.dumps(TALLY.to_json()))) == TALLY
+    for tally in (TALLY, READING):
+        assert Tally.from_json(json.loads(json.dumps(tally.to_json()))) == tally
     read = ReadSoFar(
         "i", "id", "g", {0: Span(1, 2)}, {("orders", 1): 7}, {"orders": "id-o"}, ("later",)
     )
@@ -78,6 +64,17 @@ def test_partition_is_read_on_where_it_ended_and_anew_behind_what_was_deleted_me
     assert span_at(9, Span(3, 8)) == Span(9, 9)
     held = [Range("a", 0, 5, 9), Range("b", 0, 5, 9)]
     assert unread(held, {("a", 0): 7}) == [Range("a", 0, 7, 9), Range("b", 0, 5, 9)]
+
+
+def test_portion_begins_with_the_ingress_and_may_end_within_a_partition() -> None:
+    state = PartitionState(0, 0, 2, 2, 6, 6, 6, 6, 4, 0, 0, 0, 0)
+    left = left_to_read("i", READING, [state])
+    assert left == [Range("i", 0, 2, 6), Range("a", 0, 7, 9), Range("a", 1, 0, 4)]
+    assert count_of(left) == 10
+    assert [*first_of(left, 5)] == [Range("i", 0, 2, 6), Range("a", 0, 7, 8)]
+    assert [*first_of(left, 99)] == left
+    judged = replace(TALLY, ends={("a", 0): 9, ("a", 1): 4})
+    assert count_of(left_to_read("i", judged, [])) == 0
 
 
 def test_ends_deleted_after_they_were_read_are_no_loss_and_another_topic_is_read_anew() -> None:

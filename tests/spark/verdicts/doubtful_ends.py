@@ -126,6 +126,13 @@ def what_was_read_while_a_record_waited_must_have_ended_it(t: Topics) -> None:
     t.delivered(t.record("delivered", offset=950), at_ms=50_001)
 
 
+def what_names_no_record_does_not_tell_how_far_was_read(t: Topics) -> None:
+    t.delivered(t.record("delivered", ident=b"s"), at_ms=60_000)
+    t.record("pending", ident=b"s", timestamp_ms=45_000, due_ms=150_000)
+    t.expected[900] = ("orphaned", "")
+    t.delivered(900, at_ms=45_000)
+
+
 def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
     """Overdue records for `old*` are dropped since 45 s, for `buried` they are dead letters."""
 
@@ -166,6 +173,73 @@ def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
     letter("dead_lettered", "", "too-large", at_ms=61_500, target="big", size_bytes=91)
     for at_ms in (60_000, 62_000):
         t.delivered(t.record("delivered", target="big"), topic="big", size_bytes=100, at_ms=at_ms)
+
+
+def what_a_cancel_missed_did_not_wait_until_it_was_buried(t: Topics) -> None:
+    """Nor does a record that takes its place find no room."""
+    cancel: dict[str, Any] = {"kind": "cancel", "timestamp_ms": 45_000}
+
+    def buried(expected: str, ident: bytes, at_ms: int) -> None:
+        offset = t.record(expected, ident=ident)
+        t.outcome(offset, "dead-lettered", at_ms=at_ms)
+        t.letter(offset, "publish-failed", at_ms=at_ms)
+
+    buried("dead_lettered", b"k", 60_001)
+    ignored = "it says missed 10001 ms before the record that it names, at offset 10, ended as dead"
+    t.outcome(t.record("contradicted", ignored, ident=b"k", **cancel), "missed", at_ms=50_000)
+    buried("dead_lettered", b"l", 60_000)
+    t.outcome(t.record("missed", ident=b"l", **cancel), "missed", at_ms=50_000)
+    for code, expected in (("defect", "dead_lettered"), ("publish-failed", "contradicted")):
+        control = t.record(expected, ident=b"m", **cancel)
+        t.outcome(control, "dead-lettered", due_ms=None)
+        t.letter(control, code)
+
+
+def what_takes_the_place_of_a_waiting_record_or_goes_on_is_not_shed(t: Topics) -> None:
+    def shed(expected: str, detail: str = "", **other: Any) -> None:
+        offset = t.record(expected, detail, **other)
+        t.outcome(
+            offset, "dead-lettered", detail="too-many: 2 wait (admission.records)", at_ms=46_000
+        )
+        t.letter(offset, "too-many", at_ms=46_000)
+
+    t.delivered(t.record("delivered", ident=b"n"), at_ms=56_001)
+    shed("contradicted", "it takes the place of offset 10, which waited", ident=b"n")
+    t.delivered(t.record("delivered", ident=b"o"), at_ms=56_000)
+    shed("dead_lettered", ident=b"o")
+    t.record("pending", ident=b"p", due_ms=250_000)
+    shed("contradicted", "it takes the place of offset 14, which waited", ident=b"p")
+    held = t.record("requeued")
+    t.outcome(held, "requeued", at_ms=44_000)
+    again: dict[str, Any] = {"hop_from": held, "first_origin": t.origin(held)}
+    shed("contradicted", f"it goes on from offset {held}, which had found room", **again)
+    shed("dead_lettered", ident=b"nobody")
+
+
+def what_goes_on_has_failed_once_more_at_the_most(t: Topics) -> None:
+    def chain(expected: str, detail: str, before: int | None, after: int | None) -> None:
+        held = t.record(expected, detail, due_ms=150_000, hop_attempt=before)
+        t.outcome(held, "requeued")
+        again: dict[str, Any] = {"hop_from": held, "first_origin": t.origin(held)}
+        t.record("pending", due_ms=150_000, hop_attempt=after, **again)
+
+    chain("requeued", "", None, None)
+    chain("requeued", "", None, 1)
+    chain("requeued", "", 3, 4)
+    chain("altered", "with other attempt", None, 15)
+    chain("altered", "with other attempt", 3, 2)
+
+
+def half_messages_do_not_expire_before_their_last_check(t: Topics) -> None:
+    def expired(expected: str, detail: str, ident: bytes, at_ms: int) -> None:
+        half = t.record(expected, detail, kind="prepare", ident=ident, expires_ms=60_000)
+        told = t.record("applied", kind="expire", ident=ident, hop_from=half, timestamp_ms=at_ms)
+        t.outcome(told, "applied", at_ms=at_ms)
+        t.outcome(half, "expired", at_ms=at_ms)
+        t.letter(half, "transaction-expired", at_ms=at_ms)
+
+    expired("expired", "", b"q", 55_000)
+    expired("contradicted", "it expired 5001 ms before its last check had passed", b"r", 54_999)
 
 
 def what_is_seen_before_its_due_came_early_whatever_time_it_claims(t: Topics) -> None:
@@ -226,6 +300,11 @@ def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topi
 
 
 STORIES: dict[Story, Circumstances] = {
+    what_a_cancel_missed_did_not_wait_until_it_was_buried: SEEN,
+    what_takes_the_place_of_a_waiting_record_or_goes_on_is_not_shed: SEEN,
+    what_names_no_record_does_not_tell_how_far_was_read: SEEN,
+    what_goes_on_has_failed_once_more_at_the_most: SEEN,
+    half_messages_do_not_expire_before_their_last_check: SEEN,
     half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are: replace(
         SEEN, at_ms=SEEN.at_ms + 1
     ),

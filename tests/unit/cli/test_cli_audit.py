@@ -28,6 +28,8 @@ def test_options_reach_the_program_as_a_command_line_has_them() -> None:
         (["--follow", "--continue"], "--continue does not go with --follow"),
         (["--follow", "--continue-from", "x"], "--continue-from does not go with --follow"),
         (["--every", "5"], "--every needs --follow"),
+        (["--max-offsets", "5"], "--max-offsets needs --follow"),
+        (["--follow", "--max-offsets", "0"], "Invalid value for '--max-offsets'"),
         (["--metrics-port", "0"], "--metrics-port needs --follow"),
         (["--metrics-host", "localhost"], "--metrics-host needs --follow"),
     ],

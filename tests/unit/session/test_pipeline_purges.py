@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from proxy.scheduling import sweep
@@ -205,3 +206,22 @@ def test_a_purge_that_was_not_swept_before_a_crash_is_over_after_it() -> None:
     world.time.pass_ms(IDLE_COMMIT_MS)
     world.settle()
     assert world.positions()[0].purge is None
+
+
+def test_what_an_id_names_is_still_over_once_its_purge_is_forgotten() -> None:
+    """It was to be rewritten; it is not taken for a record on its way to where it goes on."""
+    world = World()
+    world.policy = replace(world.policy, roll_after_ms=60_000)
+    waits(world, id="a")
+    waits(world)
+    world.purge("orders")
+    world.settle()
+    world.time.pass_ms(60_000)
+    world.settle()
+    waits(world, delay="0")
+    world.turn()
+    assert world.positions()[0].floor > 2
+    world.send({"timer-cancel": "a"})
+    world.settle()
+    assert ends(world)[0] == PURGED_BY_2
+    assert ends(world)[4] == ("missed", "nothing pends with this id")
