@@ -1,11 +1,10 @@
-"""What the commands about dead letters read: letters, replay marks, ingress records."""
+"""What is read of dead letters: letters, replay marks, ingress records."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from confluent_kafka import Consumer
 
-from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
@@ -16,6 +15,7 @@ from proxy.dead_letters.marks_topic import read_marks
 from proxy.dead_letters.originals import Originals
 from proxy.dead_letters.topic_reader import READER_CONFIG, TopicReader
 from proxy.errors import ProxyError
+from proxy.kafka.access.connection import Connection, TopicUnknown, client_config
 from proxy.kafka.client_settings import lookup_config
 from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
