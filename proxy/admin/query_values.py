@@ -45,6 +45,7 @@ def wait_s_of(text: str) -> int:
 
 
 def place_in_path(partition: str, offset: str) -> tuple[int, int]:
+    """The last two parts of a path, as numbers."""
     is_place = PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)
     if not is_place or int(partition) > LAST_PARTITION:
         raise bad_request("A record lies at topic/partition/offset.")
