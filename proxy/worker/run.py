@@ -15,6 +15,7 @@ from proxy.admin.calls import Calls
 from proxy.admin.dead_letters.kafka_letters import KafkaLetters
 from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.page.event_streams import EventStreams
+from proxy.admin.page.page_files import page_address
 from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
@@ -108,6 +109,7 @@ def _admin_port(
             "proxy started",
             broker=settings.bootstrap_servers,
             admin_port=server.port,
+            page=page_address(settings.admin.host, server.port),
             workers=settings.workers,
         )
         yield
