@@ -11,6 +11,7 @@ import yaml
 
 from proxy.admin.access import admit
 from proxy.admin.calls import Calls
+from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.exchange import Problem, Reply, Request, as_json, part_of_path, problem
 from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.query_mailbox import MailboxFull, NoAnswer
@@ -41,9 +42,11 @@ class Route(NamedTuple):
 class AdminApi:
     """Answers calls; anything wrong with one is a reply too. From any thread."""
 
-    def __init__(self, settings: AdminSettings, calls: Calls, streams: EventStreams) -> None:
+    def __init__(
+        self, settings: AdminSettings, calls: Calls, letters: LetterCalls, streams: EventStreams
+    ) -> None:
         self._settings, self.streams = settings, streams
-        self.routes = _routes(calls, streams)
+        self.routes = (*_routes(calls, streams), *_letter_routes(letters))
         self._patterns = [(route, route.pattern) for route in self.routes]
 
     def answer(self, request: Request) -> Reply:
@@ -102,6 +105,17 @@ def _routes(calls: Calls, streams: EventStreams) -> Sequence[Route]:
         Route("DELETE", "/pauses/{pattern}", calls.resume),
         Route("GET", "/log-level", calls.log_level),
         Route("PUT", "/log-level", calls.set_log_level),
+    )
+
+
+def _letter_routes(letters: LetterCalls) -> Sequence[Route]:
+    return (
+        Route("GET", "/dead-letters", letters.page),
+        Route("GET", "/dead-letters/topics", letters.topics),
+        Route("GET", "/dead-letters/{topic}/{partition}/{offset}", letters.letter),
+        Route("POST", "/dead-letters/replays", letters.replay),
+        Route("GET", "/dead-letters/replays/{id}", letters.follow),
+        Route("DELETE", "/dead-letters/replays/{id}", letters.stop),
     )
 
 

@@ -15,7 +15,7 @@ from proxy.admin.listing.record_content import content_of
 from proxy.admin.moves import MoveBody, MovePort, Moves
 from proxy.admin.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
-from proxy.admin.query_values import Body, read_body, wait_s_of, whole
+from proxy.admin.query_values import Body, place_in_path, read_body, wait_s_of, whole
 from proxy.admin.workers import Workers, pending_counts
 from proxy.clock import wall_clock_ms
 from proxy.logs import Level
@@ -32,9 +32,6 @@ SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
 SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
-PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-LAST_PARTITION: Final = 2**31 - 1
-OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 class BrokerPort(PurgePort, MovePort, Protocol):
@@ -121,18 +118,19 @@ class Calls:
     def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
         """What has become of an ingress record, and what it holds."""
         wants_body = body_wanted(request.query("body"))
-        place = _place(partition, offset)
+        place = place_in_path(partition, offset)
         self._refuse_unread(topic, *place)
         record = self._broker.read(*place)
         if record is None:
             detail = "The ingress has no record there any more; its targets and outcomes may."
             raise Problem(404, "not-found", detail)
-        content = (record.key(), record.value(), record.headers())
-        answers = self._workers.ask(FindRecord(place, content, record.timestamp()))
+        key, value, headers = record.key(), record.value(), record.headers()
+        answers = self._workers.ask(FindRecord(place, (key, value, headers), record.timestamp()))
         found = [cast(Found, one) for answer in answers for one in answer]
         if not found:
             raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
-        return as_json(200, {**_shown(found[0]), **(content_of(record) if wants_body else {})})
+        content = content_of(key, value, headers or []) if wants_body else {}
+        return as_json(200, {**_shown(found[0]), **content})
 
     def cancel(self, request: Request) -> Reply:
         """Write a cancel, and wait for what becomes of it as long as is wanted."""
@@ -148,7 +146,7 @@ class Calls:
     def recall(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
         """Write a recall of the record there, and wait likewise."""
         wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
-        number, _offset = _place(partition, offset)
+        number, _offset = place_in_path(partition, offset)
         if topic != self._ingress:
             raise Problem(404, "not-found", f"Records are recalled in {self._ingress}.")
         recalled = f"{topic}/{partition}/{offset}"
@@ -242,13 +240,6 @@ class Calls:
 
     def _all_know(self, pattern: str, *, is_paused: bool) -> bool:
         return all((pattern in status.paused) is is_paused for status in self._read_statuses())
-
-
-def _place(partition: str, offset: str) -> tuple[int, int]:
-    is_place = PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)
-    if not is_place or int(partition) > LAST_PARTITION:
-        raise bad_request("An origin reads topic/partition/offset.")
-    return int(partition), int(offset)
 
 
 def _taken_back(named: Mapping[str, str], done: Cancelled) -> Reply:

@@ -1,4 +1,4 @@
-"""What calls are given in their queries and bodies, read strictly. All functions raise Problem."""
+"""What calls are given, read strictly. All functions raise Problem."""
 
 import re
 from typing import Final, TypeVar
@@ -7,6 +7,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proxy.admin.exchange import bad_request
 
+PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+LAST_PARTITION: Final = 2**31 - 1
+OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 
 
@@ -39,3 +42,11 @@ def wait_s_of(text: str) -> int:
     if WAIT.fullmatch(text) is None:
         raise bad_request("`wait` is a number of seconds from 0s to 30s.")
     return int(text[:-1])
+
+
+def place_in_path(partition: str, offset: str) -> tuple[int, int]:
+    """The last two parts of a path, as numbers."""
+    is_place = PARTITION.fullmatch(partition) and OFFSET.fullmatch(offset)
+    if not is_place or int(partition) > LAST_PARTITION:
+        raise bad_request("A record lies at topic/partition/offset.")
+    return int(partition), int(offset)

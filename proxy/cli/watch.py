@@ -10,7 +10,7 @@ import typer
 from confluent_kafka import Message
 
 from proxy.cli.kafka.arrivals import arrivals, open_consumer, read_outcome
-from proxy.cli.kafka.connection import headers_of
+from proxy.cli.kafka.record_headers import headers_of
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import plain, say, say_json, shown_bytes, shown_time, text_of
 from proxy.cli.terminal.stopping import StopAsked, stop_raises

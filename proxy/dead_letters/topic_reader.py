@@ -30,7 +30,8 @@ class TopicReader:
     """Reads `topic`. `new_consumer` makes one with READER_CONFIG.
 
     Each range is read by a consumer of its own: after a jump, what was fetched before it can
-    still come (librdkafka issue 2256). Raises KafkaException, also when nothing comes for
+    still come (librdkafka issue 2256). `after_poll` is called after each few hundred records; what
+    it raises ends the reading. Raises KafkaException, also when nothing comes for
     SILENT_AT_MOST_S.
     """
 
@@ -40,9 +41,11 @@ class TopicReader:
         topic: str,
         partitions: Sequence[int],
         now_s: Callable[[], float] = time.monotonic,
+        after_poll: Callable[[], None] = lambda: None,
     ) -> None:
         self._new_consumer, self._topic = new_consumer, topic
         self.partitions, self._now_s = tuple(partitions), now_s
+        self._after_poll = after_poll
 
     def spans(self) -> dict[int, range]:
         """By partition: the first offset still there, and the end of what is committed."""
@@ -85,6 +88,7 @@ class TopicReader:
             errors = fetched.add(_poll(consumer))
             records = fetched.records[partition]
             yield from records
+            self._after_poll()
             heard_s = self._now_s() if records else heard_s
             is_done = bool(records) and records[-1].offset() >= end - 1
             for message in errors:

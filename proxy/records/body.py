@@ -47,6 +47,11 @@ Pack: TypeAlias = Callable[[tuple[object, ...]], bytes]
 """Packs a content, or (purpose, *content)."""
 
 
+def last_header(headers: Headers, name: str) -> bytes | None:
+    """Of a header that is repeated the last one counts."""
+    return next((raw for found, raw in reversed(headers) if found == name), None)
+
+
 def packer() -> Pack:
     """A function that packs; not to be shared by threads."""
     return cast(Pack, msgpack.Packer(autoreset=True).pack)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from proxy.records.body import Headers, parts_of
+from proxy.records.body import Headers, last_header, parts_of
 from proxy.records.headers import HOP_NOT_BEFORE, PARKED
 from storage.store import Entry
 
@@ -32,7 +32,7 @@ class Delivery(NamedTuple):
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""
-        return next((raw for found, raw in reversed(self.headers) if found == name), None)
+        return last_header(self.headers, name)
 
 
 class LeftInKafka(NamedTuple):

@@ -10,15 +10,16 @@ from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy import __version__
-from proxy.tracing.timer_spans import TimerSpan
+from proxy.tracing.timer_spans import Failure, TimerSpan
 
 KINDS: Final = {"consumer": SpanKind.CONSUMER, "producer": SpanKind.PRODUCER}
+DEAD_LETTER: Final = "timer.dead-letter"
 NS_PER_MS: Final = 1_000_000
 
 
@@ -68,11 +69,27 @@ class OtlpExport:
             _context(span.trace_id, span.parent_id, is_remote=span.is_remote),
             self._resource,
             span.attributes,
+            events=_events(span),
+            status=_status(span.failure),
             kind=KINDS[span.kind],
             start_time=span.start_ms * NS_PER_MS,
             end_time=span.end_ms * NS_PER_MS,
             instrumentation_scope=self._scope,
         )
+
+
+def _status(failure: Failure | None) -> Status:
+    if failure is None:
+        return Status(StatusCode.UNSET)
+    return Status(StatusCode.ERROR, f"{failure.code}: {failure.detail}")
+
+
+def _events(span: TimerSpan) -> list[Event]:
+    if span.failure is None:
+        return []
+    code, detail, end = span.failure
+    attributes = {"timer.error": code, "timer.error_detail": detail, "timer.end": end}
+    return [Event(DEAD_LETTER, attributes, span.end_ms * NS_PER_MS)]
 
 
 def _context(trace_id: str, span_id: str, *, is_remote: bool) -> SpanContext:

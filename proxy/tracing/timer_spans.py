@@ -1,4 +1,4 @@
-"""The spans of one record: it waited, and was published. Pure.
+"""The spans of one record: it waited, and was published, or is a dead letter. Pure.
 
 Attributes are those of OpenTelemetry's conventions for messaging
 (https://opentelemetry.io/docs/specs/semconv/messaging/kafka/), and some of our own.
@@ -16,9 +16,17 @@ PUBLISH: Final = "timer.publish"
 Attributes: TypeAlias = dict[str, str | int]
 
 
+class Failure(NamedTuple):
+    """Why a record is a dead letter: code and sentence; its outcome."""
+
+    code: str
+    detail: str
+    end: str
+
+
 class TimerSpan(NamedTuple):
     """A span as it is to be exported; ids in hexadecimal digits. is_remote: the parent is the
-    producer's."""
+    producer's. failure: in what the span ended, if not well."""
 
     name: str
     kind: Literal["consumer", "producer"]
@@ -29,6 +37,7 @@ class TimerSpan(NamedTuple):
     start_ms: int
     end_ms: int
     attributes: Attributes
+    failure: Failure | None = None
 
 
 def span_id_of(name: str, origin: str) -> str:
@@ -37,29 +46,40 @@ def span_id_of(name: str, origin: str) -> str:
 
 
 def timer_spans(traced: TracedRecord, parent: TraceParent, written_ms: int) -> list[TimerSpan]:
-    """The two of one record that was written at `written_ms`, by the broker's timestamp."""
-    delivery, ingress = traced.delivery, traced.ingress
-    origin = ingress.origin(delivery.offset)
+    """Those of one record that was written at `written_ms`, by the broker's timestamp: it waited,
+    and was published, unless it is a dead letter."""
+    ingress, origin = traced.ingress, traced.origin
     wait_id, publish_id = span_id_of(WAIT, origin), span_id_of(PUBLISH, origin)
-    first = delivery.header(FIRST_ORIGIN)
-    timer: Attributes = {"timer.due": delivery.due_ms, "timer.origin": origin}
-    if first is not None:
+    timer: Attributes = {"timer.origin": origin}
+    if traced.due_ms is not None:
+        timer["timer.due"] = traced.due_ms
+    if (first := traced.header(FIRST_ORIGIN)) is not None:
         timer["timer.first_origin"] = first.decode("utf-8", "replace")
-    waited: Attributes = {
-        **_messaging("wait", "receive", ingress.topic),
-        "messaging.destination.partition.id": str(ingress.number),
-        "messaging.kafka.offset": delivery.offset,
-        **timer,
-    }
-    target = delivery.target if traced.end == DELIVERED else ingress.topic
-    published = {**_messaging("publish", "send", target), "timer.end": traced.end, **timer}
     (fired_ms, committed_ms), trace_id = traced.committed, parent.trace_id
-    start_ms = min(written_ms, fired_ms)
+    waited = TimerSpan(
+        WAIT,
+        "consumer",
+        trace_id,
+        wait_id,
+        parent.span_id,
+        True,
+        min(written_ms, fired_ms),
+        fired_ms,
+        {
+            **_messaging("wait", "receive", ingress.topic),
+            "messaging.destination.partition.id": str(ingress.number),
+            "messaging.kafka.offset": traced.offset,
+            **timer,
+        },
+    )
+    if (reason := traced.reason) is not None:
+        waited.attributes["error.type"] = reason.code
+        return [waited._replace(failure=Failure(reason.code, reason.detail, traced.end))]
+    target = str(traced.target) if traced.end == DELIVERED else ingress.topic
+    published = {**_messaging("publish", "send", target), "timer.end": traced.end, **timer}
     end_ms = max(committed_ms, fired_ms)
     return [
-        TimerSpan(
-            WAIT, "consumer", trace_id, wait_id, parent.span_id, True, start_ms, fired_ms, waited
-        ),
+        waited,
         TimerSpan(
             PUBLISH, "producer", trace_id, publish_id, wait_id, False, fired_ms, end_ms, published
         ),

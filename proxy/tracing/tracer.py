@@ -106,7 +106,7 @@ class Tracer:
     def _sampled(self, groups: Sequence[TracedGroup]) -> list[tuple[TracedRecord, TraceParent]]:
         found = []
         for traced in (one for group in groups for one in group.unpacked()):
-            parent = read_traceparent(traced.delivery.header(TRACEPARENT))
+            parent = read_traceparent(traced.header(TRACEPARENT))
             if parent is None:
                 self._count("invalid", 1)
             elif parent.is_sampled:
@@ -121,7 +121,7 @@ class Tracer:
         found = [
             (traced, parent, written_ms)
             for traced, parent in sampled
-            if (written_ms := times.get((traced.ingress, traced.delivery.offset))) is not None
+            if (written_ms := times.get((traced.ingress, traced.offset))) is not None
         ]
         if len(found) < len(sampled):
             self._count("deleted", len(sampled) - len(found))
@@ -133,7 +133,7 @@ class Tracer:
         """When each was written, by the ingress: the schedule does not keep that."""
         offsets: dict[IngressPartition, set[int]] = defaultdict(set)
         for traced in records:
-            offsets[traced.ingress].add(traced.delivery.offset)
+            offsets[traced.ingress].add(traced.offset)
         return {
             (ingress, offset): message.timestamp()[1]
             for ingress, wanted in offsets.items()

@@ -12,7 +12,10 @@ from prometheus_client import CollectorRegistry
 from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.calls import Calls
+from proxy.admin.dead_letters.kafka_letters import KafkaLetters
+from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.page.event_streams import EventStreams
+from proxy.admin.page.page_files import page_address
 from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
@@ -96,12 +99,17 @@ def _admin_port(
     calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, broker)
     snapshots = Snapshots(registry, read_statuses, workers)
     streams = EventStreams(snapshots.make, wall_clock_ms)
-    api = AdminApi(settings.admin, calls, streams)
-    with closing(AdminServer(settings.admin, registry, read_statuses, api)) as server:
+    letters = LetterCalls(settings.topics, KafkaLetters(settings))
+    api = AdminApi(settings.admin, calls, letters, streams)
+    with (
+        closing(letters),
+        closing(AdminServer(settings.admin, registry, read_statuses, api)) as server,
+    ):
         log.info(
             "proxy started",
             broker=settings.bootstrap_servers,
             admin_port=server.port,
+            page=page_address(settings.admin.host, server.port),
             workers=settings.workers,
         )
         yield

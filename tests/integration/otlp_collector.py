@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
 class Collected(NamedTuple):
@@ -24,6 +24,9 @@ class Collected(NamedTuple):
     start_ms: int
     end_ms: int
     attributes: dict[str, str | int]
+    error: str
+    """What a span that failed says; else empty."""
+    events: tuple[str, ...]
 
 
 class Collector:
@@ -91,4 +94,6 @@ def _collected(service: str, span: Span) -> Collected:
             else one.value.int_value
             for one in span.attributes
         },
+        span.status.message if span.status.code == Status.STATUS_CODE_ERROR else "",
+        tuple(event.name for event in span.events),
     )

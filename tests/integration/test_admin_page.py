@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
-from tests.support.records import Outgoing
+from tests.support.records import Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -103,6 +103,72 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     press(browser, "\ue004", "\ue007")  # past "Keep as it is"
     wait_for(lambda: call(proxy, "GET", "/pauses")[1] == {"paused": [target]}, WITHIN_S, "a pause")
     wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
+    assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
+
+
+def fill(browser: Any, **fields: str) -> None:
+    """Put these into the fields of the dead letters, and show what fits."""
+    for name, given in fields.items():
+        browser.execute_script(
+            "document.getElementById(arguments[0]).value = arguments[1]", f"letters-{name}", given
+        )
+    browser.execute_script("document.getElementById('letters').requestSubmit()")
+
+
+def click(browser: Any, selector: str) -> None:
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def replay_on_the_page(browser: Any, button: str, asked: str, done: str) -> None:
+    """Press the button; the question has to say `asked`, the page `done` after a yes."""
+    click(browser, button)
+    wait_for(lambda: asked in text(browser, "dialog"), WITHIN_S, "the question")
+    assert violations(browser) == []
+    press(browser, "\ue004", "\ue007")  # past "Keep as it is"
+    wait_for(lambda: done in text(browser, "said"), WITHIN_S, "the replay")
+
+
+def test_dead_letters_are_listed_opened_and_replayed_each_once(
+    installation: Installation, browser: Any
+) -> None:
+    target, group = installation.target("orders"), installation.name
+    installation.named_target(f"retry.{group}")
+    proxy = installation.proxy(targets={"deny": ["secret-*"]})
+    proxy.start_ready()
+    denied = [("timer-topic", b"secret-orders")]
+    installation.send([Outgoing(b"k%d" % n, b"value %d" % n, denied) for n in range(3)])
+    given_up = [("timer-origin", f"{installation.ingress}/0/0".encode())]
+    exception = ("retry-exception", b"ValueError: no stock")
+    installation.named_target(f"dlq.{group}")
+    write(installation.bootstrap, f"dlq.{group}", [Outgoing(b"g", b"", [*given_up, exception])])
+    browser.get(f"http://{api_address(proxy)}/")
+    wait_for(lambda: "target-refused" in text(browser, "dead"), WITHIN_S, "the reason")
+    click(browser, "#dead button")
+    wait_for(lambda: "3 shown" in text(browser, "letters-found"), WITHIN_S, "the letters")
+    click(browser, "#letters-found button")
+    wait_for(lambda: "What to do" in text(browser, "letter"), WITHIN_S, "one letter")
+    click(browser, "#letter summary")
+    assert "value 2" in text(browser, "letter")
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            look(browser, width, scheme)
+            assert violations(browser) == []
+            wide = browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width
+    click(browser, "#replay")
+    wait_for(lambda: "Nothing can be replayed" in text(browser, "said"), WITHIN_S, "the refusal")
+    fill(browser, set=f"timer-topic={target}")
+    replay_on_the_page(browser, "#letter button", f"1 to {target}", "1 replayed")
+    replay_on_the_page(browser, "#replay", f"2 to {target}", "2 replayed. 1 were replayed already")
+    fill(browser, set="", reason="ValueError*", topic=f"dlq.{group}")
+    wait_for(lambda: "ValueError: no stock" in text(browser, "letters-found"), WITHIN_S, "its own")
+    replay_on_the_page(browser, "#replay", f"1 to retry.{group}", "1 replayed")
+    assert {one.key for one in read_to_end(installation.bootstrap, target, 3)} == {
+        b"k0",
+        b"k1",
+        b"k2",
+    }
+    assert len(read_to_end(installation.bootstrap, f"retry.{group}", 1)) == 1
     assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
 
 

@@ -45,11 +45,12 @@ def test_one_trace_links_producer_waiting_and_publishing_also_over_a_sigkill(
     target = installation.target()
     with Collector() as collector:
         monkeypatch.setenv(ENDPOINT, collector.url)
-        proxy = installation.proxy(tracing={"enabled": True})
+        proxy = installation.proxy(tracing={"enabled": True}, targets={"deny": ["secret-*"]})
         proxy.start_ready()
         unsampled = written(installation, target, UNSAMPLED, "100ms")
         soon = written(installation, target, SAMPLED, "500ms")
         later = written(installation, target, SAMPLED, "20s")
+        dead = written(installation, "secret-orders", SAMPLED, "5s")
         soon_at, later_at = origin_of(installation, soon), origin_of(installation, later)
         wait_for(lambda: len(collector.of(soon_at)) == 2, WITHIN_S, "spans of the first")
         proxy.kill()
@@ -58,6 +59,10 @@ def test_one_trace_links_producer_waiting_and_publishing_also_over_a_sigkill(
         proxy.start_ready()
         wait_for(lambda: len(collector.of(later_at)) == 2, WITHIN_S, "spans of the other")
         assert collector.of(origin_of(installation, unsampled)) == {}
+        (failed,) = collector.of(origin_of(installation, dead)).values()
+    assert (failed.name, failed.parent_id, failed.start_ms) == (WAIT, PARENT_ID, dead.timestamp_ms)
+    assert failed.error == "target-refused: secret-orders is denied by the setting targets.deny"
+    assert failed.events == ("timer.dead-letter",)
     for record, origin in ((soon, soon_at), (later, later_at)):
         waited, published = (collector.of(origin)[name] for name in (WAIT, PUBLISH))
         assert (waited.service, waited.trace_id, waited.parent_id) == (

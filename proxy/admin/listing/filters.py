@@ -33,9 +33,9 @@ def sought_by(query: Mapping[str, str]) -> Sought:
     if "target" in query:
         asked = asked._replace(pattern=pattern_of(query["target"]))
     if "due_from" in query:
-        asked = asked._replace(from_ms=_instant_ms("due_from", query["due_from"]))
+        asked = asked._replace(from_ms=instant_ms("due_from", query["due_from"]))
     if "due_to" in query:
-        asked = asked._replace(until_ms=_instant_ms("due_to", query["due_to"]))
+        asked = asked._replace(until_ms=instant_ms("due_to", query["due_to"]))
     prefix = query.get("id_prefix", "").encode("utf-8", "replace")
     if len(prefix) > LONGEST_ID_BYTES:
         raise bad_request(f"An id has at most {LONGEST_ID_BYTES} bytes of UTF-8.")
@@ -86,7 +86,8 @@ def cursor_of(place: Place) -> str:
     return f"1.{fires_ms}.{partition}.{min(offset, LAST_IN_CURSOR)}"
 
 
-def _instant_ms(name: str, text: str) -> int:
+def instant_ms(name: str, text: str) -> int:
+    """A time in the query. Raises Problem."""
     try:
         return parse_instant_ms(text)
     except ValueError as error:

@@ -5,7 +5,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Mapping
 from typing import Any, Final
 
-from proxy.records.message import Message
+from proxy.records.body import Headers
 
 VALUE_BYTES: Final = 65_536
 OTHER_BYTES: Final = 4_096
@@ -14,12 +14,11 @@ HEADERS: Final = 100
 _utf_8 = getincrementaldecoder("utf-8")
 
 
-def content_of(record: Message) -> Mapping[str, Any]:
+def content_of(key: bytes | None, value: bytes | None, headers: Headers) -> Mapping[str, Any]:
     """`headers` has the first of them; `headers_left_out` says how many there are beyond."""
-    headers = record.headers() or []
     return {
-        "key": _part(record.key(), OTHER_BYTES),
-        "value": _part(record.value(), VALUE_BYTES),
+        "key": _part(key, OTHER_BYTES),
+        "value": _part(value, VALUE_BYTES),
         "headers": [
             {"name": name, "value": _part(raw, OTHER_BYTES)} for name, raw in headers[:HEADERS]
         ],

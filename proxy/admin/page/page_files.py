@@ -14,6 +14,7 @@ TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
 HEADERS: Final[Headers] = (
     (
         "Content-Security-Policy",
@@ -23,6 +24,12 @@ HEADERS: Final[Headers] = (
     ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-cache"),
 )
+
+
+def page_address(host: str, port: int) -> str:
+    """Where this machine's browsers find the page of a server that listens there."""
+    named = "localhost" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+    return f"http://{named}:{port}/"
 
 
 def page_file(path: str) -> Reply | None:

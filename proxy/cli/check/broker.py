@@ -27,8 +27,8 @@ from proxy.cli.check.topics import (
     replication_findings,
     topic_findings,
 )
-from proxy.cli.kafka.connection import Connection, client_config
 from proxy.config.settings import Settings
+from proxy.kafka.access.connection import Connection, client_config
 from proxy.kafka.access.rights import (
     Right,
     create_right,

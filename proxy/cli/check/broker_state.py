@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.cli.kafka.connection import Connection
+from proxy.kafka.access.connection import Connection
 from proxy.kafka.access.rights import is_refusal
 
 

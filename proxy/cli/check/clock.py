@@ -10,10 +10,10 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from proxy.cli.check.findings import Finding, advice, ok, warn
-from proxy.cli.kafka.connection import Connection, client_config
 from proxy.cli.terminal.output import shown_duration
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
+from proxy.kafka.access.connection import Connection, client_config
 from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer
 from proxy.records.position import MetadataUnreadable, Position
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from proxy.admin.access import is_loopback
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retries import retry_settings_findings
-from proxy.cli.kafka.connection import Connection
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.settings import Settings
 from proxy.config.sizes import shown_size
 from proxy.config.values import usable_cores
 from proxy.errors import DiskReserveTooLarge, SettingsError
 from proxy.extras import ExtraMissing, require_store, require_tracing
+from proxy.kafka.access.connection import Connection
 from proxy.session.disk_reserve import DiskReserve
 
 

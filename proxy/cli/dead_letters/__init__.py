@@ -1,4 +1,4 @@
 """The command `dead-letters`: list, show and replay what could not be delivered.
 
-May use `cli.kafka` and `cli.terminal`. Begin with `command`; `replay` sends letters again.
+May use `cli.terminal`. Begin with `command`; `proxy.dead_letters` does the work.
 """

@@ -16,17 +16,17 @@ from proxy.cli.dead_letters.output import (
     say_summaries,
     summary_json,
 )
-from proxy.cli.dead_letters.replay import ReplayOptions
-from proxy.cli.dead_letters.topics import DeadLetterTopics, checked_group
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.clock import wall_clock_ms
+from proxy.dead_letters.dead_letter_topics import DeadLetterTopics, checked_group
 from proxy.dead_letters.letters.edits import read_edits
 from proxy.dead_letters.letters.letter import Letter, read_place
 from proxy.dead_letters.letters.letter_summary import newest, oldest, summary_of
 from proxy.dead_letters.letters.replay_planner import is_original
 from proxy.dead_letters.letters.replay_rate import read_rate
 from proxy.dead_letters.letters.selection import Selection, read_moment_ms, read_reasons
+from proxy.dead_letters.replay import ReplayOptions
 from proxy.kafka.access.broker_errors import explained
 
 app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)

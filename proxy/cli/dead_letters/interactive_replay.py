@@ -13,14 +13,14 @@ from proxy.cli.dead_letters.output import (
     say_counts_json,
     say_decisions,
 )
-from proxy.cli.dead_letters.replay import OnDecision, Replay, ReplayOptions, preview
-from proxy.cli.dead_letters.topics import DeadLetterTopics, OnRead
 from proxy.cli.terminal.output import progress, say, say_json
 from proxy.clock import wall_clock_ms
+from proxy.dead_letters.dead_letter_topics import DeadLetterTopics, OnRead
 from proxy.dead_letters.letters.letter import Letter, Origin, Place
 from proxy.dead_letters.letters.replay_counts import ReplayCounts
 from proxy.dead_letters.letters.replay_planner import ReplayDecision
 from proxy.dead_letters.letters.selection import Selection
+from proxy.dead_letters.replay import OnDecision, Replay, ReplayOptions, preview
 from proxy.worker.worker import stop_signals
 
 ROWS_SHOWN = 50

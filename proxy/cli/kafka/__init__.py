@@ -1,4 +1,4 @@
-"""How commands reach Kafka: clients, records for the ingress, and what comes back.
+"""How commands reach Kafka: records for the ingress, and what comes back.
 
-May use `cli.terminal`. Begin with `ingress_record`; `connection` explains what brokers refuse.
+May use `cli.terminal`. Begin with `ingress_record`.
 """

@@ -14,9 +14,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.cli.kafka.connection import Connection, client_config
 from proxy.config.settings import Settings
 from proxy.kafka.access.broker_errors import explain, explained
+from proxy.kafka.access.connection import Connection, client_config
 
 AGAIN_S = 0.1
 NOT_KNOWN_YET = frozenset(

@@ -4,11 +4,11 @@ from typing import Any
 
 from confluent_kafka import Message, Producer
 
-from proxy.cli.kafka.connection import Connection, client_config
 from proxy.cli.kafka.ingress_record import IngressRecord
 from proxy.config.settings import Settings
 from proxy.errors import BrokerUnreachable, ProxyError
 from proxy.kafka.access.broker_errors import explain, explained
+from proxy.kafka.access.connection import Connection, client_config
 from proxy.kafka.client_settings import connected
 
 

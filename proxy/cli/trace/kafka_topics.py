@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
 from proxy.cli.terminal.output import progress
 from proxy.cli.trace.chain.traced_record import OutOfTime, TimeSpan, TracedRecord, Visit
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Origin
 from proxy.dead_letters.topic_reader import READER_CONFIG
 from proxy.errors import BrokerRefused
+from proxy.kafka.access.connection import Connection, TopicUnknown, client_config
 from proxy.kafka.access.rights import Right, grant
 from proxy.records.header_text import read_headers
 from proxy.records.headers import UNREADABLE

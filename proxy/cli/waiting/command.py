@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.admin_port import address_of
-from proxy.cli.kafka.connection import Connection
 from proxy.cli.terminal.options import AsJson, Config, checked_ident, settings_for
 from proxy.cli.terminal.output import plain, say, say_json, say_table, shown_time
 from proxy.cli.waiting.instances import Answers, Found, Instances
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
+from proxy.kafka.access.connection import Connection
 from proxy.requests.times import parse_instant_ms
 
 COLUMNS = ("fires", "due", "target", "id", "origin", "bytes", "why")

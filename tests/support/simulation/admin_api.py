@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
+from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.exchange import Request
 from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.page.snapshots import Snapshots
@@ -25,7 +26,7 @@ from proxy.admin.query_mailbox import (
     ScanPending,
 )
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import AdminSettings
+from proxy.config.settings import AdminSettings, TopicSettings
 from proxy.dispatch.moving import Moving
 from proxy.logs import Level
 from proxy.records.body import Headers
@@ -37,6 +38,7 @@ from proxy.scheduling.record_lookup import Found
 from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
 from storage.store import Key, TargetCounts
+from tests.support.simulation.admin_letters import MadeUpLetters
 from tests.support.simulation.stand_in import Record
 
 INGRESS = "timer.ingress"
@@ -160,12 +162,14 @@ class MadeUpApi:
 
     def __init__(self, settings: AdminSettings | None = None) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
+        self.letters = MadeUpLetters()
         calls = Calls(INGRESS, "info", self.statuses, self.workers, self.broker)
         snapshots = Snapshots(CollectorRegistry(), self.statuses, self.workers)
         self.streams = EventStreams(snapshots.make, wall_clock_ms)
         self.next_offsets = [10]
         self.settings = settings or AdminSettings()
-        self.api = AdminApi(self.settings, calls, self.streams)
+        letters = LetterCalls(TopicSettings(), self.letters)
+        self.api = AdminApi(self.settings, calls, letters, self.streams)
 
     def statuses(self) -> list[Status]:
         next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]

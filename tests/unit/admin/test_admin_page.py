@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from proxy.admin.exchange import Problem, Request
 from proxy.admin.page import event_streams
 from proxy.admin.page.event_streams import MOST_STREAMS, EventStreams
-from proxy.admin.page.page_files import FOLDER, page_file
+from proxy.admin.page.page_files import FOLDER, page_address, page_file
 from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import NoAnswer
 from proxy.admin.server import AdminServer
@@ -52,6 +52,19 @@ def test_every_file_of_the_page_is_served_under_a_strict_policy() -> None:
         assert headers["Content-Security-Policy"].startswith("default-src 'self';")
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:9464/"),
+        ("0.0.0.0", "http://localhost:9464/"),  # noqa: S104
+        ("::1", "http://[::1]:9464/"),
+        ("proxy.example", "http://proxy.example:9464/"),
+    ],
+)
+def test_the_address_of_the_page_is_one_that_a_browser_opens(host: str, address: str) -> None:
+    assert page_address(host, 9464) == address
 
 
 def test_no_file_of_the_page_asks_another_host_for_anything() -> None:

@@ -10,9 +10,9 @@ import pytest
 from proxy import __version__
 from proxy.admin.server import AdminServer
 from proxy.cli import run as run_command
-from proxy.cli.kafka.connection import Connection
 from proxy.cli.trial.dev import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
+from proxy.kafka.access.connection import Connection
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import Status
 from storage.store import TargetCounts

@@ -1,6 +1,9 @@
 """compose.yaml, as far as it can be judged without an engine."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ KNOWN = {
     "cap_drop",
     "command",
     "depends_on",
+    "entrypoint",
     "environment",
     "healthcheck",
     "hostname",
@@ -107,6 +111,35 @@ def test_compose_names_settings_the_proxy_knows(services: Any) -> None:
     known = {variable_name(path) for path in known_paths()}
     named = set(services["proxy"]["environment"])
     assert {name for name in named if not name.startswith("DELAY_PROXY_KAFKA__")} <= known
+
+
+def test_compose_makes_a_token_once_and_gives_it_to_the_proxy(
+    services: Any, tmp_path: Path
+) -> None:
+    proxy = services["proxy"]
+    (script,) = proxy["command"]
+    (tmp_path / "python").symlink_to(sys.executable)
+    command = tmp_path / "kafka-delay-proxy"
+    command.write_text('#!/bin/sh\necho "$DELAY_PROXY_ADMIN__TOKEN" "$@"\n')
+    command.chmod(0o755)
+    here = script.replace("$$", "$").replace("/data/", f"{tmp_path}/")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    said = [
+        subprocess.run(
+            [*proxy["entrypoint"], here],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for _ in range(2)
+    ]
+    kept = tmp_path / "admin-token"
+    assert (
+        said == [f"{kept.read_text().strip()} run --config /etc/kafka-delay-proxy/proxy.yaml\n"] * 2
+    )
+    assert len(kept.read_text()) > 40
+    assert kept.stat().st_mode & 0o077 == 0
 
 
 def test_instance_id_follows_a_host_name_that_stays(services: Any) -> None:

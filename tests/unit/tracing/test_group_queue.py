@@ -14,7 +14,7 @@ def group(first: int, records: int, size_bytes: int = 10) -> TracedGroup:
     return TracedGroup(IngressPartition("timer.ingress", 0), entries, DELIVERED, Committed(1, 2))
 
 
-def offsets(groups: list[TracedGroup]) -> list[int]:
+def offsets(groups: list[TracedGroup]) -> list[int | None]:
     return [record[1] for one in groups for record in one.records]
 
 

@@ -11,9 +11,11 @@ from confluent_kafka import KafkaError
 from proxy.records.body import Headers, packer
 from proxy.records.delivery import delivery_of
 from proxy.records.message import IngressPartition, Message
+from proxy.records.outcome import DeadLetter
+from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.telemetry.metrics import TraceResult
-from proxy.tracing.timer_spans import PUBLISH, WAIT, TimerSpan, span_id_of
+from proxy.tracing.timer_spans import PUBLISH, WAIT, Failure, TimerSpan, span_id_of
 from proxy.tracing.tracer import Tracer
 from storage.store import Entry
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, kafka_error
@@ -98,6 +100,25 @@ def test_a_rewritten_record_says_where_it_went_and_its_successor_where_it_began(
     by_end = {one.attributes["timer.end"]: one for one in site.exported if one.name == PUBLISH}
     assert by_end["rolled"].attributes["messaging.destination.name"] == INGRESS
     assert by_end["delivered"].attributes["timer.first_origin"] == "timer.ingress/0/0"
+
+
+def test_a_dead_letter_has_waited_and_says_why_it_was_not_published() -> None:
+    site = Site()
+    headers: Headers = [("timer-dealy", b"5s"), ("traceparent", SAMPLED)]
+    offset = site.kafka.append(INGRESS, 0, b"k", b"v", headers).offset()
+    refused = Rejection("header-unknown", "did you mean timer-delay?")
+    of_nobody = DeadLetter(offset, None, refused, b"k", b"v", [("traceparent", b"")])
+    letters = [DeadLetter(offset, None, refused, b"k", b"v", headers), of_nobody]
+    site.commit(Batch(PARTITION, [], letters))
+    site.commit(ResolvedBatch(PARTITION, [], letters[:1], [], [], []))
+    waited, again = site.exported
+    assert waited == again
+    assert (waited.name, waited.span_id) == (WAIT, span_id_of(WAIT, f"{INGRESS}/0/{offset}"))
+    assert (waited.start_ms, waited.end_ms) == (5_000, FIRED_MS)
+    assert waited.failure == Failure("header-unknown", "did you mean timer-delay?", "dead-lettered")
+    assert waited.attributes["error.type"] == "header-unknown"
+    assert "timer.due" not in waited.attributes
+    assert site.counts == {"exported": 2, "invalid": 1}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import { call } from "./api.js";
 import { byId, moment, number, say } from "./elements.js";
 
 // What was typed, or true; null where it was not confirmed.
-function confirm(title, text, yes, field) {
+export function confirm(title, text, yes, field) {
   const dialog = byId("dialog");
   const input = byId("dialog-input");
   byId("dialog-title").textContent = title;
@@ -24,7 +24,7 @@ function confirm(title, text, yes, field) {
   });
 }
 
-async function attempt(what) {
+export async function attempt(what) {
   try {
     say(await what());
   } catch (refused) {

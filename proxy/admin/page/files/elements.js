@@ -34,6 +34,10 @@ export function table(caption, columns, rows, kind = "cards") {
     make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));
 }
 
+// What was typed in a field; of a time epoch milliseconds, or null.
+export const given = (id) => byId(id).value.trim();
+export const givenTime = (id) => (given(id) ? new Date(given(id)).getTime() : null);
+
 export const number = (value) => Math.round(value).toLocaleString("en");
 export const moment = (ms) => (ms === null ? "not known" : new Date(ms).toLocaleString());
 

@@ -3,6 +3,7 @@
 import { pause } from "./actions.js";
 import { events, keepToken } from "./api.js";
 import { byId } from "./elements.js";
+import * as letters from "./letters.js";
 import * as overview from "./overview.js";
 import * as picture from "./picture.js";
 import * as search from "./search.js";
@@ -10,6 +11,7 @@ import * as search from "./search.js";
 const AGAIN_MS = 2000;
 
 function show(now) {
+  if (byId("content").hidden) letters.loadTopics().catch(() => {});
   byId("access").hidden = true;
   byId("content").hidden = false;
   byId("connection").textContent = `Live · version ${now.version}`;
@@ -51,4 +53,5 @@ byId("token-form").addEventListener("submit", (event) => {
 byId("pause-pattern").addEventListener("click", () => pause());
 picture.listen();
 search.listen();
+letters.listen();
 follow();

@@ -2,6 +2,7 @@
 
 import { pause, resume } from "./actions.js";
 import { byId, length, make, number, table } from "./elements.js";
+import { showReason } from "./letters.js";
 import { share } from "./picture.js";
 
 const STATES = {
@@ -86,15 +87,12 @@ function paused(patterns) {
 
 function deadLetters(byReason) {
   const rows = Object.entries(byReason).sort((one, other) => other[1] - one[1]);
-  draw("dead", rows, () => [
-    rows.length
-      ? table("Dead letters by reason", [["Reason", false], ["Since the start", true]],
-        rows.map(([reason, count]) => [reason, number(count)]))
-      : make("p", { class: "quiet" }, "None since this process has started."),
-    make("p", {}, "To look at them, and to send them again:"),
-    make("pre", {}, make("code", {}, "kafka-delay-proxy dead-letters list\n" +
-      "kafka-delay-proxy dead-letters replay --help")),
-  ]);
+  const columns = [["Reason", false], ["Since the start", true], ["Letters", false]];
+  draw("dead", rows, () => [rows.length
+    ? table("Dead letters by reason", columns, rows.map(([reason, count]) => [reason, number(count),
+      make("button", { type: "button", "data-name": reason,
+        "aria-label": `Show dead letters ${reason}`, onclick: () => showReason(reason) }, "Show")]))
+    : make("p", { class: "quiet" }, "None since this process has started.")]);
 }
 
 function shards(now) {

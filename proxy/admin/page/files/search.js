@@ -2,18 +2,16 @@
 
 import { purge, recall } from "./actions.js";
 import { call } from "./api.js";
-import { byId, make, moment, number, say, table } from "./elements.js";
+import { content } from "./content.js";
+import { byId, given, givenTime, make, moment, number, say, table } from "./elements.js";
 
 const WHY = { scheduled: "scheduled", overdue: "overdue, next in line", paused: "its target is paused",
   "held-back": "held back", requeued: "requeued after a failure", undecided: "half message, undecided",
   unread: "its body is in the ingress" };
 const SHOWN = 50;
 
-const value = (id) => byId(id).value.trim();
-const time = (id) => (value(id) ? new Date(value(id)).getTime() : null);
-
 function range() {
-  const [from, to] = [time("find-from"), time("find-to")];
+  const [from, to] = [givenTime("find-from"), givenTime("find-to")];
   return { ...(from === null ? {} : { due_from: from }), ...(to === null ? {} : { due_to: to }) };
 }
 
@@ -22,16 +20,16 @@ export function listen() {
     event.preventDefault();
     find().catch((refused) => byId("found").replaceChildren(make("p", {}, refused.message)));
   });
-  byId("purge").addEventListener("click", () => purge(value("find-target"), range()));
+  byId("purge").addEventListener("click", () => purge(given("find-target"), range()));
 }
 
 async function find() {
   byId("record").hidden = true;
-  if (value("find-origin")) {
+  if (given("find-origin")) {
     byId("found").replaceChildren();
-    await open(value("find-origin"));
-  } else if (value("find-id")) {
-    list((await call("GET", `/records?id=${encodeURIComponent(value("find-id"))}`)).records, null);
+    await open(given("find-origin"));
+  } else if (given("find-id")) {
+    list((await call("GET", `/records?id=${encodeURIComponent(given("find-id"))}`)).records, null);
   } else {
     await more("", []);
   }
@@ -39,7 +37,7 @@ async function find() {
 
 async function more(cursor, before) {
   const asked = new URLSearchParams({ limit: SHOWN, ...range() });
-  if (value("find-target")) asked.set("target", value("find-target"));
+  if (given("find-target")) asked.set("target", given("find-target"));
   if (cursor) asked.set("cursor", cursor);
   const page = await call("GET", `/pending/records?${asked}`);
   list([...before, ...page.records].slice(-500), page.cursor);
@@ -88,13 +86,3 @@ function life(record) {
 }
 
 const origin = (record) => `as ${record.id ?? "a record without id"}`;
-
-const part = (one) => (one === null || one === undefined ? "none"
-  : (one.text ?? `base64: ${one.base64}`) + (one.cut ? ` … (${number(one.bytes)} bytes)` : ""));
-
-function content(record) {
-  const rows = [["Key", part(record.key)], ["Value", part(record.value)],
-    ...(record.headers ?? []).map((one) => [`Header ${one.name}`, part(one.value)])];
-  return make("details", {}, make("summary", {}, "Key, value and headers"),
-    table("Content", [["Part", false], ["Content", false]], rows, "plain"));
-}

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, Self
 
 from proxy.dead_letters.letters.letter import Origin
 from proxy.errors import ProxyError
-from proxy.records.body import Headers
+from proxy.records.body import Headers, last_header
 from proxy.records.header_text import text_of
 
 
@@ -22,7 +22,7 @@ class TracedRecord:
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""
-        return next((raw for found, raw in reversed(self.headers) if found == name), None)
+        return last_header(self.headers, name)
 
     def text(self, name: str) -> str | None:
         """The same as text."""

@@ -101,8 +101,8 @@ class Play:
         self._read_until(time.monotonic() + QUIET_S)
 
     def _proxy(self, settings: Settings) -> ProxyProcess:
-        self._tell("starting the proxy")
         admin_port = pick_free("127.0.0.1")
+        self._tell(f"starting the proxy; what waits, in a browser: http://127.0.0.1:{admin_port}/")
         environment = proxy_environment(settings, self._folder / "proxy", admin_port)
         log = self._folder / "proxy.log"
         return ProxyProcess({**ENVIRONMENT, **environment}, admin_port, log)

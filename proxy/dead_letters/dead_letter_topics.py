@@ -1,11 +1,11 @@
-"""What the commands about dead letters read: letters, replay marks, ingress records."""
+"""What is read of dead letters: letters, replay marks, ingress records."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from confluent_kafka import Consumer
 
-from proxy.cli.kafka.connection import Connection, TopicUnknown, client_config
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
@@ -16,11 +16,15 @@ from proxy.dead_letters.marks_topic import read_marks
 from proxy.dead_letters.originals import Originals
 from proxy.dead_letters.topic_reader import READER_CONFIG, TopicReader
 from proxy.errors import ProxyError
+from proxy.kafka.access.connection import Connection, TopicUnknown, client_config
 from proxy.kafka.client_settings import lookup_config
 from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 GROUP = "kafka-delay-proxy-dead-letters"
 """Never joined and nothing is committed; the client library wants a name."""
+
+READ_ON: Final = 200
+"""So many letters are read through rather than jumped over."""
 
 OnRead = Callable[[int], None]
 """Called with how many offsets have been passed since the last call."""
@@ -54,11 +58,17 @@ def checked_group(group: str | None) -> str | None:
 class DeadLetterTopics:
     """Readers of the dead letters, their marks, and their originals; or of a group's dead letters.
 
-    Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
+    `after_poll` is called after each few hundred records that were read; what it raises ends the
+    reading. Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
     """
 
-    def __init__(self, settings: Settings, group: str | None = None) -> None:
-        self.settings, self.group = settings, group
+    def __init__(
+        self,
+        settings: Settings,
+        group: str | None = None,
+        after_poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.settings, self.group, self._after_poll = settings, group, after_poll
         self.connection = Connection(settings)
         topics = settings.topics
         self.name = topics.dead_letters if group is None else topics.dlq_prefix + group
@@ -74,7 +84,8 @@ class DeadLetterTopics:
     def reader(self, topic: str, partitions: int, **own: str) -> TopicReader:
         """A reader of a topic with so many partitions."""
         config = client_config(self.settings, group_id=GROUP, **{**READER_CONFIG, **own})
-        return TopicReader(partial(Consumer, config), topic, range(partitions))
+        consumers = partial(Consumer, config)
+        return TopicReader(consumers, topic, range(partitions), after_poll=self._after_poll)
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0 when there is no such topic."""
@@ -126,6 +137,20 @@ class DeadLetterTopics:
         for partition, span in spans.items():
             yield from self.letters(selection, on_read, partition, span)
 
+    def at(self, places: Iterable[Place], on_missing: Callable[[Place], None]) -> Iterator[Letter]:
+        """The letters at these places; `on_missing` is told of places where none lies."""
+        spans = self.spans()
+        for run in _runs(sorted(set(places))):
+            partition, missing = run[0].partition, set(run)
+            span = spans.get(partition, range(0))
+            near = range(max(run[0].offset, span.start), min(run[-1].offset + 1, span.stop))
+            for letter in self.letters(Selection(), lambda _: None, partition, near):
+                if letter.place in missing:
+                    missing.discard(letter.place)
+                    yield letter
+            for place in sorted(missing):
+                on_missing(place)
+
     def letter(self, named: Place | Origin, on_read: OnRead = lambda _: None) -> Letter:
         """The letter at a place or of an origin. Raises NoSuchLetter."""
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
@@ -163,6 +188,18 @@ class DeadLetterTopics:
             "It was delivered, still waits, or the letter has been deleted by the topic's "
             "retention.",
         )
+
+
+def _runs(places: Sequence[Place]) -> list[list[Place]]:
+    """The places, in order, parted where it is cheaper to jump than to read on."""
+    runs: list[list[Place]] = []
+    for place in places:
+        last = runs[-1][-1] if runs else None
+        if last and last.partition == place.partition and place.offset - last.offset <= READ_ON:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
 
 
 def _nothing_at(place: Place, span: range, topic: str) -> str:

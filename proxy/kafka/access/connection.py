@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
 
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.kafka.access.broker_errors import HearingAdminClient
-from proxy.records.header_text import read_headers
-from proxy.records.headers import UNREADABLE
 
 
 class TopicUnknown(ProxyError):
@@ -58,17 +56,3 @@ def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]
     named = {name.replace("_", "."): value for name, value in own.items()}
     quiet = {"log_level": 0, "client.id": "kafka-delay-proxy-cli"}
     return {**quiet, **settings.kafka, **named}
-
-
-def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """A record's headers in order; none at all is an empty list.
-
-    Of a record with a header name that is not UTF-8 the client library can show none: one mark
-    stands for them.
-    """
-    try:
-        headers = read_headers(message) or []
-    except (SystemError, UnicodeDecodeError):
-        return [(UNREADABLE, None)]
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return [(name, raw.encode() if isinstance(raw, str) else raw) for name, raw in pairs]

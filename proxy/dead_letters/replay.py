@@ -1,4 +1,4 @@
-"""The steps of `dead-letters replay`: preview, ask, then send, batch by batch."""
+"""The steps of a replay: preview, then send, batch by batch."""
 
 import logging
 import time
@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from proxy.cli.dead_letters.topics import DeadLetterTopics
-from proxy.cli.kafka.connection import client_config
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
+from proxy.dead_letters.dead_letter_topics import DeadLetterTopics
 from proxy.dead_letters.letters.edits import Edits
 from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.dead_letters.letters.marks import Replayed, transactional_id
@@ -33,6 +32,7 @@ from proxy.dead_letters.marks_topic import (
 )
 from proxy.dead_letters.replayer import Done, Failed, Replayer
 from proxy.errors import ProxyError, TopicMissing
+from proxy.kafka.access.connection import client_config
 from proxy.kafka.client_settings import TUNED_PRODUCER
 from proxy.publishing.targets import Targets
 from proxy.records.rejection import Rejection

@@ -1,0 +1,232 @@
+"""What the calls about dead letters ask of the broker: short-lived clients, a bound on time, and
+most of the interpreter left to the worker's loop."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from proxy.admin.dead_letters.letter_queries import MOST_PARTITIONS
+from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, Marks, SeenLetter
+from proxy.admin.dead_letters.wanted_replay import WantedReplay
+from proxy.admin.exchange import Problem
+from proxy.config.settings import Settings
+from proxy.dead_letters.dead_letter_topics import (
+    DeadLettersMissing,
+    DeadLetterTopics,
+    NoSuchLetter,
+)
+from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letters.letter_pages import LetterPages
+from proxy.dead_letters.letters.letter_summary import LetterSummary, summary_of
+from proxy.dead_letters.letters.replay_planner import is_original
+from proxy.dead_letters.letters.selection import Selection
+from proxy.dead_letters.replay import OnDecision, Replay, preview
+from proxy.errors import ProxyError
+from proxy.kafka.access.broker_errors import explain
+from proxy.kafka.access.connection import Connection
+from proxy.kafka.access.rights import is_refusal
+
+PAGE_S: Final = 4.0
+"""A page that is not full by then is given as it is: filters that fit little look at much."""
+MARKS_S: Final = 4.0
+PAUSE_PER_WORK: Final = 3
+"""So many times as long as it works it leaves the interpreter to the worker's loop."""
+LONGEST_PAUSE_S: Final = 0.5
+MOST_TOPICS: Final = 200
+ASK_TIMEOUT_S: Final = 8.0
+
+
+class _TimeIsUp(Exception):
+    """Marks were not read to their end."""
+
+
+class _Stopped(Exception):
+    """A replay or dry run was asked to end while it read."""
+
+
+class ReadingPace:
+    """Called after each few hundred records: rests for a while, and ends what is to end."""
+
+    def __init__(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
+        self.until_s: float | None = None
+        self._is_stopping, self._rested_s = is_stopping, time.thread_time()
+
+    def __call__(self) -> None:
+        """Raises what the reader of the records has to expect."""
+        worked_s = time.thread_time() - self._rested_s
+        time.sleep(min(worked_s * PAUSE_PER_WORK, LONGEST_PAUSE_S))
+        self._rested_s = time.thread_time()
+        if self._is_stopping():
+            raise _Stopped
+        if self.until_s is not None and time.monotonic() > self.until_s:
+            raise _TimeIsUp
+
+
+class KafkaLetters:
+    """Calls may come from any thread. Each has clients of its own. Raises Problem."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def topics(self) -> Sequence[LetterTopic]:
+        """The dead-letter topic, and those of groups; MOST_TOPICS at most."""
+        names = self._settings.topics
+        with self._refusing():
+            connection = Connection(self._settings)
+            known = connection.admin.list_topics(timeout=ASK_TIMEOUT_S).topics
+            groups = sorted(
+                topic
+                for topic in known
+                if topic.startswith(names.dlq_prefix)
+                and topic != names.dlq_prefix
+                and not topic.endswith(names.replay_marks_of(""))
+            )
+            topics = [one for one in (names.dead_letters, *groups) if one in known][:MOST_TOPICS]
+            sizes = _sizes(connection, {topic: list(known[topic].partitions) for topic in topics})
+        prefix = names.dlq_prefix
+        return [
+            LetterTopic(
+                topic,
+                None if topic == names.dead_letters else topic.removeprefix(prefix),
+                sizes[topic],
+            )
+            for topic in topics
+        ]
+
+    def page(
+        self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
+    ) -> ListedPage:
+        """The newest of the wanted letters that lie below `ends`, and which were replayed."""
+        with self._refusing():
+            pace = ReadingPace()
+            topics = DeadLetterTopics(self._settings, group, pace)
+            spans = topics.spans(selection)
+            if len(spans) > MOST_PARTITIONS:
+                detail = f"{topics.name} has more than {MOST_PARTITIONS} partitions."
+                raise Problem(409, "too-many-partitions", f"{detail} `dead-letters list` shows it.")
+            below = {p: _below(span, ends.get(p)) for p, span in spans.items()}
+            letters = partial(topics.letters, selection, lambda _: None)
+            page = LetterPages(letters, below, time.monotonic).read(limit, PAGE_S)
+            return ListedPage(page, _marks(topics, page.letters, pace))
+
+    def letter(self, group: str | None, place: Place) -> SeenLetter:
+        """The letter there, with its value from the ingress where it came without."""
+        with self._refusing():
+            pace = ReadingPace()
+            topics = DeadLetterTopics(self._settings, group, pace)
+            letter = topics.letter(place)
+            marks = _marks(topics, [summary_of(letter)], pace) or {}
+            value = _original_value(topics, letter) if letter.lacks_value else None
+            return SeenLetter(letter, marks.get(letter.place), value)
+
+    def replay(
+        self,
+        wanted: WantedReplay,
+        on_decision: OnDecision,
+        on_missing: Callable[[Place], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """Replay what is wanted, or find out what a replay would do."""
+        with self._refusing():
+            topics = DeadLetterTopics(self._settings, wanted.group, ReadingPace(is_stopping))
+            try:
+                letters = _wanted(topics, wanted, on_missing)
+                if wanted.is_dry:
+                    preview(topics, letters, wanted.options, on_decision)
+                else:
+                    Replay(topics, wanted.options).run(letters, on_decision, is_stopping)
+            except _Stopped:
+                return
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turns errors into refusals."""
+        try:
+            yield
+        except DeadLettersMissing as missing:
+            detail = f"{missing.found} Nothing has been written there yet."
+            raise Problem(404, "no-such-topic", detail) from None
+        except NoSuchLetter as missing:
+            raise Problem(404, "not-found", missing.found) from None
+        except ProxyError as error:
+            raise Problem(503, "broker", str(error)) from None
+        except KafkaException as error:
+            said = str(explain(error.args[0], self._settings))
+            rights = " docs/dead-letters.md#rights has the rights that this needs."
+            detail = said + rights if is_refusal(error.args[0]) else said
+            raise Problem(503, "broker", detail) from None
+
+
+def _wanted(
+    topics: DeadLetterTopics, wanted: WantedReplay, on_missing: Callable[[Place], None]
+) -> Iterator[Letter]:
+    """The topic's end is taken once: letters that come back meanwhile are left for later."""
+    selection = wanted.selection
+    if wanted.places is None:
+        yield from topics.every(selection, topics.spans(selection), lambda _: None)
+        return
+    for letter in topics.at(wanted.places, on_missing):
+        if selection.takes(letter):
+            yield letter
+
+
+def _marks(
+    topics: DeadLetterTopics, shown: Sequence[LetterSummary], pace: ReadingPace
+) -> Marks | None:
+    pace.until_s = time.monotonic() + MARKS_S
+    try:
+        return topics.marks(shown)
+    except _TimeIsUp:
+        return None
+    finally:
+        pace.until_s = None
+
+
+def _original_value(topics: DeadLetterTopics, letter: Letter) -> bytes | None:
+    with closing(topics.originals()) as originals:
+        original = originals.find(letter)
+    return original[1] if original is not None and is_original(letter, original) else None
+
+
+def _below(span: range, end: int | None) -> range:
+    """A partition that has come since the list began is left to the next one."""
+    return span if end is None else range(span.start, max(span.start, min(span.stop, end)))
+
+
+def _sizes(connection: Connection, partitions: dict[str, list[int]]) -> dict[str, int | None]:
+    """How many offsets each topic spans."""
+    places = [TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers]
+    firsts = _offsets(connection, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = _offsets(connection, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    spans: dict[str, list[int | None]] = {topic: [] for topic in partitions}
+    for place, first, end in zip(places, firsts, ends, strict=True):
+        spans[place.topic].append(None if first is None or end is None else end - first)
+    return {topic: _sum(all_of) for topic, all_of in spans.items()}
+
+
+def _sum(sizes: Sequence[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _offsets(
+    connection: Connection, places: Sequence[TopicPartition], spec: OffsetSpec
+) -> list[int | None]:
+    """One for each place; None where the broker does not say."""
+    if not places:
+        return []
+    asked = connection.admin.list_offsets(
+        dict.fromkeys(places, spec), request_timeout=ASK_TIMEOUT_S
+    )
+    offsets: list[int | None] = []
+    for place in places:
+        try:
+            offsets.append(asked[place].result().offset)
+        except KafkaException:
+            offsets.append(None)
+    return offsets

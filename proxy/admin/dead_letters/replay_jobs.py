@@ -1,0 +1,153 @@
+"""Replays at work and those that have ended, each in a thread of its own, few at a time."""
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol
+
+import structlog
+
+from proxy.admin.dead_letters.letter_replies import counts_json
+from proxy.admin.dead_letters.wanted_replay import WantedReplay
+from proxy.admin.exchange import Problem
+from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letters.replay_counts import ReplayCounts
+from proxy.dead_letters.letters.replay_planner import ReplayDecision
+from proxy.dead_letters.replay import OnDecision
+
+AT_WORK: Final = 2
+KEPT: Final = 50
+STOPPED_WITHIN_S: Final = 5.0
+DEFECT: Final = "This is a defect of the proxy; its log says more."
+
+State = Literal["running", "finished", "stopped", "failed"]
+
+log = structlog.get_logger(__name__)
+
+
+class Replaying(Protocol):
+    """As `KafkaLetters.replay`; raises Problem."""
+
+    def __call__(
+        self,
+        wanted: WantedReplay,
+        on_decision: OnDecision,
+        on_missing: Callable[[Place], None],
+        is_stopping: Callable[[], bool],
+    ) -> None: ...
+
+
+class ReplayJob:
+    """One replay, or a dry run of one: begins at once, ends by itself or when it is stopped."""
+
+    def __init__(self, wanted: WantedReplay, replay: Replaying, now_ms: Callable[[], int]) -> None:
+        self.ident, self.wanted = uuid.uuid4().hex[:12], wanted
+        self._replay, self._now_ms = replay, now_ms
+        self._lock = threading.Lock()
+        self._counts = ReplayCounts()
+        self._missing: list[str] = []
+        self._state: State = "running"
+        self._error: str | None = None
+        self._started_ms = now_ms()
+        self._ended_ms: int | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="replay", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._state == "running"
+
+    def stop(self) -> None:
+        """End after the batch in hand."""
+        self._stop.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until it has ended, or so long."""
+        self._thread.join(timeout_s)
+
+    def shown(self) -> dict[str, Any]:
+        """How far it is."""
+        with self._lock:
+            return {
+                "id": self.ident,
+                "topic": self.wanted.topic,
+                "dry_run": self.wanted.is_dry,
+                "state": self._state,
+                **counts_json(self._counts),
+                "missing": list(self._missing),
+                "error": self._error,
+                "started": self._started_ms,
+                "ended": self._ended_ms,
+            }
+
+    def _run(self) -> None:
+        state: State = "finished"
+        error = None
+        try:
+            self._replay(self.wanted, self._note, self._note_missing, self._stop.is_set)
+            state = "stopped" if self._stop.is_set() else "finished"
+        except Problem as refused:
+            state, error = "failed", str(refused)
+        except Exception:
+            log.exception("a replay of dead letters went wrong", topic=self.wanted.topic)
+            state, error = "failed", DEFECT
+        with self._lock:
+            self._state, self._error, self._ended_ms = state, error, self._now_ms()
+
+    def _note(self, decision: ReplayDecision, _replayed_as: str | None) -> None:
+        with self._lock:
+            self._counts.note(decision)
+
+    def _note_missing(self, place: Place) -> None:
+        with self._lock:
+            self._missing.append(str(place))
+
+
+class ReplayJobs:
+    """AT_WORK of them at a time, one at most that changes a topic; the last KEPT are remembered."""
+
+    def __init__(self, replay: Replaying, now_ms: Callable[[], int]) -> None:
+        self._replay, self._now_ms = replay, now_ms
+        self._lock = threading.Lock()
+        self._jobs: dict[str, ReplayJob] = {}
+        self._is_closed = False
+
+    def start(self, wanted: WantedReplay) -> ReplayJob:
+        """Begin. Raises Problem."""
+        with self._lock:
+            running = [job for job in self._jobs.values() if job.is_running]
+            for job in running:
+                if job.wanted.topic == wanted.topic and not (job.wanted.is_dry or wanted.is_dry):
+                    detail = f"The replay {job.ident} of {wanted.topic} goes on; wait, or stop it."
+                    raise Problem(409, "replaying", detail)
+            if len(running) >= AT_WORK or self._is_closed:
+                detail = f"{AT_WORK} replays or dry runs go on already; wait, or stop one."
+                raise Problem(503, "busy", detail)
+            job = ReplayJob(wanted, self._replay, self._now_ms)
+            self._jobs[job.ident] = job
+            self._forget()
+            return job
+
+    def find(self, ident: str) -> ReplayJob:
+        """Raises Problem where there is none."""
+        job = self._jobs.get(ident)
+        if job is None:
+            detail = "This process knows no such replay; what it has replayed stays replayed."
+            raise Problem(404, "not-found", detail)
+        return job
+
+    def close(self) -> None:
+        """Stop all, and wait for them a little: what is in hand is committed or undone."""
+        with self._lock:
+            self._is_closed = True
+            running = [job for job in self._jobs.values() if job.is_running]
+        for job in running:
+            job.stop()
+        for job in running:
+            job.wait(STOPPED_WITHIN_S / len(running))
+
+    def _forget(self) -> None:
+        ended = [ident for ident, job in self._jobs.items() if not job.is_running]
+        for ident in ended[: max(0, len(self._jobs) - KEPT)]:
+            del self._jobs[ident]

@@ -1,0 +1,107 @@
+// Dead letters: those that fit, one of them, and what a replay of them is asked for.
+
+import { call } from "./api.js";
+import { content } from "./content.js";
+import { byId, given, givenTime, make, moment, number, say, table } from "./elements.js";
+import { replay } from "./replay.js";
+
+const SHOWN = 50;
+const MOST_ROWS = 500;
+
+export function listen() {
+  byId("letters").addEventListener("submit", (event) => {
+    event.preventDefault();
+    find().catch((refused) => byId("letters-found").replaceChildren(make("p", {}, refused.message)));
+  });
+  byId("replay").addEventListener("click", () => replay({ ...chosen(), ...edits() }, find));
+}
+
+// The topics there are; the one that is chosen stays so.
+export async function loadTopics() {
+  const select = byId("letters-topic");
+  const { topics } = await call("GET", "/dead-letters/topics");
+  const before = select.value;
+  select.replaceChildren(...topics.map((one) => make("option", { value: one.topic },
+    one.group === null ? `The proxy: ${one.topic}` : `Group ${one.group}: ${one.topic}`)));
+  if (topics.some((one) => one.topic === before)) select.value = before;
+}
+
+export async function showReason(reason) {
+  const select = byId("letters-topic");
+  if (select.options.length) select.selectedIndex = 0;
+  byId("letters-reason").value = reason;
+  byId("letters").requestSubmit();
+}
+
+// The filters as the body of a replay has them.
+function chosen() {
+  const [since, until] = [givenTime("letters-since"), givenTime("letters-until")];
+  return {
+    topic: given("letters-topic"),
+    ...(given("letters-reason") ? { reasons: [given("letters-reason")] } : {}),
+    ...(given("letters-target") ? { targets: [given("letters-target")] } : {}),
+    ...(since === null ? {} : { since }), ...(until === null ? {} : { until }),
+  };
+}
+
+function edits() {
+  const [name, ...rest] = given("letters-set").split("=");
+  return {
+    ...(name ? { set: { [name]: rest.join("=") } } : {}),
+    ...(given("letters-unset") ? { unset: [given("letters-unset")] } : {}),
+  };
+}
+
+async function find() {
+  byId("letter").hidden = true;
+  await loadTopics();
+  await more(chosen(), "", []);
+}
+
+async function more(filters, cursor, before) {
+  const { topic, reasons, targets, ...times } = filters;
+  const asked = new URLSearchParams({ topic, limit: SHOWN, ...times });
+  if (reasons) asked.set("reason", reasons[0]);
+  if (targets) asked.set("target", targets[0]);
+  if (cursor) asked.set("cursor", cursor);
+  const page = await call("GET", `/dead-letters?${asked}`);
+  list(filters, [...before, ...page.letters].slice(-MOST_ROWS), page);
+}
+
+function list(filters, letters, page) {
+  const columns = [["Reason", false], ["Target", false], ["Written", false], ["Key", false],
+    ["Replayed", false], ["Letter", false]];
+  const rows = letters.map((one) => {
+    const place = `${one.partition}/${one.offset}`;
+    return [one.reason ?? "not the proxy's", one.target ?? "–", moment(one.written), one.key ?? "–",
+      one.replayed ? moment(one.replayed.at) : page.replays_known ? "no" : "not known",
+      make("button", { type: "button", "aria-label": `Open dead letter ${place}`,
+        onclick: () => open(filters.topic, place).catch((refused) => say(refused.message)) }, "Open")];
+  });
+  const told = rows.length ? `${number(rows.length)} shown, the newest first.`
+    : page.cursor ? "None found yet: there is more to look at." : "None found.";
+  byId("letters-found").replaceChildren(
+    make("p", { class: "quiet" }, told),
+    ...(rows.length ? [table("Dead letters found", columns, rows)] : []),
+    ...(page.cursor ? [make("button", { type: "button", onclick: () =>
+      more(filters, page.cursor, letters).catch((refused) => say(refused.message)) }, "Show more")] : []));
+}
+
+async function open(topic, place) {
+  const letter = await call("GET", `/dead-letters/${encodeURIComponent(topic)}/${place}`);
+  const replayed = letter.replayed ? `${moment(letter.replayed.at)} as ${letter.replayed.as}` : "no";
+  const rows = [["Reason", letter.reason === null ? "none: the proxy did not write it"
+    : `${letter.reason}: ${letter.meaning}`],
+  ["Detail", letter.detail ?? "–"], ["What to do", letter.remedy ?? "–"],
+  ["Origin", letter.origin ?? "–"],
+  ...(letter.first_origin ? [["First origin", letter.first_origin]] : []),
+  ["Written", moment(letter.written)], ["Replayed", replayed]];
+  byId("letter").replaceChildren(
+    make("h3", {}, `${place} of ${topic}`),
+    table("The dead letter", [["What", false], ["Says", false]], rows, "plain"),
+    content(letter),
+    make("div", { class: "row" }, make("button", { type: "button", "aria-label": `Replay ${place}`,
+      onclick: () => replay({ topic, places: [place], ...edits() }, find) }, "Replay…")));
+  byId("letter").hidden = false;
+  byId("letter").focus();
+}

@@ -1,0 +1,71 @@
+"""Dead letters that are made up, for the admin API."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, SeenLetter
+from proxy.admin.dead_letters.wanted_replay import WantedReplay
+from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letters.letter_pages import LetterPage
+from proxy.dead_letters.letters.letter_summary import summary_of
+from proxy.dead_letters.letters.marks import Mark
+from proxy.dead_letters.letters.replay_planner import NotReplayed, Replayable
+from proxy.dead_letters.letters.selection import Selection
+from proxy.dead_letters.replay import OnDecision
+from tests.support.dead_letters import a_letter
+
+GROUP = "billing"
+MARK = Mark(7, "timer.ingress/0/9")
+
+
+@dataclass
+class MadeUpLetters:
+    """Two letters in each topic, of which the first was replayed. A replay waits for `go_on`."""
+
+    refusal: Exception | None = None
+    pages: list[tuple[str | None, Selection, dict[int, int], int]] = field(default_factory=list)
+    replays: list[WantedReplay] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.go_on.set()
+
+    def topics(self) -> Sequence[LetterTopic]:
+        return [
+            LetterTopic("timer.dead-letters", None, 2),
+            LetterTopic(f"dlq.{GROUP}", GROUP, None),
+        ]
+
+    def page(
+        self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
+    ) -> ListedPage:
+        if self.refusal is not None:
+            raise self.refusal
+        self.pages.append((group, selection, ends, limit))
+        shown = [summary_of(a_letter(offset)) for offset in (1, 0)][:limit]
+        more = {0: 1, 1: 0} if limit < 2 else None
+        return ListedPage(LetterPage(shown, more), {Place(0, 0): MARK})
+
+    def letter(self, group: str | None, place: Place) -> SeenLetter:
+        letter = a_letter(place.offset, partition=place.partition, value=None)
+        return SeenLetter(letter, MARK, b"from the ingress")
+
+    def replay(
+        self,
+        wanted: WantedReplay,
+        on_decision: OnDecision,
+        on_missing: Callable[[Place], None],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self.replays.append(wanted)
+        self.go_on.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        on_decision(Replayable(a_letter(0), "orders", 5, 0, b"v", []), "timer.ingress/0/9")
+        on_decision(NotReplayed(a_letter(1), "target-unknown", "there is none"), None)
+        for place in wanted.places or ():
+            if place.offset:
+                on_missing(place)
