@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.config.settings import ReleaseSettings
+from proxy.config.target_limit import TargetLimit, by_precedence
 from proxy.dispatch.rate_limit import TargetRateLimit, TargetSecondLimit
 from proxy.records.body import GONE
 from proxy.records.delivery import Delivery
@@ -56,7 +57,7 @@ class OverdueRule(NamedTuple):
 
 
 class _TargetRules(NamedTuple):
-    """What counts for one target; `overdue` in the order of the settings."""
+    """What counts for one target; `overdue` in the order in which rules are tried."""
 
     is_paused: bool
     per_second: int | None
@@ -72,7 +73,8 @@ class ReleaseControl:
     """Applies rates, pauses and rules for the overdue to what is due, for one worker.
 
     `per_target`: shell pattern -> records a second, for each target by itself; the first pattern
-    that fits counts. `beyond_rate`: what becomes of the others.
+    that fits counts. `beyond_rate`: what becomes of the others. What is set at run time comes
+    before both.
     """
 
     def __init__(
@@ -84,6 +86,11 @@ class ReleaseControl:
         self._per_target = dict(per_target or {})
         self._overdue, self._beyond_rate = tuple(overdue), beyond_rate
         self._paused: frozenset[str] = frozenset()
+        self._limits: Mapping[str, TargetLimit] = {}
+        self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
+        self.release_rates: Mapping[str, int] = {}
+        """Pattern of a pause that was lifted -> so many a second are released of what it held, over
+        all partitions."""
         self._rules: dict[str, _TargetRules] = {}
         self._rates: dict[str, TargetRateLimit] = {}
         self._seconds: dict[str, TargetSecondLimit] = {}
@@ -100,9 +107,29 @@ class ReleaseControl:
             self._paused = now_paused
             self._rules.clear()
 
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]:
+        """What was set at run time, by pattern."""
+        return self._limits
+
+    def limit(self, limits: Mapping[str, TargetLimit]) -> None:
+        """From now on these come before the caps and rules of the settings, and no others."""
+        if limits == self._limits:
+            return
+        self._limits = ordered = by_precedence(limits)
+        caps = [(pattern, one.per_second) for pattern, one in ordered.items() if one.per_second]
+        rules = [
+            OverdueRule(pattern, one.overdue.older_than_ms, one.overdue.action)
+            for pattern, one in ordered.items()
+            if one.overdue is not None
+        ]
+        self._caps = [*caps, *self._per_target.items()]
+        self._overdue_now = (*rules, *self._overdue)
+        self._rules.clear()
+
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
         """Whether a record of the batches, which are for `topics`, may not simply be delivered."""
-        if not (self._paused or self._per_target or self._overdue):
+        if not (self._paused or self._caps or self._overdue_now):
             return False
         ends_after_ms: list[int] = []
         for topic in topics:
@@ -144,18 +171,20 @@ class ReleaseControl:
             is_taken = self._seconds_of(delivery.target, per_second).takes(delivery.due_ms)
             return None if is_taken else Rejection("too-many", why)
         rate = self._rates.get(delivery.target)
-        if rate is None:
+        if rate is None or rate.per_second != per_second:
             self._forget_idle(now_ms)
             rate = self._rates[delivery.target] = TargetRateLimit(per_second)
         again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
         return None if again_ms is None else Hop(delivery, REQUEUED, detail, again_ms)
 
     def _seconds_of(self, target: str, per_second: int) -> TargetSecondLimit:
-        if target not in self._seconds:
+        limit = self._seconds.get(target)
+        if limit is None:
             if len(self._seconds) >= REMEMBERED:
                 self._seconds.pop(next(iter(self._seconds)))
-            self._seconds[target] = TargetSecondLimit(per_second)
-        return self._seconds[target]
+            limit = self._seconds[target] = TargetSecondLimit(per_second)
+        limit.per_second = per_second
+        return limit
 
     def _rules_of(self, target: str) -> _TargetRules:
         rules = self._rules.get(target)
@@ -166,11 +195,11 @@ class ReleaseControl:
         return rules
 
     def _match(self, target: str) -> _TargetRules:
-        rates = (n for pattern, n in self._per_target.items() if fnmatchcase(target, pattern))
+        rates = (n for pattern, n in self._caps if fnmatchcase(target, pattern))
         return _TargetRules(
             any(fnmatchcase(target, pattern) for pattern in self._paused),
             next(rates, None),
-            tuple(rule for rule in self._overdue if fnmatchcase(target, rule.targets)),
+            tuple(rule for rule in self._overdue_now if fnmatchcase(target, rule.targets)),
         )
 
     def _forget_idle(self, now_ms: int) -> None:

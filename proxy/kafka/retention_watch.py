@@ -30,10 +30,11 @@ class Retained(NamedTuple):
     start: int
     young: int | None = None
 
-    def aging(self, floor: int, next_offset: int) -> int:
-        """How many offsets from the floor on are too old: 0 when all is well."""
-        young = next_offset if self.young is None else self.young
-        return max(0, min(young, next_offset) - floor)
+    def aging(self, floor: int, end: int) -> int:
+        """How many offsets from the floor to the partition's end, read or not, are too old: 0 when
+        all is well."""
+        young = end if self.young is None else self.young
+        return max(0, min(young, end) - floor)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Wires a session's parts: for the running proxy, and for tests on a Kafka of their own."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
+from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing
@@ -39,6 +40,12 @@ class SettingsPort(Policies, Protocol):
 
     @property
     def paused(self) -> frozenset[str]: ...
+    @property
+    def release_rates(self) -> Mapping[str, int]: ...
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]: ...
+    @property
+    def is_ingest_paused(self) -> bool: ...
     def ensure(self, policy: Policy) -> str: ...
     def ensure_overdue_rules(self, rules: str) -> None: ...
     def signing_key(self) -> HopKey: ...

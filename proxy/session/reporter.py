@@ -49,6 +49,9 @@ class Reporter:
                 self._by_target,
                 self._release.paused,
                 self._bytes_by_target,
+                self._release.release_rates,
+                self._release.limits,
+                self._pipeline.is_ingest_paused,
             )
         )
         self._show_gauges(now_ms)
@@ -85,7 +88,7 @@ class Reporter:
             undecided=len(shard.half_messages),
             oldest_undecided_ms=shard.half_messages.oldest_ms,
             log_start=retained.start if retained else None,
-            aging=retained.aging(position.floor, position.next_offset) if retained else 0,
+            aging=retained.aging(position.floor, shard.next_offset + behind) if retained else 0,
             ahead_ms=ahead_ms,
             pending_bytes=shard.pending_bytes(),
         )
@@ -107,6 +110,7 @@ class Reporter:
         self._metrics.clock_lead_seconds.set(math.nan if lead_ms is None else lead_ms / 1000)
         self._metrics.clock_held.set(float(self._clock.is_held))
         self._metrics.disk_held.set(float(self._pipeline.is_disk_held))
+        self._metrics.ingest_paused.set(float(self._pipeline.is_ingest_paused))
         self._metrics.memory_used_bytes.set(self._pipeline.memory.used_bytes)
         self._metrics.memory_exceeded.set(float(self._pipeline.memory.is_exceeded))
 

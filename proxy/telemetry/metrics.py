@@ -102,6 +102,9 @@ class Metrics:
         self.disk_held = self._gauge(
             "disk_held", "1 while no new records are read for want of room on that disk, else 0."
         )
+        self.ingest_paused = self._gauge(
+            "ingest_paused", "1 while an operator wants no new records to be read, else 0."
+        )
         self.memory_budget_bytes = self._gauge(
             "memory_budget_bytes", "What the records that workers have in hand may take in memory."
         )

@@ -16,6 +16,7 @@ from proxy.config.settings import (
     Settings,
     TopicSettings,
 )
+from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
@@ -55,11 +56,16 @@ SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
 class SettingsTopic:
-    """The settings topic, without Kafka; `paused` is set by tests, and seen at the next look."""
+    """The settings topic, without Kafka; what operators set at run time is set by tests."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
         self.paused: frozenset[str] = frozenset()
+        self.release_rates: dict[str, int] = {}
+        self.limits: dict[str, TargetLimit] = {}
+        self.is_ingest_paused = False
+        self.has_changed = False
+        """Whether the next look is to say so."""
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
         self._signing_key = HopKey.new()
@@ -92,10 +98,11 @@ class SettingsTopic:
         return self._served.get((topic, partition))
 
     def catch_up(self) -> None:
-        """`paused` is always up to date."""
+        """It is always up to date."""
 
     def look(self) -> bool:
-        return False
+        has_changed, self.has_changed = self.has_changed, False
+        return has_changed
 
     def close(self) -> None:
         """There is nothing to close."""
