@@ -111,7 +111,6 @@ class Reporter:
         self._metrics.clock_lead_seconds.set(math.nan if lead_ms is None else lead_ms / 1000)
         self._metrics.clock_held.set(float(self._clock.is_held))
         self._metrics.disk_held.set(float(self._pipeline.is_disk_held))
-        self._metrics.ingest_paused.set(float(self._pipeline.is_ingest_paused))
         self._metrics.memory_used_bytes.set(self._pipeline.memory.used_bytes)
         self._metrics.memory_exceeded.set(float(self._pipeline.memory.is_exceeded))
 

@@ -102,9 +102,6 @@ class Metrics:
         self.disk_held = self._gauge(
             "disk_held", "1 while no new records are read for want of room on that disk, else 0."
         )
-        self.ingest_paused = self._gauge(
-            "ingest_paused", "1 while an operator wants no new records to be read, else 0."
-        )
         self.memory_budget_bytes = self._gauge(
             "memory_budget_bytes", "What the records that workers have in hand may take in memory."
         )
@@ -204,6 +201,9 @@ class StatusCollector(Collector):
         )
         ready = float(is_ready([status]))
         yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
+        paused = float(status.is_ingest_paused)
+        text = "1 while an operator wants no new records to be read, else 0."
+        yield GaugeMetricFamily("delay_proxy_ingest_paused", text, value=paused)
         for name, text, read in SHARD_FACTS:
             family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
             for shard in status.shards:
