@@ -51,6 +51,8 @@ from proxy.requests.policy import Policy
 READ_TIMEOUT_S: Final = 30.0
 WRITE_TIMEOUT_S: Final = 30.0
 AT_ONCE: Final = 500
+MOST_OVERDUE_RULES: Final = 10_000
+"""They are kept for audits for ever; so many different ones nobody thinks of."""
 
 log = structlog.get_logger(__name__)
 
@@ -295,7 +297,7 @@ class SettingsTopic:
             elif key.startswith(HOP_KEY):
                 self._take_hop_key(key, value or b"", message.partition())
             elif key.startswith(OVERDUE):
-                self._overdue.add(key)
+                self._take_overdue_rules(key)
             elif key.startswith((CLOCK, SHED)):
                 return
             elif key.startswith(SERVED):
@@ -306,6 +308,16 @@ class SettingsTopic:
                     self._policies[key] = policy
         except (ValueError, KeyError, TypeError) as problem:
             log.warning("record of the settings topic not understood", key=key, why=str(problem))
+
+    def _take_overdue_rules(self, key: str) -> None:
+        if not key.startswith(f"{OVERDUE}{self._group_id}/") or key in self._overdue:
+            return
+        if len(self._overdue) < MOST_OVERDUE_RULES:
+            self._overdue.add(key)
+        else:
+            log.error(
+                "too many rules for the overdue have been set: this one does not count", key=key
+            )
 
     def _take_hop_key(self, key: str, value: bytes, partition: int | None) -> None:
         hop_key = HopKey(bytes.fromhex(value.decode()))

@@ -186,6 +186,7 @@ class World:
         """The running proxy; started when there is none."""
         if self._parts is None:
             self._parts = self.assemble()
+            self._parts.pipeline.pause_ingest(self.policies.is_ingest_paused)
             self._parts.ingress.join(self._parts.pipeline)
         return self._parts.pipeline
 
@@ -215,6 +216,11 @@ class World:
         ]
         signer = HopAuthenticator(self.policies.signing_key(), self.topic_id)
         return self.send(signer.signed(partition, None, None, headers), None, None, partition)
+
+    def pause_ingest(self, is_paused: bool) -> None:
+        """An operator stops taking in, or goes on: this proxy notices, and the next one."""
+        self.policies.is_ingest_paused = is_paused
+        self.pipeline.pause_ingest(is_paused)
 
     def turn(self, times: int = 1) -> None:
         """Turn the pipeline; a lost session is started anew, as the worker does."""

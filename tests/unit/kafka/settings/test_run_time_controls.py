@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from proxy.config.target_limit import OverdueLimit, TargetLimit, by_precedence
-from proxy.kafka.settings import run_time_controls
+from proxy.kafka.settings import run_time_controls, settings_topic
 from proxy.kafka.settings.run_time_controls import RunTimeControls
 from proxy.kafka.settings.settings_records import ingest_key, limit_key, overdue_key, pause_key
 from tests.unit.kafka.settings.test_settings_topic import GROUP, Topic, following
@@ -113,6 +113,23 @@ def test_a_rule_for_the_overdue_counts_once_it_was_read_among_those_kept_for_aud
         topic.note(overdue_key(GROUP, rules), rules.encode())
     assert settings.look()
     assert settings.limits == {"a": RULE, "b": both}
+
+
+def test_one_rule_too_many_is_said_and_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings_topic, "MOST_OVERDUE_RULES", 1)
+    topic = Topic()
+    settings = following(topic)
+    for pattern in "ab":
+        rules = RULE.rules_json(pattern)
+        assert rules is not None
+        topic.note(overdue_key(GROUP, rules), rules.encode())
+        topic.note(limit_key(GROUP, pattern), RULE.model_dump_json().encode())
+    with structlog.testing.capture_logs() as logs:
+        settings.look()
+    assert settings.limits == {"a": RULE}
+    assert [entry["event"].partition(":")[0] for entry in logs] == [
+        "too many rules for the overdue have been set"
+    ]
 
 
 def test_a_limit_that_is_none_is_passed_over_with_a_warning() -> None:
