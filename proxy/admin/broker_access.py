@@ -1,9 +1,10 @@
-"""What the API writes to the broker, and reads back: cancels, pauses, single ingress records."""
+"""What the API writes to the broker, and reads back: cancels, what operators change at run time,
+single ingress records."""
 
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,11 +20,18 @@ from confluent_kafka import (
 
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
+from proxy.config.target_limit import TargetLimit
 from proxy.errors import ProxyError
 from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress_lookup import IngressLookup
-from proxy.kafka.settings.settings_records import pause_key
+from proxy.kafka.settings.settings_records import (
+    ingest_key,
+    limit_key,
+    overdue_key,
+    pause_key,
+    resumed_key,
+)
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
 from proxy.records.body import Headers
@@ -153,12 +161,40 @@ class BrokerAccess:
 
     def pause(self, pattern: str, now_ms: int) -> None:
         """Have all workers of the group hold back what is for these targets. Raises Problem."""
-        value = json.dumps({"paused_at": now_ms}).encode()
-        self._write(self._names.settings, self._key(pattern), value)
+        self._set(pause_key(self._settings.group_id, pattern), {"paused_at": now_ms})
 
-    def resume(self, pattern: str) -> None:
-        """Have them let it go again. Raises Problem."""
-        self._write(self._names.settings, self._key(pattern), None)
+    def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
+        """Have them let it go again, at that rate if there is one. Raises Problem."""
+        rate = {} if per_second is None else {"per_second": per_second}
+        group_id = self._settings.group_id
+        self._set(resumed_key(group_id, pattern), {"resumed_at": now_ms, **rate})
+        self._set(pause_key(group_id, pattern), None)
+
+    def pause_ingest(self, now_ms: int) -> None:
+        """Have all workers of the group take nothing more in. Raises Problem."""
+        self._set(ingest_key(self._settings.group_id), {"paused_at": now_ms})
+
+    def resume_ingest(self) -> None:
+        """Have them read on. Raises Problem."""
+        self._set(ingest_key(self._settings.group_id), None)
+
+    def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
+        """Set what counts for these targets; a rule for the overdue is written for audits first,
+        before any record can end by it. Raises Problem."""
+        group_id, rules = self._settings.group_id, limit.rules_json(pattern)
+        if rules is not None:
+            key = overdue_key(group_id, rules).encode()
+            self._write(self._names.settings, key, rules.encode())
+        said = {**limit.model_dump(), "set_at": now_ms}
+        self._set(limit_key(group_id, pattern), said)
+
+    def clear_limit(self, pattern: str) -> None:
+        """Take it back: what the settings say counts again. Raises Problem."""
+        self._set(limit_key(self._settings.group_id, pattern), None)
+
+    def _set(self, key: str, said: Mapping[str, Any] | None) -> None:
+        value = None if said is None else json.dumps(said).encode()
+        self._write(self._names.settings, key.encode(), value)
 
     def read(self, partition: int, offset: int) -> Record | None:
         """A committed ingress record; None where the ingress has it no more. Raises Problem."""
@@ -175,9 +211,6 @@ class BrokerAccess:
         if time.monotonic() > self._until_s:
             detail = "The broker has not given the record in time; is it written at all?"
             raise Problem(503, "broker", detail)
-
-    def _key(self, pattern: str) -> bytes:
-        return pause_key(self._settings.group_id, pattern).encode()
 
     def _write(
         self,

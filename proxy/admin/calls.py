@@ -9,15 +9,18 @@ from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.listing.filters import body_wanted, pattern_of
+from proxy.admin.listing.filters import body_wanted
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
 from proxy.admin.moves import MoveBody, MovePort, Moves
 from proxy.admin.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
 from proxy.admin.query_values import Body, place_in_path, read_body, wait_s_of, whole
+from proxy.admin.release.limit_calls import LimitCalls, LimitPort
+from proxy.admin.release.pause_calls import PauseCalls, PausePort
 from proxy.admin.workers import Workers, pending_counts
 from proxy.clock import wall_clock_ms
+from proxy.config.settings import ReleaseSettings
 from proxy.logs import Level
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
@@ -25,7 +28,6 @@ from proxy.scheduling.record_lookup import Found
 from proxy.telemetry.status import Status
 from storage.store import added
 
-NOTICED_WITHIN_S: Final = 5.0
 STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
@@ -34,15 +36,13 @@ MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
 
 
-class BrokerPort(PurgePort, MovePort, Protocol):
+class BrokerPort(PurgePort, MovePort, PausePort, LimitPort, Protocol):
     """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> Cancelled: ...
     def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled: ...
-    def pause(self, pattern: str, now_ms: int) -> None: ...
-    def resume(self, pattern: str) -> None: ...
 
 
 class CancelBody(Body):
@@ -60,12 +60,14 @@ class LevelBody(Body):
 
 
 class Calls:
-    """`ingress`: the topic. `level`: what the process logs from. All calls raise Problem."""
+    """`ingress`: the topic. `level`: what the process logs from. `release`: what the settings say
+    about giving out. All calls raise Problem."""
 
     def __init__(
         self,
         ingress: str,
         level: Level,
+        release: ReleaseSettings,
         read_statuses: Callable[[], Sequence[Status]],
         workers: Workers,
         broker: BrokerPort,
@@ -75,6 +77,8 @@ class Calls:
         self.listing = ListingCalls(read_statuses, workers)
         self.purges = PurgeCalls(read_statuses, workers, broker)
         self._moves = Moves(workers, broker)
+        self.pauses = PauseCalls(read_statuses, broker)
+        self.limits = LimitCalls(release, read_statuses, broker)
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -156,28 +160,11 @@ class Calls:
         """Write the record there anew, with another time, in its own place; wait likewise."""
         wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
         body = read_body(MoveBody, request.json())
-        place = _place(partition, offset)
+        place = place_in_path(partition, offset)
         deliver_at_ms = self._moves.check_time(body, wall_clock_ms())
         self._refuse_unread(topic, *place)
         done = self._moves.move(*place, deliver_at_ms, wait_s)
         return _taken_back({"moves": f"{topic}/{partition}/{offset}"}, done)
-
-    def pauses(self, request: Request) -> Reply:
-        """Which patterns of targets are paused, as each worker here knows."""
-        request.query()
-        return as_json(200, {"paused": sorted(self._paused())})
-
-    def pause(self, request: Request, pattern: str) -> Reply:
-        """Pause the targets of a pattern."""
-        request.query()
-        self._broker.pause(pattern_of(pattern), wall_clock_ms())
-        return self._noticed(pattern, is_paused=True)
-
-    def resume(self, request: Request, pattern: str) -> Reply:
-        """Let them go again."""
-        request.query()
-        self._broker.resume(pattern_of(pattern))
-        return self._noticed(pattern, is_paused=False)
 
     def log_level(self, request: Request) -> Reply:
         """From which level on the process logs."""
@@ -224,22 +211,6 @@ class Calls:
             for status in self._read_statuses()
             for shard in status.shards
         }
-
-    def _paused(self) -> set[str]:
-        return {pattern for status in self._read_statuses() for pattern in status.paused}
-
-    def _noticed(self, pattern: str, *, is_paused: bool) -> Reply:
-        """200 once every worker of this process goes by it, 202 where one does not in time."""
-        until_s = time.monotonic() + NOTICED_WITHIN_S
-        while not (is_known := self._all_know(pattern, is_paused=is_paused)):
-            if time.monotonic() > until_s:
-                break
-            time.sleep(LOOK_EVERY_S)
-        reply = {"pattern": pattern, "paused": is_paused, "in_force": is_known}
-        return as_json(200 if is_known else 202, reply)
-
-    def _all_know(self, pattern: str, *, is_paused: bool) -> bool:
-        return all((pattern in status.paused) is is_paused for status in self._read_statuses())
 
 
 def _taken_back(named: Mapping[str, str], done: Cancelled) -> Reply:

@@ -20,7 +20,7 @@ INDEX = """kafka-delay-proxy
 /metrics  for Prometheus
 /healthz  200 while the loop of every worker turns
 /readyz   200 once every assigned shard has caught up
-/api/v1/  pending records, look-ups, cancels, pauses (/api/v1/openapi.json says how)
+/api/v1/  pending records, look-ups, cancels, pauses, limits (/api/v1/openapi.json says how)
 """
 
 
@@ -88,4 +88,5 @@ class AdminPages:
             reason = "shards are still catching up with their ingress partition"
             return as_json(503, {"ready": False, "reason": reason, "waiting": waiting})
         shards = sum(len(status.shards) for status in statuses)
-        return as_json(200, {"ready": True, "shards": shards})
+        is_paused = any(status.is_ingest_paused for status in statuses)
+        return as_json(200, {"ready": True, "shards": shards, "ingest_paused": is_paused})

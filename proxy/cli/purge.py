@@ -13,7 +13,7 @@ from proxy.requests.times import parse_instant_ms
 ANSWER_WITHIN_S: Final = 90.0
 NOT_YET: Final = (
     "The purge is written, and counts as soon as each partition has read it; not all have yet: is "
-    "the proxy behind? See /readyz."
+    "the proxy behind (see /readyz), or is taking in paused (see `pauses`)?"
 )
 
 

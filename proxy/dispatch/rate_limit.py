@@ -82,6 +82,7 @@ class TargetRateLimit:
     """
 
     def __init__(self, per_second: int) -> None:
+        self.per_second = per_second
         self._rate = RateLimit(per_second)
         self._step_us = -(-1_000_000 // per_second)
         self._reserved_us = 0
@@ -113,14 +114,14 @@ class TargetSecondLimit:
     """Lets so many of the records through to one target that are due in the same second."""
 
     def __init__(self, per_second: int) -> None:
-        self._per_second = per_second
+        self.per_second = per_second
         self._counts: OrderedDict[int, int] = OrderedDict()
 
     def takes(self, due_ms: int) -> bool:
         """Whether one more that is due then may go; of the latest SECONDS_KEPT it is known."""
         second = due_ms // 1000
         count = self._counts.get(second, 0)
-        if count >= self._per_second:
+        if count >= self.per_second:
             return False
         self._counts[second] = count + 1
         if len(self._counts) > SECONDS_KEPT:

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from proxy.config.resumed import Resumed
 from proxy.config.settings import ReleaseSettings
+from proxy.config.target_limit import TargetLimit, by_precedence
 from proxy.dispatch.rate_limit import TargetRateLimit, TargetSecondLimit
 from proxy.records.body import GONE
 from proxy.records.delivery import Delivery
@@ -54,19 +56,12 @@ class OverdueRule(NamedTuple):
         )
 
 
-class Resumed(NamedTuple):
-    """The end of a pause: when, and at which rate what it held back goes then."""
-
-    at_ms: int
-    per_second: int | None = None
-
-
 JUST_NOW: Final = Resumed(2**62)
 """Of a pause that was taken back without a word about its end."""
 
 
 class _TargetRules(NamedTuple):
-    """What counts for one target; `overdue` in the order of the settings."""
+    """What counts for one target; `overdue` in the order in which rules are tried."""
 
     is_paused: bool
     per_second: int | None
@@ -82,7 +77,8 @@ class ReleaseControl:
     """Applies rates, pauses and rules for the overdue to what is due, for one worker.
 
     `per_target`: shell pattern -> records a second, for each target by itself; the first pattern
-    that fits counts. `beyond_rate`: what becomes of the others.
+    that fits counts. `beyond_rate`: what becomes of the others. What is set at run time comes
+    before both.
     """
 
     def __init__(
@@ -97,6 +93,8 @@ class ReleaseControl:
         self._resumed: dict[str, Resumed] = {}
         self.version = 0
         """Counts the changes of pauses."""
+        self._limits: Mapping[str, TargetLimit] = {}
+        self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
         self._rules: dict[str, _TargetRules] = {}
         self._rates: dict[str, TargetRateLimit] = {}
         self._seconds: dict[str, TargetSecondLimit] = {}
@@ -119,6 +117,12 @@ class ReleaseControl:
             self.version += 1
             self._rules.clear()
 
+    @property
+    def release_rates(self) -> dict[str, int]:
+        """Pattern of a pause that is over -> so many records a second go of what it held back."""
+        ends = self._resumed.items()
+        return {pattern: end.per_second for pattern, end in ends if end.per_second is not None}
+
     def is_paused(self, target: str) -> bool:
         """Whether what is for this target is held back."""
         return self._rules_of(target).is_paused
@@ -135,9 +139,29 @@ class ReleaseControl:
             return None
         return next((p for p in self.resumed(now_ms) if fnmatchcase(target, p)), None)
 
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]:
+        """What was set at run time, by pattern."""
+        return self._limits
+
+    def limit(self, limits: Mapping[str, TargetLimit]) -> None:
+        """From now on these come before the caps and rules of the settings, and no others."""
+        if limits == self._limits:
+            return
+        self._limits = ordered = by_precedence(limits)
+        caps = [(pattern, one.per_second) for pattern, one in ordered.items() if one.per_second]
+        rules = [
+            OverdueRule(pattern, one.overdue.older_than_ms, one.overdue.action)
+            for pattern, one in ordered.items()
+            if one.overdue is not None
+        ]
+        self._caps = [*caps, *self._per_target.items()]
+        self._overdue_now = (*rules, *self._overdue)
+        self._rules.clear()
+
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
         """Whether a record of the batches, which are for `topics`, may not simply be delivered."""
-        if not (self._paused or self._per_target or self._overdue):
+        if not (self._paused or self._caps or self._overdue_now):
             return False
         ends_after_ms: list[int] = []
         for topic in topics:
@@ -178,18 +202,20 @@ class ReleaseControl:
             is_taken = self._seconds_of(delivery.target, per_second).takes(delivery.due_ms)
             return None if is_taken else Rejection("too-many", why)
         rate = self._rates.get(delivery.target)
-        if rate is None:
+        if rate is None or rate.per_second != per_second:
             self._forget_idle(now_ms)
             rate = self._rates[delivery.target] = TargetRateLimit(per_second)
         again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
         return None if again_ms is None else Hop(delivery, REQUEUED, detail, again_ms)
 
     def _seconds_of(self, target: str, per_second: int) -> TargetSecondLimit:
-        if target not in self._seconds:
+        limit = self._seconds.get(target)
+        if limit is None:
             if len(self._seconds) >= REMEMBERED:
                 self._seconds.pop(next(iter(self._seconds)))
-            self._seconds[target] = TargetSecondLimit(per_second)
-        return self._seconds[target]
+            limit = self._seconds[target] = TargetSecondLimit(per_second)
+        limit.per_second = per_second
+        return limit
 
     def _rules_of(self, target: str) -> _TargetRules:
         rules = self._rules.get(target)
@@ -200,11 +226,11 @@ class ReleaseControl:
         return rules
 
     def _match(self, target: str) -> _TargetRules:
-        rates = (n for pattern, n in self._per_target.items() if fnmatchcase(target, pattern))
+        rates = (n for pattern, n in self._caps if fnmatchcase(target, pattern))
         return _TargetRules(
             any(fnmatchcase(target, pattern) for pattern in self._paused),
             next(rates, None),
-            tuple(rule for rule in self._overdue if fnmatchcase(target, rule.targets)),
+            tuple(rule for rule in self._overdue_now if fnmatchcase(target, rule.targets)),
         )
 
     def _forget_idle(self, now_ms: int) -> None:

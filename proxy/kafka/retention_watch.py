@@ -1,4 +1,5 @@
-"""How near the broker's deletion of old ingress records is to what the proxy still needs.
+"""How near the broker's deletion of old ingress records is to what the proxy still needs, and how
+far the ingress reaches: of a partition that is not fetched nothing else tells.
 
 What waits is rewritten once it is `roll_after` old. So nothing that is needed should be older than
 that by much: where something is, it is shown long before retention deletes it.
@@ -23,28 +24,32 @@ log = structlog.get_logger(__name__)
 
 class Retained(NamedTuple):
     """start: first offset that the partition still has. young: first one that is young enough.
+    end: behind the last one.
 
     `young` is None where no record is.
     """
 
     start: int
-    young: int | None = None
+    young: int | None
+    end: int
 
-    def aging(self, floor: int, next_offset: int) -> int:
-        """How many offsets from the floor on are too old: 0 when all is well."""
-        young = next_offset if self.young is None else self.young
-        return max(0, min(young, next_offset) - floor)
+    def aging(self, floor: int) -> int:
+        """How many offsets from the floor on, read or not, are too old: 0 when all is well."""
+        young = self.end if self.young is None else self.young
+        return max(0, min(young, self.end) - floor)
 
 
 @dataclass(slots=True)
 class _Requests:
-    """Two questions about a partition, under way."""
+    """Questions about a partition, under way."""
 
     start: Future[Any]
+    end: Future[Any]
     young: Future[Any] | None
 
     def done(self) -> bool:
-        return self.start.done() and (self.young is None or self.young.done())
+        is_known = self.start.done() and self.end.done()
+        return is_known and (self.young is None or self.young.done())
 
 
 class RetentionWatch:
@@ -85,11 +90,12 @@ class RetentionWatch:
         if not partitions:
             return
         starts = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        ends = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         young: dict[int, Future[Any]] = {}
         if self._aging_after_ms is not None:
             since = OffsetSpec.for_timestamp(self._now_ms() - self._aging_after_ms)
             young = self._offsets(partitions, since)
-        self._under_way = {p: _Requests(starts[p], young.get(p)) for p in partitions}
+        self._under_way = {p: _Requests(starts[p], ends[p], young.get(p)) for p in partitions}
 
     def _offsets(self, partitions: list[int], spec: OffsetSpec) -> dict[int, Future[Any]]:
         places = {TopicPartition(self._topic, p): spec for p in partitions}
@@ -100,7 +106,9 @@ class RetentionWatch:
         try:
             young = asked.young.result().offset if asked.young is not None else 0
             self._retained[partition] = Retained(
-                asked.start.result().offset, young if young >= 0 else None
+                asked.start.result().offset,
+                young if young >= 0 else None,
+                asked.end.result().offset,
             )
         except KafkaException as error:
             log.debug("start of the ingress not known", partition=partition, error=str(error))

@@ -49,6 +49,12 @@ def parse_delay_ms(text: str) -> int:
     )
 
 
+def shown_delay(duration_ms: int) -> str:
+    """A length of time as `parse_delay_ms` reads it, exactly, in the largest unit that does."""
+    units = [unit for unit, length_ms in MILLISECONDS_PER.items() if duration_ms % length_ms == 0]
+    return f"{duration_ms // MILLISECONDS_PER[units[-1]]}{units[-1]}"
+
+
 def parse_instant_ms(text: str) -> int:
     """A point in time in epoch ms: digits are epoch ms; else RFC 3339 with a zone."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:

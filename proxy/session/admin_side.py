@@ -26,5 +26,13 @@ class AdminSide:
     def show_lost_session(self) -> None:
         """The loop lives, and serves nothing until the next session has its shards."""
         self.metrics.count_lost_session()
-        paused = self.board.read().paused
-        self.board.show(Status(heartbeat_monotonic=time.monotonic(), paused=paused))
+        known = self.board.read()
+        self.board.show(
+            Status(
+                heartbeat_monotonic=time.monotonic(),
+                paused=known.paused,
+                release_rates=known.release_rates,
+                limits=known.limits,
+                is_ingest_paused=known.is_ingest_paused,
+            )
+        )

@@ -1,7 +1,7 @@
 """Wires a session's parts: for the running proxy, and for tests on a Kafka of their own."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
+from proxy.config.resumed import Resumed
 from proxy.config.settings import Settings
+from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
@@ -40,6 +42,12 @@ class SettingsPort(Policies, Protocol):
 
     @property
     def paused(self) -> frozenset[str]: ...
+    @property
+    def resumed(self) -> Mapping[str, Resumed]: ...
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]: ...
+    @property
+    def is_ingest_paused(self) -> bool: ...
     def ensure(self, policy: Policy) -> str: ...
     def ensure_overdue_rules(self, rules: str) -> None: ...
     def signing_key(self) -> HopKey: ...

@@ -1,4 +1,5 @@
-"""When to stop fetching: while records of a partition wait, or disk or memory have no room."""
+"""When to stop fetching: while records of a partition wait, disk or memory have no room, or an
+operator has paused taking in."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -31,6 +32,8 @@ class BackPressure:
         self._paused: set[int] = set()
         self._disk_full_until_ms = self._next_look_ms = 0
         self._was_memory_exceeded = False
+        self.is_ingest_paused = False
+        """Whether an operator wants nothing more to be read (docs/exactly-once.md, rule 5)."""
 
     @property
     def is_disk_held(self) -> bool:
@@ -100,9 +103,9 @@ class BackPressure:
         self._disk_full_until_ms = 0
 
     def _must_wait(self, shard: Shard) -> bool:
-        """The disk's reserve is there for one that catches up: nothing is delivered before."""
-        has_no_room = self._reserve.is_short and shard.state is State.READY
-        return bool(shard.waiting) or has_no_room
+        """One that catches up is read on all the same: before that nothing of it is delivered."""
+        is_held = self._reserve.is_short or self.is_ingest_paused
+        return bool(shard.waiting) or (is_held and shard.state is State.READY)
 
 
 def _log_waiting_for_clock(shards: Mapping[int, Shard], partitions: Iterable[int]) -> None:

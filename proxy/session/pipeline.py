@@ -94,6 +94,16 @@ class Pipeline:
         """Whether reading is held for want of room on the disk."""
         return self._back_pressure.is_disk_held
 
+    @property
+    def is_ingest_paused(self) -> bool:
+        """Whether an operator wants nothing more to be read."""
+        return self._back_pressure.is_ingest_paused
+
+    def pause_ingest(self, is_paused: bool) -> None:
+        """Read nothing more once a shard has caught up, or read on; counts from the next fetch."""
+        self._back_pressure.is_ingest_paused = is_paused
+        self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
+
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered.
 

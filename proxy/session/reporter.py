@@ -49,6 +49,9 @@ class Reporter:
                 self._by_target,
                 self._release.paused,
                 self._bytes_by_target,
+                self._release.release_rates,
+                self._release.limits,
+                self._pipeline.is_ingest_paused,
             )
         )
         self._show_gauges(now_ms)
@@ -69,8 +72,9 @@ class Reporter:
             self._next_targets_s = ended_s + (ended_s - began_s) * PAUSE_PER_COUNTING
 
     def _shard_status(self, partition: int, shard: Shard, now_ms: int) -> ShardStatus:
-        behind = max(0, self._ingress.newest(partition) - shard.next_offset)
         retained, position = self._retention.retained(partition), shard.position
+        end = max(self._ingress.newest(partition), retained.end if retained else -1)
+        behind = max(0, end - shard.next_offset)
         ahead_ms = self._clock.ahead_ms(position.watermark_ms)
         return ShardStatus(
             topic=self._ingress.topic,
@@ -85,7 +89,7 @@ class Reporter:
             undecided=len(shard.half_messages),
             oldest_undecided_ms=shard.half_messages.oldest_ms,
             log_start=retained.start if retained else None,
-            aging=retained.aging(position.floor, position.next_offset) if retained else 0,
+            aging=retained.aging(position.floor) if retained else 0,
             ahead_ms=ahead_ms,
             pending_bytes=shard.pending_bytes(),
         )

@@ -60,7 +60,7 @@ class Session:
         """What is paused, or due by a clock that is ahead, must not be let go by the first turn."""
         self._clock_watch.begin()
         self._settings_topic.catch_up()
-        self._release.pause(self._settings_topic.paused)
+        self._apply_controls()
         self._ingress.join(_Owner(self._pipeline))
 
     def _turn(self) -> None:
@@ -102,12 +102,39 @@ class Session:
         if self._topic_id.is_another():
             raise SessionLost("the ingress topic was deleted and created anew")
         if self._settings_topic.look():
-            self._release.pause(self._settings_topic.paused)
-            log.info("paused targets", patterns=sorted(self._settings_topic.paused))
+            self._apply_controls()
         self._clock_watch.look()
         self._reporter.report()
         self._unassigned.look()
         self._lookup.stop_if_idle()
+
+    def _apply_controls(self) -> None:
+        """What operators have set at run time counts from now on."""
+        wanted, release = self._settings_topic, self._release
+        before = release.paused, release.release_rates, release.limits
+        release.pause(wanted.paused, wanted.resumed)
+        release.limit(wanted.limits)
+        if before != (release.paused, release.release_rates, release.limits):
+            log.info(
+                "set at run time",
+                paused=sorted(release.paused),
+                release_rates=release.release_rates,
+                limits={name: one.model_dump() for name, one in release.limits.items()},
+            )
+        if wanted.is_ingest_paused != self._pipeline.is_ingest_paused:
+            self._pipeline.pause_ingest(wanted.is_ingest_paused)
+            _log_ingest(is_paused=wanted.is_ingest_paused)
+
+
+def _log_ingest(*, is_paused: bool) -> None:
+    if is_paused:
+        log.warning(
+            "taking in is paused by an operator: nothing more is read of the ingress, cancels, "
+            "purges and rewritten records among it; what waits goes on being delivered",
+            resume="kafka-delay-proxy resume --ingest",
+        )
+    else:
+        log.info("taking in goes on")
 
 
 class _Owner:

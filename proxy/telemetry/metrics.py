@@ -201,6 +201,9 @@ class StatusCollector(Collector):
         )
         ready = float(is_ready([status]))
         yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
+        paused = float(status.is_ingest_paused)
+        text = "1 while an operator wants no new records to be read, else 0."
+        yield GaugeMetricFamily("delay_proxy_ingest_paused", text, value=paused)
         for name, text, read in SHARD_FACTS:
             family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
             for shard in status.shards:

@@ -5,10 +5,11 @@ is shared but the reference, so neither side needs a lock.
 """
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from proxy.config.target_limit import TargetLimit
 from storage.store import NO_COUNTS, TargetCounts
 
 ShardState = Literal["recovering", "catching-up", "running", "held"]
@@ -53,7 +54,8 @@ class Status:
     `pending_by_target` and `pending_bytes_by_target` count over all its shards; nobody changes them
     once they are here.
     `assigned` becomes true with the group's first answer, an empty one included: a worker that
-    has joined and got no partition is idle, not unready. `paused`: patterns of targets.
+    has joined and got no partition is idle, not unready. `paused`: patterns of targets;
+    `release_rates`, `limits`: by pattern, what else operators have set at run time.
     """
 
     shards: tuple[ShardStatus, ...] = ()
@@ -62,6 +64,9 @@ class Status:
     pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
     pending_bytes_by_target: TargetCounts = NO_COUNTS
+    release_rates: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, TargetLimit] = field(default_factory=dict)
+    is_ingest_paused: bool = False
 
 
 def is_ready(statuses: Iterable[Status]) -> bool:

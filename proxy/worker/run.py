@@ -96,7 +96,14 @@ def _admin_port(
     workers: Workers,
 ) -> Iterator[None]:
     broker = BrokerAccess(settings)
-    calls = Calls(settings.topics.ingress, settings.log.level, read_statuses, workers, broker)
+    calls = Calls(
+        settings.topics.ingress,
+        settings.log.level,
+        settings.release,
+        read_statuses,
+        workers,
+        broker,
+    )
     snapshots = Snapshots(registry, read_statuses, workers)
     streams = EventStreams(snapshots.make, wall_clock_ms)
     letters = LetterCalls(settings.topics, KafkaLetters(settings))

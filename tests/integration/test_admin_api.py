@@ -63,7 +63,7 @@ def test_a_paused_target_holds_up_no_other_and_gets_all_once_resumed(
     pattern = f"{installation.name}.orders-*"
     assert call(proxy, "PUT", f"/pauses/{pattern}") == (
         200,
-        {"pattern": pattern, "paused": True, "in_force": True},
+        {"pattern": pattern, "paused": True, "per_second": None, "in_force": True},
     )
     installation.send([request(held, "500ms") for _ in range(40)])
     installation.send([request(free, "500ms") for _ in range(40)])
@@ -71,11 +71,11 @@ def test_a_paused_target_holds_up_no_other_and_gets_all_once_resumed(
     assert delivered(installation, held) == []
     assert proxy.stop() == 0
     proxy.start_ready()
-    assert call(proxy, "GET", "/pauses") == (200, {"paused": [pattern]})
+    assert call(proxy, "GET", "/pauses") == (200, {"paused": [pattern], "release_rates": {}})
     wait_for(lambda: proxy.metric("delay_proxy_outcomes_total") > 0, WITHIN_S, "a second look")
     assert delivered(installation, held) == []
     assert "resumed" in run_example(proxy, "admin-pause.sh", "resume", pattern)
-    assert call(proxy, "GET", "/pauses") == (200, {"paused": []})
+    assert call(proxy, "GET", "/pauses") == (200, {"paused": [], "release_rates": {}})
     wait_for(lambda: len(delivered(installation, held)) == 40, WITHIN_S, "what was held back")
     ends = installation.judge()
     assert len(ends.deliveries) == 80

@@ -101,8 +101,23 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     wait_for(lambda: "held back" in text(browser, "dialog"), WITHIN_S, "the question")
     assert violations(browser) == []
     press(browser, "\ue004", "\ue007")  # past "Keep as it is"
-    wait_for(lambda: call(proxy, "GET", "/pauses")[1] == {"paused": [target]}, WITHIN_S, "a pause")
+    wait_for(lambda: call(proxy, "GET", "/pauses")[1]["paused"] == [target], WITHIN_S, "a pause")
     wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
+    browser.execute_script("document.querySelector('#targets button').click()")
+    wait_for(lambda: "rate you name" in text(browser, "dialog"), WITHIN_S, "the question")
+    browser.find_element("id", "dialog-input").send_keys("many")
+    browser.execute_script("document.getElementById('dialog-yes').click()")
+    assert violations(browser) == []
+    browser.execute_script("document.getElementById('dialog-input').value = '500'")
+    browser.execute_script("document.getElementById('dialog-yes').click()")
+    resumed = {"paused": [], "release_rates": {target: 500}}
+    wait_for(lambda: call(proxy, "GET", "/pauses")[1] == resumed, WITHIN_S, "the resume")
+    browser.execute_script("document.querySelector('#ingest button').click()")
+    wait_for(lambda: "Stop taking in?" in text(browser, "dialog"), WITHIN_S, "the question")
+    browser.execute_script("document.getElementById('dialog-yes').click()")
+    wait_for(lambda: "is paused" in text(browser, "ingest"), WITHIN_S, "the ingress on the page")
+    assert call(proxy, "GET", "/ingest")[1]["paused"]
+    assert violations(browser) == []
     assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
 
 

@@ -1,11 +1,14 @@
-"""Whole runs with caps, pauses and rules for the overdue: nothing is lost, nothing comes early."""
+"""Whole runs with caps, pauses, rules for the overdue, and taking in that stops and goes on:
+nothing is lost, nothing comes early."""
 
 from concurrent.futures import Executor
 from dataclasses import replace
+from typing import Any, Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from tests.property.test_exactly_once import (
@@ -26,6 +29,27 @@ PER_TARGET = 8
 PER_SECOND = 40
 STEP_MS = 1_000
 pauses = st.tuples(st.just("pause"), st.sampled_from([(), ("orders",), ("*",), ("b*", "o*")]))
+ingest_pauses = st.tuples(st.just("pause ingest"), st.booleans())
+ACTIONS: tuple[Literal["deliver", "dead-letter", "drop"], ...] = ("deliver", "dead-letter", "drop")
+
+
+def overdue_limit(
+    older_than_ms: int, action: Literal["deliver", "dead-letter", "drop"]
+) -> TargetLimit:
+    return TargetLimit(overdue=OverdueLimit(older_than_ms=older_than_ms, action=action))
+
+
+limits = st.tuples(
+    st.just("limit"),
+    st.dictionaries(
+        st.sampled_from(["orders", "o*", "*"]),
+        st.one_of(
+            st.builds(TargetLimit, per_second=st.integers(1, 50)),
+            st.builds(overdue_limit, st.integers(1, 8_000), st.sampled_from(ACTIONS)),
+        ),
+        max_size=2,
+    ),
+)
 overdue_rules = st.lists(
     st.builds(
         OverdueRule,
@@ -37,7 +61,12 @@ overdue_rules = st.lists(
 )
 long_moves = st.tuples(st.just("pass"), st.integers(0, 7_000))
 steps = st.lists(
-    st.one_of(sends, sends, sends, moves, long_moves, pauses, all_faults), min_size=10, max_size=60
+    st.one_of(
+        *(sends, sends, sends, moves, long_moves),
+        *(pauses, ingest_pauses, limits, all_faults),
+    ),
+    min_size=10,
+    max_size=60,
 )
 
 
@@ -46,15 +75,29 @@ def has_ended(world: World) -> bool:
 
 
 def let_everything_end(world: World) -> None:
-    """Lift every pause and let time pass until each record has ended."""
+    """Take in, lift every pause and limit, and let time pass until each record has ended."""
     world.kafka.commit_faults.clear()
     world.release.pause([])
+    world.release.limit({})
+    world.pause_ingest(False)
     for _ in range(400):
         world.settle()
         if has_ended(world):
             return
         world.time.pass_ms(STEP_MS)
     raise AssertionError("something never ends")
+
+
+def operate(world: World, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("pause", patterns):
+            world.release.pause(patterns)
+        case ("pause ingest", is_paused):
+            world.pause_ingest(is_paused)
+        case ("limit", limits_set):
+            world.release.limit(limits_set)
+        case _:
+            perform(world, step)
 
 
 @settings(max_examples=300, deadline=None)
@@ -74,17 +117,15 @@ def test_whatever_is_held_back_every_record_ends_once_and_never_early(
     has_target_caps: bool,
     overdue: list[OverdueRule],
 ) -> None:
-    """Whatever is paused, capped or overdue, each record ends exactly once and none early."""
+    """Whatever is paused, capped or overdue, and whenever taking in stops, each record ends exactly
+    once and none early."""
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000), 0
     world.release = ReleaseControl({"orders": PER_TARGET} if has_target_caps else {}, overdue)
     world.cap = RateLimit(PER_SECOND) if is_capped else Unlimited()
     try:
         for step in script:
-            if step[0] == "pause":
-                world.release.pause(step[1])  # type: ignore[arg-type]
-            else:
-                perform(world, step)
+            operate(world, step)
         let_everything_end(world)
     finally:
         world.crash()

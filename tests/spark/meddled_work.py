@@ -73,7 +73,7 @@ class Work(NamedTuple):
         return {names.get(row.offset, row.offset): (row.verdict, row.detail) for row in rows}
 
 
-def written(orders: str, checks: str, due_ms: int) -> list[Outgoing]:
+def written(orders: str, dropped: str, checks: str, due_ms: int) -> list[Outgoing]:
     """Records of many kinds; the value is the name."""
     to, far = ("timer-topic", orders.encode()), ("timer-delay", b"1h")
 
@@ -101,6 +101,7 @@ def written(orders: str, checks: str, due_ms: int) -> list[Outgoing]:
             ("timer-id", b"h"),
             ("timer-check-topic", checks.encode()),
         ),
+        named("dropped", ("timer-topic", dropped.encode()), ("timer-deliver-at", b"1000")),
         named("to nowhere", ("timer-topic", b"nowhere-at-all")),
         *[named(f"refused-{n}", to) for n in range(4)],
     ]

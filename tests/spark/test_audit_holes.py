@@ -34,6 +34,7 @@ from tests.spark.meddled_work import (
     written,
 )
 from tests.support.audit_results import verdicts_in
+from tests.support.installation.admin_client import call
 from tests.support.installation.committing import open_transaction
 from tests.support.installation.installation import Installation
 from tests.support.installation.topic_copies import TopicCopy, append, with_header
@@ -53,7 +54,10 @@ def done(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]
         orders = made.target("orders", 2)
         proxy = made.proxy(transactions=CHECKS)
         proxy.start_ready()
-        records = written(orders, made.check_topic(), 4_000 + wall_clock_ms())
+        dropped = made.target("dropped")
+        rule = {"overdue": {"older_than": "1h", "action": "drop"}}
+        assert call(proxy, "PUT", f"/limits/{dropped}", rule)[0] == 200
+        records = written(orders, dropped, made.check_topic(), 4_000 + wall_clock_ms())
         made.send(records)
         made.await_ingested()
         made.await_ends(len(records) - 2, WITHIN_S)
@@ -112,6 +116,7 @@ def test_2_what_is_late_or_overdue_is_counted_and_a_proxy_that_stands_still_is_n
     assert stands_still.until_ms < later - HOUR_MS
     then = work.audited(spark, tmp_path, at_ms=work.soon_ms)
     assert (then.exit_code, then.overdue) == (HELD, 0)
+    assert then.verdicts["expired"] == 2, "undecided, and dropped by a rule set at run time"
 
     orders = TopicCopy(work.made.bootstrap, work.orders)
     for name, late_ms in (("p-7", 5_000), ("same-1", 3_000)):

@@ -55,6 +55,7 @@ class Snapshots:
             "by_target": shown,
             "others": others,
             "paused": sorted({pattern for status in statuses for pattern in status.paused}),
+            "ingest_paused": any(status.is_ingest_paused for status in statuses),
             "shards": [
                 {
                     "partition": shard.partition,

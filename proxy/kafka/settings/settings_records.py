@@ -13,6 +13,9 @@ from proxy.requests.topic_names import TARGETS_PATTERN
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"
+RESUMED: Final = "resumed/"
+LIMITS: Final = "limits/"
+INGEST: Final = "ingest/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
 """The first key there is the one that signs: all of them are written where they have an order."""
@@ -63,6 +66,21 @@ def pause_key(group_id: str, pattern: str) -> str:
     return f"{PAUSED}{group_id}/{pattern}"
 
 
+def resumed_key(group_id: str, pattern: str) -> str:
+    """Key of the record that says when the targets of `pattern` were resumed, and how."""
+    return f"{RESUMED}{group_id}/{pattern}"
+
+
+def limit_key(group_id: str, pattern: str) -> str:
+    """Key of the record with what was set at run time for the targets of `pattern`."""
+    return f"{LIMITS}{group_id}/{pattern}"
+
+
+def ingest_key(group_id: str) -> str:
+    """Key of the record that says whether taking in is paused."""
+    return f"{INGEST}{group_id}/paused"
+
+
 def clock_key(group_id: str) -> str:
     """Key of the record that asks for the broker's time."""
     return f"{CLOCK}{group_id}"
@@ -70,7 +88,20 @@ def clock_key(group_id: str) -> str:
 
 def paused_pattern(group_id: str, key: str) -> str | None:
     """The pattern that a record of this key pauses or resumes; None: it is about something else."""
-    own = pause_key(group_id, "")
+    return _pattern_behind(pause_key(group_id, ""), key)
+
+
+def resumed_pattern(group_id: str, key: str) -> str | None:
+    """The pattern of whose resumption a record of this key tells; None: of something else."""
+    return _pattern_behind(resumed_key(group_id, ""), key)
+
+
+def limited_pattern(group_id: str, key: str) -> str | None:
+    """The pattern that a record of this key limits; None: it is about something else."""
+    return _pattern_behind(limit_key(group_id, ""), key)
+
+
+def _pattern_behind(own: str, key: str) -> str | None:
     pattern = key.removeprefix(own)
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 

@@ -1,14 +1,14 @@
 """The settings topic: policies by digest, partitions ever served, keys of hops, rules for the
-overdue, paused targets, shed records.
+overdue, what operators change at run time, shed records.
 
-Written once per change of settings, per partition and per pause; read whole by each session as it
-begins, by the one consumer that then follows the pauses. The partitions served tell a new one from
-one whose committed offset was lost (docs/exactly-once.md#8-never-silently-start-over). They also
-keep which policy held from which offset on, for an audit: the committed metadata forgets that as
-the floor passes.
+Written once per change of settings, per partition and per change at run time; read whole by each
+session as it begins, by the one consumer that then follows those changes. The partitions served
+tell a new one from one whose committed offset was lost
+(docs/exactly-once.md#8-never-silently-start-over). They also keep which policy held from which
+offset on, for an audit: the committed metadata forgets that as the floor passes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -22,7 +22,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from proxy.config.resumed import Resumed
 from proxy.config.settings import Settings
+from proxy.config.target_limit import TargetLimit
 from proxy.errors import BrokerRefused, StartOverRefused
 from proxy.kafka.client_settings import (
     committed_settings_reader_config,
@@ -30,17 +32,16 @@ from proxy.kafka.client_settings import (
     connected,
     settings_reader_config,
 )
+from proxy.kafka.settings.run_time_controls import CONTROLS, RunTimeControls
 from proxy.kafka.settings.settings_records import (
     BY_KEY,
     CLOCK,
     HOP_KEY,
     HOP_KEYS_PARTITION,
     OVERDUE,
-    PAUSED,
     SERVED,
     ServedPartition,
     overdue_key,
-    paused_pattern,
     served_key,
 )
 from proxy.kafka.topics import TopicFacts
@@ -51,7 +52,8 @@ from proxy.requests.policy import Policy
 READ_TIMEOUT_S: Final = 30.0
 WRITE_TIMEOUT_S: Final = 30.0
 AT_ONCE: Final = 500
-MOST_PAUSES: Final = 1_000
+MOST_OVERDUE_RULES: Final = 10_000
+"""They are kept for audits for ever; so many different ones nobody thinks of."""
 
 log = structlog.get_logger(__name__)
 
@@ -80,12 +82,30 @@ class SettingsTopic:
         self._served: dict[str, ServedPartition] = {}
         self._hop_keys: dict[str, HopKey] = {}
         self._overdue: set[str] = set()
-        self._paused: set[str] = set()
+        self._controls = RunTimeControls(group_id)
 
     @property
     def paused(self) -> frozenset[str]:
         """Patterns of the targets that are paused, as of the last look."""
-        return frozenset(self._paused)
+        return self._controls.paused
+
+    @property
+    def resumed(self) -> Mapping[str, Resumed]:
+        """Pattern -> the end of its last pause, as of the last look."""
+        return self._controls.resumed
+
+    @property
+    def is_ingest_paused(self) -> bool:
+        """Whether nothing more is to be taken in."""
+        return self._controls.is_ingest_paused
+
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]:
+        """By pattern, what was set at run time. A rule for the overdue does not count before it was
+        read among the rules kept for audits, so no record ends by one that an audit cannot know."""
+        found = self._controls.limits.items()
+        counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
+        return {pattern: limit for pattern, limit in counting.items() if limit is not None}
 
     def load(self) -> None:
         """Read all there is: by it older records are read, and paused targets held back.
@@ -106,15 +126,18 @@ class SettingsTopic:
         self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
-        """Take what has arrived, without waiting; whether other targets are paused now."""
-        before = self.paused
-        for message in self._consumer.consume(AT_ONCE, 0):
+        """Take what has arrived, without waiting; whether it changes anything at run time."""
+        arrived = self._consumer.consume(AT_ONCE, 0)
+        if not arrived:
+            return False
+        before = self._changeable
+        for message in arrived:
             error = message.error()
             if error is None:
                 self._take(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 log.warning("settings topic not readable for now", error=error.str())
-        return before != self._paused
+        return before != self._changeable
 
     def close(self) -> None:
         """Follow it no more."""
@@ -270,12 +293,12 @@ class SettingsTopic:
     def _take(self, message: Message) -> None:
         key, value = _key(message), message.value()
         try:
-            if key.startswith(PAUSED):
-                self._take_pause(key, is_paused=value is not None)
+            if key.startswith(CONTROLS):
+                self._controls.take(key, value)
             elif key.startswith(HOP_KEY):
                 self._take_hop_key(key, value or b"", message.partition())
             elif key.startswith(OVERDUE):
-                self._overdue.add(key)
+                self._take_overdue_rules(key)
             elif key.startswith((CLOCK, SHED)):
                 return
             elif key.startswith(SERVED):
@@ -287,21 +310,32 @@ class SettingsTopic:
         except (ValueError, KeyError, TypeError) as problem:
             log.warning("record of the settings topic not understood", key=key, why=str(problem))
 
+    def _take_overdue_rules(self, key: str) -> None:
+        if not key.startswith(f"{OVERDUE}{self._group_id}/") or key in self._overdue:
+            return
+        if len(self._overdue) < MOST_OVERDUE_RULES:
+            self._overdue.add(key)
+        else:
+            log.error(
+                "too many rules for the overdue have been set: this one does not count", key=key
+            )
+
     def _take_hop_key(self, key: str, value: bytes, partition: int | None) -> None:
         hop_key = HopKey(bytes.fromhex(value.decode()))
         if partition == HOP_KEYS_PARTITION and key == HOP_KEY + hop_key.digest:
             self._hop_keys.setdefault(hop_key.digest, hop_key)
 
-    def _take_pause(self, key: str, *, is_paused: bool) -> None:
-        pattern = paused_pattern(self._group_id, key)
-        if pattern is None:
-            return
-        if not is_paused:
-            self._paused.discard(pattern)
-        elif len(self._paused) < MOST_PAUSES:
-            self._paused.add(pattern)
-        else:
-            log.error("too many pauses: this one does not count", pattern=pattern, most=MOST_PAUSES)
+    @property
+    def _changeable(self) -> tuple[object, ...]:
+        return self.paused, self.resumed, self.limits, self.is_ingest_paused
+
+    def _known_to_audits(self, pattern: str, limit: TargetLimit) -> TargetLimit | None:
+        rules = limit.rules_json(pattern)
+        if rules is None or overdue_key(self._group_id, rules) in self._overdue:
+            return limit
+        if limit.per_second is None:
+            return None
+        return TargetLimit(per_second=limit.per_second)
 
     def _write(self, key: str, value: str, partition: int = BY_KEY) -> None:
         producer = self._new_producer()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -26,7 +26,8 @@ from proxy.admin.query_mailbox import (
     ScanPending,
 )
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import AdminSettings, TopicSettings
+from proxy.config.settings import AdminSettings, ReleaseSettings, TopicSettings
+from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import Moving
 from proxy.logs import Level
 from proxy.records.body import Headers
@@ -103,9 +104,12 @@ def _piece(partition: int, after: Key) -> WaitingPiece:
 
 @dataclass
 class MadeUpBroker:
-    """A broker that does everything at once; `paused` is what the workers notice."""
+    """A broker that does everything at once; what is paused and limited is what workers notice."""
 
     paused: set[str] = field(default_factory=set)
+    release_rates: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, TargetLimit] = field(default_factory=dict)
+    is_ingest_paused: bool = False
     cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
     recalls: list[tuple[int, str]] = field(default_factory=list)
     purges: list[Purge] = field(default_factory=list)
@@ -145,10 +149,28 @@ class MadeUpBroker:
     def pause(self, pattern: str, now_ms: int) -> None:
         if self.is_noticed:
             self.paused.add(pattern)
+            self.release_rates.pop(pattern, None)
 
-    def resume(self, pattern: str) -> None:
+    def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
         if self.is_noticed:
             self.paused.discard(pattern)
+            self.release_rates.pop(pattern, None)
+            if per_second is not None:
+                self.release_rates[pattern] = per_second
+
+    def pause_ingest(self, now_ms: int) -> None:
+        self.is_ingest_paused = self.is_noticed
+
+    def resume_ingest(self) -> None:
+        self.is_ingest_paused = self.is_ingest_paused and not self.is_noticed
+
+    def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
+        if self.is_noticed:
+            self.limits[pattern] = limit
+
+    def clear_limit(self, pattern: str) -> None:
+        if self.is_noticed:
+            self.limits.pop(pattern, None)
 
     def read(self, partition: int, offset: int) -> Message | None:
         return None if offset == 0 else Record(INGRESS, partition, offset, None, None, [], 1)
@@ -160,10 +182,15 @@ class MadeUpApi:
     `next_offsets` are those of the next statuses; the last one stays.
     """
 
-    def __init__(self, settings: AdminSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: AdminSettings | None = None,
+        release: ReleaseSettings | None = None,
+    ) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
         self.letters = MadeUpLetters()
-        calls = Calls(INGRESS, "info", self.statuses, self.workers, self.broker)
+        said = release or ReleaseSettings()
+        calls = Calls(INGRESS, "info", said, self.statuses, self.workers, self.broker)
         snapshots = Snapshots(CollectorRegistry(), self.statuses, self.workers)
         self.streams = EventStreams(snapshots.make, wall_clock_ms)
         self.next_offsets = [10]
@@ -177,10 +204,18 @@ class MadeUpApi:
             ShardStatus(INGRESS, number, "running", next_offset, 0, 0, 3, 0, undecided=number)
             for number in range(3)
         ]
-        paused = frozenset(self.broker.paused)
+        known = Status(
+            heartbeat_monotonic=0.0,
+            assigned=True,
+            paused=frozenset(self.broker.paused),
+            release_rates=dict(self.broker.release_rates),
+            limits=dict(self.broker.limits),
+            is_ingest_paused=self.broker.is_ingest_paused,
+        )
+        first, second = TargetCounts({"orders": 3}), TargetCounts({"orders": 1, "bills": 5})
         return [
-            Status(tuple(shards[:1]), 0.0, True, TargetCounts({"orders": 3}), paused),
-            Status(tuple(shards[1:]), 0.0, True, TargetCounts({"orders": 1, "bills": 5}), paused),
+            replace(known, shards=tuple(shards[:1]), pending_by_target=first),
+            replace(known, shards=tuple(shards[1:]), pending_by_target=second),
         ]
 
     def ask(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from proxy.config.resumed import Resumed
 from proxy.config.settings import (
     AdmissionSettings,
     MemorySettings,
@@ -17,6 +18,7 @@ from proxy.config.settings import (
     Settings,
     TopicSettings,
 )
+from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import find_moving
 from proxy.dispatch.rate_limit import RateLimit, Unlimited
 from proxy.dispatch.release_control import ReleaseControl
@@ -57,11 +59,16 @@ SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
 class SettingsTopic:
-    """The settings topic, without Kafka; `paused` is set by tests, and seen at the next look."""
+    """The settings topic, without Kafka; what operators set at run time is set by tests."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
         self.paused: frozenset[str] = frozenset()
+        self.resumed: dict[str, Resumed] = {}
+        self.limits: dict[str, TargetLimit] = {}
+        self.is_ingest_paused = False
+        self.has_changed = False
+        """Whether the next look is to say so."""
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
         self._signing_key = HopKey.new()
@@ -94,10 +101,11 @@ class SettingsTopic:
         return self._served.get((topic, partition))
 
     def catch_up(self) -> None:
-        """`paused` is always up to date."""
+        """It is always up to date."""
 
     def look(self) -> bool:
-        return False
+        has_changed, self.has_changed = self.has_changed, False
+        return has_changed
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -181,6 +189,7 @@ class World:
         """The running proxy; started when there is none."""
         if self._parts is None:
             self._parts = self.assemble()
+            self._parts.pipeline.pause_ingest(self.policies.is_ingest_paused)
             self._parts.ingress.join(self._parts.pipeline)
         return self._parts.pipeline
 
@@ -227,6 +236,11 @@ class World:
         key, value = record.key, record.value
         headers = signer.signed(partition, key, value, record.headers)
         return partial(self.send, headers, key, value, partition)
+
+    def pause_ingest(self, is_paused: bool) -> None:
+        """An operator stops taking in, or goes on: this proxy notices, and the next one."""
+        self.policies.is_ingest_paused = is_paused
+        self.pipeline.pause_ingest(is_paused)
 
     def turn(self, times: int = 1) -> None:
         """Turn the pipeline; a lost session is started anew, as the worker does."""

@@ -49,7 +49,10 @@ def test_unhealthy_before_the_first_worker() -> None:
 
 
 def test_ready_once_every_assigned_shard_has_caught_up() -> None:
-    assert ask("/readyz", [a_status("running", "held")]) == (200, {"ready": True, "shards": 2})
+    assert ask("/readyz", [a_status("running", "held")]) == (
+        200,
+        {"ready": True, "shards": 2, "ingest_paused": False},
+    )
 
 
 def test_a_worker_that_was_assigned_nothing_is_ready() -> None:

@@ -7,6 +7,7 @@ import pytest
 from proxy.admin import calls as calls_module
 from proxy.admin.exchange import Problem, Request
 from proxy.admin.query_mailbox import FindId, FindRecord, MailboxFull, NoAnswer, PendingByTime
+from proxy.admin.release import noticed
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import LOCAL, MadeUpApi
 
@@ -161,17 +162,17 @@ def test_pauses_are_made_listed_and_lifted() -> None:
     made = MadeUpApi()
     assert made.ask("/pauses/orders-%2A", "PUT") == (
         200,
-        {"pattern": "orders-*", "paused": True, "in_force": True},
+        {"pattern": "orders-*", "paused": True, "per_second": None, "in_force": True},
     )
-    assert made.ask("/pauses") == (200, {"paused": ["orders-*"]})
+    assert made.ask("/pauses") == (200, {"paused": ["orders-*"], "release_rates": {}})
     assert made.ask("/pauses/orders-*", "DELETE")[0] == 200
-    assert made.ask("/pauses") == (200, {"paused": []})
+    assert made.ask("/pauses") == (200, {"paused": [], "release_rates": {}})
 
 
 def test_a_pause_that_a_worker_has_not_noticed_in_time_is_accepted_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calls_module, "NOTICED_WITHIN_S", 0.01)
+    monkeypatch.setattr(noticed, "NOTICED_WITHIN_S", 0.01)
     made = MadeUpApi()
     made.broker.is_noticed = False
     code, said = made.ask("/pauses/orders", "PUT")

@@ -9,6 +9,7 @@ import pytest
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
+from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.requests.parsed import Purge
 
@@ -39,3 +40,25 @@ def test_a_purge_that_lacks_a_partition_says_which_have_it(monkeypatch: pytest.M
 
 def test_one_of_which_nothing_is_written_says_why_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(purge(monkeypatch, failing=0)) == "The broker does not do it: no leader."
+
+
+def test_a_rule_for_the_overdue_is_written_for_audits_before_it_can_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[tuple[str, bytes | None]] = []
+
+    def write(_access: BrokerAccess, topic: str, key: bytes, value: bytes | None) -> str:
+        assert topic == "timer.settings"
+        written.append((key.decode(), value))
+        return f"{topic}/0/1"
+
+    monkeypatch.setattr(BrokerAccess, "_write", write)
+    access = BrokerAccess(Settings())
+    rule = OverdueLimit(older_than_ms=5_000, action="drop")
+    access.limit("orders", TargetLimit(per_second=3, overdue=rule), 7)
+    access.limit("orders", TargetLimit(per_second=3), 7)
+    access.clear_limit("orders")
+    keys = [key.partition("/")[0] for key, _value in written]
+    assert keys == ["overdue", "limits", "limits", "limits"]
+    assert written[0][1] == b'[{"action": "drop", "older_than_ms": 5000, "targets": "orders"}]'
+    assert (written[1][0], written[-1][1]) == ("limits/delay-proxy/orders", None)

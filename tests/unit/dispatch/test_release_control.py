@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.rate_limit import SECONDS_KEPT
 from proxy.dispatch.release_control import (
     PARKED_MS,
@@ -185,3 +186,51 @@ def test_seconds_are_forgotten_in_their_order() -> None:
         assert release.decide(a_delivery(due_ms=NOW_MS + second * 1_000), NOW_MS) is None
     assert release.decide(a_delivery(), NOW_MS) is None
     assert too_many([release.decide(a_delivery(due_ms=NOW_MS + 2_000), NOW_MS)]) == [True]
+
+
+def test_a_cap_set_at_run_time_comes_before_that_of_the_settings_until_it_is_cleared() -> None:
+    release = ReleaseControl({"orders": 4})
+    release.limit({"orders": TargetLimit(per_second=8)})
+    assert places(decided(release, 3)) == [NOW_MS + 125]
+    release.limit({})
+    later_ms = NOW_MS + MINUTE_MS
+    assert places(decided(release, 2, later_ms)) == [later_ms + 250]
+
+
+def test_a_cap_set_at_run_time_counts_where_the_settings_have_none() -> None:
+    release, batches = ReleaseControl(), list[Batch]()
+    assert not release.concerns(["orders"], batches, NOW_MS)
+    release.limit({"ord*": TargetLimit(per_second=4)})
+    assert release.concerns(["orders"], batches, NOW_MS)
+    assert not release.concerns(["bills"], batches, NOW_MS)
+    assert places(decided(release, 2)) == [NOW_MS + 250]
+
+
+def test_caps_and_rules_are_looked_for_each_for_themselves_the_nearest_pattern_first() -> None:
+    release = ReleaseControl()
+    drop = OverdueLimit(older_than_ms=MINUTE_MS, action="drop")
+    release.limit(
+        {"*": TargetLimit(per_second=4, overdue=drop), "orders": TargetLimit(per_second=8)}
+    )
+    assert places(decided(release, 3)) == [NOW_MS + 125]
+    late = a_delivery(due_ms=NOW_MS - MINUTE_MS - 1)
+    end = release.decide(late, NOW_MS)
+    assert isinstance(end, Outcome)
+    assert "* allows 60000 (release.overdue)" in end.detail
+
+
+def test_a_rule_set_at_run_time_comes_before_those_of_the_settings() -> None:
+    release = ReleaseControl(overdue=[OverdueRule("orders", MINUTE_MS, "drop")])
+    late = a_delivery(due_ms=NOW_MS - 2 * MINUTE_MS)
+    release.limit({"o*": TargetLimit(overdue=OverdueLimit(older_than_ms=1, action="deliver"))})
+    assert release.decide(late, NOW_MS) is None
+    release.limit({"o*": TargetLimit(overdue=OverdueLimit(older_than_ms=1, action="dead-letter"))})
+    assert isinstance(release.decide(late, NOW_MS), Rejection)
+
+
+def test_a_changed_cap_counts_at_once_in_a_second_that_has_begun_and_forgets_no_other() -> None:
+    release = ReleaseControl({"*": 1}, beyond_rate="dead-letter")
+    assert [release.decide(a_delivery(t), NOW_MS) for t in ("orders", "bills")] == [None, None]
+    release.limit({"orders": TargetLimit(per_second=2)})
+    ends = [release.decide(a_delivery(t), NOW_MS) for t in ("orders", "orders", "bills")]
+    assert [end is None for end in ends] == [True, False, False]

@@ -12,6 +12,8 @@ from proxy.kafka.retention_watch import LOOK_EVERY_S, Retained, RetentionWatch
 
 TOPIC = "timer.ingress"
 NOW_MS = 1_000_000
+EARLIEST, LATEST = -2, -1
+"""Kafka's own codes."""
 
 
 class Log:
@@ -35,8 +37,10 @@ class Log:
         return answer
 
     def _offset(self, since_ms: int) -> int:
-        if since_ms < 0:  # Kafka's own code for the earliest offset
+        if since_ms == EARLIEST:
             return self.start
+        if since_ms == LATEST:
+            return self.start + len(self.written_ms)
         young = [self.start + n for n, at_ms in enumerate(self.written_ms) if at_ms >= since_ms]
         return young[0] if young else -1
 
@@ -66,22 +70,22 @@ def a_log() -> Log:
 
 def test_offsets_from_the_floor_to_the_first_young_one_are_aging() -> None:
     kept = Watch(a_log()).look(0)
-    assert kept == Retained(10, 12)
+    assert kept == Retained(10, 12, 14)
     assert kept is not None
-    assert [kept.aging(floor, 14) for floor in (10, 11, 12, 14)] == [2, 1, 0, 0]
+    assert [kept.aging(floor) for floor in (10, 11, 12, 14)] == [2, 1, 0, 0]
 
 
-def test_where_no_record_is_young_all_that_is_needed_is_aging() -> None:
+def test_where_no_record_is_young_all_is_aging_what_is_not_read_yet_too() -> None:
     kept = Watch(a_log(), aging_after_ms=100).look(0)
-    assert kept == Retained(10, None)
+    assert kept == Retained(10, None, 14)
     assert kept is not None
-    assert kept.aging(11, 14) == 3
+    assert kept.aging(11) == 3
 
 
 def test_nothing_ages_where_the_ingress_keeps_records_for_ever() -> None:
     kept = Watch(a_log(), aging_after_ms=None).look(0)
     assert kept is not None
-    assert kept.aging(0, 14) == 0
+    assert kept.aging(0) == 0
 
 
 def test_broker_that_does_not_answer_is_neither_waited_for_nor_asked_again() -> None:
@@ -90,7 +94,7 @@ def test_broker_that_does_not_answer_is_neither_waited_for_nor_asked_again() -> 
     watch = Watch(log)
     assert watch.look(0) is None
     assert watch.look(0) is None
-    assert log.asked == 2
+    assert log.asked == 3
 
 
 def test_after_an_error_the_last_answer_stands_until_the_next() -> None:
@@ -98,9 +102,9 @@ def test_after_an_error_the_last_answer_stands_until_the_next() -> None:
     watch = Watch(log)
     watch.look(0)
     log.is_reachable = False
-    assert watch.look(0) == Retained(10, 12)
+    assert watch.look(0) == Retained(10, 12, 14)
     log.is_reachable, log.start = True, 12
-    assert watch.look(0) == Retained(12, 14)
+    assert watch.look(0) == Retained(12, 14, 16)
 
 
 def test_partition_that_has_moved_away_is_forgotten() -> None:

@@ -164,3 +164,15 @@ def test_a_disk_that_is_full_and_below_its_reserve_is_held_until_neither_is() ->
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
     apply(pressure, 0)
     assert fetching.said == [("pause", [1]), ("resume", [1])]
+
+
+def test_while_taking_in_is_paused_only_what_catches_up_is_read_on() -> None:
+    fetching, pressure = a_back_pressure()
+    pressure.is_ingest_paused = True
+    apply(pressure, 0, 0, state=State.CATCHING_UP)
+    apply(pressure, 0, 0, state=State.REPLAYING)
+    assert fetching.said == []
+    apply(pressure, 0, 0)
+    pressure.is_ingest_paused = False
+    apply(pressure, 0, 1)
+    assert fetching.said == [("pause", [1, 2]), ("resume", [1])]

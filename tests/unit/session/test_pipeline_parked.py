@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.dispatch.release_control import RELEASED_FOR_MS, Resumed
+from proxy.config.resumed import Resumed
+from proxy.dispatch.release_control import RELEASED_FOR_MS
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import World
 from tests.unit.session.test_pipeline_recalls import outcomes

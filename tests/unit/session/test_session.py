@@ -10,7 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.admin.query_mailbox import QueryMailbox
+from proxy.config.resumed import Resumed
+from proxy.config.target_limit import TargetLimit
 from proxy.publishing.errors import SessionLost
+from proxy.session import session as session_module
 from proxy.session.session import Session
 from tests.support.simulation.world import World
 
@@ -55,6 +58,46 @@ def test_what_is_paused_as_a_session_begins_is_not_delivered() -> None:
     session.run(after_turns(TURNS))
     assert world.origins() == []
     assert world.release.paused == {"orders"}
+
+
+def test_what_is_set_at_run_time_as_a_session_begins_counts_from_its_first_turn() -> None:
+    world = a_world()
+    world.policies.is_ingest_paused = True
+    world.policies.limits = {"orders": TargetLimit(per_second=5)}
+    world.policies.resumed = {"bills": Resumed(world.time.wall_now_ms, 7)}
+    session, _ = a_session(world)
+    session.run(after_turns(TURNS))
+    assert world.release.limits == world.policies.limits
+    assert world.release.release_rates == {"bills": 7}
+    assert world.origins() == ["timer.ingress/0/0"], "what was there as it began is taken in"
+
+
+def test_what_is_set_at_run_time_while_a_session_goes_on_counts_and_is_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_module, "LOOK_EVERY_S", 0.0)
+    world = World()
+    session, _ = a_session(world)
+
+    def change(turn: int) -> bool:
+        if turn in {3, 6}:
+            world.policies.is_ingest_paused = turn == 3
+            world.policies.has_changed = True
+        if turn == 5:
+            world.send({"timer-topic": "orders", "timer-delay": "0"})
+        if turn == 6:
+            assert world.origins() == []
+        return turn > 9
+
+    turns = iter(range(99))
+    with capture_logs() as logs:
+        session.run(lambda: change(next(turns)))
+    assert world.origins() == ["timer.ingress/0/0"]
+    said = [line["event"] for line in logs if "taking in" in line["event"]]
+    assert [event.partition(":")[0] for event in said] == [
+        "taking in is paused by an operator",
+        "taking in goes on",
+    ]
 
 
 def test_session_ends_once_partitions_are_lost() -> None:

@@ -141,6 +141,12 @@ def test_a_worker_is_ready_once_it_has_joined_and_all_its_shards_have_caught_up(
     assert [samples(registry, "ready")[()] for registry in registries] == [0, 0, 1]
 
 
+def test_whether_an_operator_has_stopped_taking_in_is_shown_also_without_a_session() -> None:
+    for is_paused in (False, True):
+        registry = Metrics(partial(Status, is_ingest_paused=is_paused)).registry
+        assert samples(registry, "ingest_paused") == {(): float(is_paused)}
+
+
 def test_where_the_log_starts_is_not_shown_before_the_broker_has_said_it() -> None:
     shards = (a_shard(0), a_shard(1, log_start=5, aging=2))
     registry = Metrics(lambda: Status(shards)).registry

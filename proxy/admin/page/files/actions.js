@@ -11,7 +11,9 @@ export function confirm(title, text, yes, field) {
   byId("dialog-text").textContent = text;
   byId("dialog-yes").textContent = yes;
   byId("dialog-field").hidden = !field;
-  input.required = Boolean(field);
+  input.required = Boolean(field) && !field.pattern;
+  input.pattern = field?.pattern ?? ".*";
+  input.title = field?.hint ?? "";
   input.value = "";
   byId("dialog-label").textContent = field?.label ?? "";
   dialog.returnValue = "";
@@ -50,11 +52,30 @@ export async function pause(target) {
 }
 
 export async function resume(pattern) {
-  const text = `What was held back for ${pattern} is delivered, within a minute.`;
-  if (!(await confirm("Resume?", text, "Resume"))) return;
+  const text = `What was held back for ${pattern} is delivered, within a minute or at the rate you name.`;
+  const rate = await confirm("Resume?", text, "Resume", {
+    label: "Records a second, empty for no limit",
+    pattern: "[1-9][0-9]{0,5}|1000000",
+    hint: "A number from 1 to 1000000, or nothing",
+  });
+  if (rate === null) return;
   await attempt(async () => {
-    await call("DELETE", `/pauses/${encodeURIComponent(pattern)}`);
+    const query = rate ? `?per_second=${rate}` : "";
+    await call("DELETE", `/pauses/${encodeURIComponent(pattern)}${query}`);
     return `${pattern} is resumed.`;
+  });
+}
+
+export async function switchIngest(isPaused) {
+  const text = isPaused
+    ? "All instances read on in the ingress. What was written meanwhile counts as if it came now, each with its own due."
+    : "No instance reads anything more of the ingress: new records, cancels, purges and rewritten records " +
+      "wait there. What was taken in goes on being delivered.";
+  const [title, yes] = isPaused ? ["Take in again?", "Take in"] : ["Stop taking in?", "Stop taking in"];
+  if (!(await confirm(title, text, yes))) return;
+  await attempt(async () => {
+    await call(isPaused ? "DELETE" : "PUT", "/ingest/paused");
+    return isPaused ? "Taking in goes on." : "Taking in is paused.";
   });
 }
 

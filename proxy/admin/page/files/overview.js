@@ -1,6 +1,6 @@
 // The parts that each snapshot draws anew: figures, targets, dead letters, shards.
 
-import { pause, resume } from "./actions.js";
+import { pause, resume, switchIngest } from "./actions.js";
 import { byId, length, make, number, table } from "./elements.js";
 import { showReason } from "./letters.js";
 import { share } from "./picture.js";
@@ -32,6 +32,7 @@ export function show(now) {
   figures(now, rate);
   targets(now, rate);
   paused(now.paused);
+  ingest(now.ingest_paused);
   deadLetters(now.dead_letters);
   shards(now);
   before = now;
@@ -83,6 +84,14 @@ function paused(patterns) {
     make("span", {}, "Paused: ", make("code", {}, pattern)),
     make("button", { type: "button", "aria-label": `Resume pattern ${pattern}`,
       onclick: () => resume(pattern) }, "Resume…"))));
+}
+
+function ingest(isPaused) {
+  draw("ingest", isPaused, () => [make("p", { class: "row" },
+    make("span", {}, isPaused
+      ? "Taking in is paused: nothing more is read of the ingress." : "New records are taken in."),
+    make("button", { type: "button", "data-name": "ingest", onclick: () => switchIngest(isPaused) },
+      isPaused ? "Take in again…" : "Stop taking in…"))]);
 }
 
 function deadLetters(byReason) {

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 
 from proxy.errors import StartOverRefused
-from proxy.kafka.settings import settings_topic
+from proxy.kafka.settings import run_time_controls
 from proxy.kafka.settings.settings_records import (
     HOP_KEY,
     ServedPartition,
@@ -184,7 +184,7 @@ def test_a_look_says_whether_anything_has_changed() -> None:
 
 
 def test_there_is_a_most_of_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings_topic, "MOST_PAUSES", 2)
+    monkeypatch.setattr(run_time_controls, "MOST_PAUSES", 2)
     topic = Topic()
     settings = following(topic)
     for name in "abc":

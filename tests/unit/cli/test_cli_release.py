@@ -1,0 +1,148 @@
+"""`pause`, `resume`, `pauses` and `limits`: what they ask of the admin ports, say and refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from proxy.cli.admin_port import ProxyUnreachable
+from proxy.cli.app import app
+from proxy.cli.release import instances
+
+LIMITS = {
+    "limits": [
+        {
+            "pattern": "orders",
+            "per_second": 1_500,
+            "overdue": {"older_than": "1h", "action": "drop"},
+            "source": "run-time",
+        },
+        {"pattern": "*", "per_second": 9, "overdue": None, "source": "settings"},
+    ],
+    "beyond_rate": "later",
+    "max_per_second": None,
+}
+Asked = list[tuple[str, str, str, Any]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What is asked of whom; `away` does not answer, `slow` has not noticed yet."""
+    calls: Asked = []
+
+    def answer(address: str, path: str, _token: str | None, **how: Any) -> str:
+        calls.append((address, how["method"], path.removeprefix("/api/v1"), how["body"]))
+        if address == "away":
+            raise ProxyUnreachable("No proxy answers at away.", "")
+        replies: dict[str, Any] = {
+            "/pauses": {"paused": ["orders-*"], "release_rates": {"bills": 500}},
+            "/ingest": {"paused": True, "unread": 7},
+            "/limits": LIMITS,
+        }
+        done = {"paused": True, "in_force": address != "slow"}
+        return json.dumps(replies[calls[-1][2]] if how["method"] == "GET" else done)
+
+    monkeypatch.setattr(instances, "fetch", answer)
+    return calls
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, done.output
+
+
+def test_a_pattern_is_paused_and_resumed_at_a_rate(asked: Asked) -> None:
+    assert run("pause", "orders-*", "--admin", "a") == (0, "orders-* is paused.\n")
+    assert run("resume", "orders-*", "--per-second", "500", "--admin", "a")[0] == 0
+    assert run("resume", "orders-*", "--admin", "a") == (0, "orders-* is resumed.\n")
+    path = "/pauses/orders-%2A"
+    assert asked == [
+        ("a", "PUT", path, None),
+        ("a", "DELETE", f"{path}?per_second=500", None),
+        ("a", "DELETE", path, None),
+    ]
+
+
+def test_taking_in_is_paused_and_goes_on(asked: Asked) -> None:
+    assert run("pause", "--ingest", "--admin", "a") == (0, "Taking in is paused.\n")
+    assert run("resume", "--ingest", "--admin", "a") == (0, "Taking in goes on.\n")
+    assert [call[1:3] for call in asked] == [
+        ("PUT", "/ingest/paused"),
+        ("DELETE", "/ingest/paused"),
+    ]
+
+
+def test_what_an_instance_has_not_noticed_or_not_heard_is_no_success(asked: Asked) -> None:
+    code, said = run("pause", "orders", "--admin", "a", "--admin", "slow")
+    assert (code, "not every instance has noticed" in said) == (1, True)
+    code, said = run("pause", "orders", "--admin", "a", "--admin", "away")
+    assert (code, "away: No proxy answers" in said) == (1, True)
+    code, said = run("pause", "orders", "--json", "--admin", "away", "--admin", "a")
+    assert (code, json.loads(said)["in_force"]) == (1, False)
+    assert list(json.loads(said)["silent"]) == ["away"]
+    assert len(asked) == 6
+
+
+def test_where_none_answers_it_is_an_error(asked: Asked) -> None:
+    done = CliRunner().invoke(app, ["pause", "orders", "--admin", "away"])
+    assert isinstance(done.exception, ProxyUnreachable)
+
+
+def test_pauses_are_listed(asked: Asked) -> None:
+    code, said = run("pauses", "--admin", "a", "--admin", "b")
+    assert (code, said.splitlines()) == (
+        0,
+        [
+            "paused: orders-*",
+            "resumed at 500 records a second: bills",
+            "taking in is paused: 14 records of the ingress wait to be read",
+        ],
+    )
+    _, said = run("pauses", "--json", "--admin", "a", "--admin", "away")
+    assert json.loads(said)["ingest"] == {"paused": True, "unread": 7}
+    assert list(json.loads(said)["silent"]) == ["away"]
+
+
+def test_limits_are_listed_with_where_they_come_from(asked: Asked) -> None:
+    code, said = run("limits", "--admin", "a", "--admin", "b")
+    assert (code, [line.split() for line in said.splitlines()[1:]]) == (
+        0,
+        [["orders", "1,500", "1h:drop", "run-time"], ["*", "9", "settings"]],
+    )
+    _, said = run("limits", "--json", "--admin", "a")
+    assert json.loads(said) == {**LIMITS, "silent": {}}
+
+
+def test_limits_are_set_and_cleared(asked: Asked) -> None:
+    arguments = ("limits", "set", "orders", "--per-second", "5", "--overdue", "60m:dead-letter")
+    assert run(*arguments, "--admin", "a") == (0, "orders is limited.\n")
+    assert run("limits", "clear", "orders", "--admin", "a")[0] == 0
+    rule = {"older_than": "1h", "action": "dead-letter"}
+    assert asked == [
+        ("a", "PUT", "/limits/orders", {"per_second": 5, "overdue": rule}),
+        ("a", "DELETE", "/limits/orders", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pause",),
+        ("pause", "orders", "--ingest"),
+        ("pause", "a/b"),
+        ("resume", "--ingest", "--per-second", "5"),
+        ("resume", "orders", "--per-second", "0"),
+        ("limits", "set", "orders"),
+        ("limits", "set", "orders", "--overdue", "1h"),
+        ("limits", "set", "orders", "--overdue", "soon:drop"),
+        ("limits", "set", "orders", "--overdue", "1h:forget"),
+        ("limits", "clear", ""),
+    ],
+)
+def test_wrong_use_is_refused_before_anything_is_asked(
+    asked: Asked, arguments: tuple[str, ...]
+) -> None:
+    assert (run(*arguments)[0], asked) == (2, [])
