@@ -84,10 +84,10 @@ def test_what_its_target_does_not_take_now_is_held_back() -> None:
     world.release.pause(["orders"])
     world.time.pass_ms(1_500)
     world.turn(10)
-    soon, later = waiting(world)
-    assert (soon.ident, soon.why, soon.due_ms) == (b"a", "held-back", START_MS + 1_000)
-    assert soon.fires_ms > START_MS + 1_500
+    later, parked = waiting(world)
     assert (later.ident, later.why) == (b"b", "scheduled")
+    assert (parked.ident, parked.why, parked.due_ms) == (b"a", "paused", START_MS + 1_000)
+    assert parked.fires_ms > START_MS + 9_000
 
 
 def test_a_committed_half_message_is_named_by_its_own_origin() -> None:

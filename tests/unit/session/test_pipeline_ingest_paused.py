@@ -73,4 +73,4 @@ def test_what_is_rewritten_meanwhile_waits_in_the_ingress_and_goes_on_after() ->
     assert [end[:2] for end in world.ends()] == [("timer.ingress/0/0", "requeued")]
     world.pause_ingest(False)
     pass_seconds(world, 5)
-    assert [end[1] for end in world.ends()] == ["delivered", "requeued"]
+    assert [end[1] for end in world.ends()] == ["delivered", "requeued", "requeued"]
