@@ -20,6 +20,8 @@ OUTCOMES = Operators()
 add = OUTCOMES.add
 READ_TO_DUE_MS = 6_000
 TRANSACTION_MS = 10_000
+SAID_OF_IT = "delivered missing contradicted"
+"""Of what is delivered after its cancel: a later purge may have meant it, too."""
 ALONE = ("cancelled", "replaced", "rolled-back")
 HOPS = ("rolled", "requeued")
 CONTROLLED = ("applied", "missed")
@@ -244,7 +246,7 @@ def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
     assert cancel
     t.contents.remove(one.outcome)
     t.deliver(one)
-    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
+    sides = [(one.origin, SAID_OF_IT), *t.recalls_of(one)]
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
@@ -263,7 +265,7 @@ def cancel_ignored(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     cancel.outcome.say(outcome="missed")
     t.deliver(one)
-    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
+    sides = [(one.origin, SAID_OF_IT), *t.recalls_of(one)]
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
