@@ -15,6 +15,8 @@ from tests.audit_campaign.scene import OWN
 
 TAKEN_BACK = Operators()
 add = TAKEN_BACK.add
+SAID_OF_IT = "delivered missing contradicted"
+"""Of what is delivered after its cancel: a later purge may have meant it, too."""
 READ_TO_DUE_MS = 6_000
 TRANSACTION_MS = 10_000
 
@@ -48,7 +50,7 @@ def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
     assert cancel
     t.contents.remove(one.outcome)
     t.deliver(one)
-    sides = [(one.origin, "delivered missing"), *t.recalls_of(one)]
+    sides = [(one.origin, SAID_OF_IT), *t.recalls_of(one)]
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
