@@ -12,12 +12,12 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.listing.filters import body_wanted
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
-from proxy.admin.moves import MoveBody, MovePort, Moves
-from proxy.admin.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
 from proxy.admin.query_values import Body, place_in_path, read_body, wait_s_of, whole
 from proxy.admin.release.limit_calls import LimitCalls, LimitPort
+from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
+from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.workers import Workers, pending_counts
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import ReleaseSettings

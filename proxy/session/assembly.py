@@ -102,8 +102,8 @@ def assemble(
     """Wire a session. `heartbeat` is called while the broker is waited for, `trace` after commits.
 
     The policy is written before any offset refers to it, rules for the overdue before any record
-    ends by them; the producer comes before the consumer,
-    since its initialisation fences a predecessor and so settles the committed offsets.
+    ends by them; the producer comes before the consumer, since its initialisation fences a
+    predecessor and so settles the committed offsets.
     """
     topic, names, asked = kafka.topic, settings.topics, settings.release
     signing_key = kafka.settings_topic.signing_key()
@@ -139,7 +139,6 @@ def assemble(
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )
-    memory = MemoryBudget(settings.memory_shares)
     limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     pipeline = Pipeline(
         ingress,
@@ -147,7 +146,7 @@ def assemble(
         publisher,
         clock,
         Pacing(limits, rate),
-        memory,
+        MemoryBudget(settings.memory_shares),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
         BackPressure(

@@ -1,4 +1,4 @@
-"""The commands `pending list` and `find`: what waits, asked of the admin ports of all instances.
+"""The commands `pending list`, `find` and `reschedule`: what waits, asked of the admin ports.
 
 May use `cli.admin_port`, `cli.kafka` and `cli.terminal`. Begin with `command`.
 """
