@@ -26,6 +26,7 @@ pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
 RECORDS = 1_200
+KEYS = 40
 KILLS = 4
 TRANSACTION_MS = 10_000
 
@@ -33,8 +34,8 @@ TRANSACTION_MS = 10_000
 class Fleet:
     """Processes of one group and the journal in which they say what they have handled."""
 
-    def __init__(self, world: World, folder: Path, *, is_exact: bool) -> None:
-        self.world, self.is_exact = world, is_exact
+    def __init__(self, world: World, folder: Path, *, is_exact: bool, **options: Any) -> None:
+        self.world, self.is_exact, self._options = world, is_exact, options
         self.journal = folder / "journal"
         self.journal.touch()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -57,6 +58,7 @@ class Fleet:
             "producer_config": producer,
             "parallel": 4,
             "journal": str(self.journal),
+            **self._options,
         }
         command = [sys.executable, "-m", "tests.integration.retry_process", json.dumps(options)]
         self._running[name] = subprocess.Popen(command, cwd=REPOSITORY)
@@ -83,11 +85,14 @@ class Fleet:
         wanted = len(self.lines()) + lines
         wait_for(lambda: len(self.lines()) >= wanted, WITHIN_S, f"{wanted} calls of handlers")
 
+    def calls(self) -> list[tuple[int, int]]:
+        """Of the handler, in order: the number and its count."""
+        return [(int(number), int(attempt)) for number, attempt in map(str.split, self.lines())]
+
     def attempts(self) -> dict[int, set[int]]:
         """With which counts each number has been handled."""
         found: dict[int, set[int]] = defaultdict(set)
-        for line in self.lines():
-            number, attempt = map(int, line.split())
+        for number, attempt in self.calls():
             found[number].add(attempt)
         return found
 
@@ -124,24 +129,29 @@ def asked_attempts(world: World) -> dict[int, list[int]]:
     return {number: sorted(attempts) for number, attempts in asked.items()}
 
 
+def come_and_go(fleet: Fleet) -> None:
+    """Processes are killed, and stopped, while they handle all that is written here."""
+    fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in range(RECORDS)))
+    fleet.start("one", is_static=True)
+    for _ in range(KILLS):
+        fleet.await_progress()
+        fleet.kill("one")
+        fleet.start("one", is_static=True)
+        fleet.start("guest", is_static=False)
+        fleet.await_progress()
+        fleet.stop("guest")
+    fleet.start("guest", is_static=False)
+    fleet.await_progress()
+    fleet.kill("guest")
+
+
 def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
     fleet: Fleet,
 ) -> None:
     """In transactions each failure is handed over exactly once, without at least once."""
     world = fleet.world
-    world.write(*(Outgoing(b"%d" % (n % 40), b"%d" % n) for n in range(RECORDS)))
     with Relay(world):
-        fleet.start("one", is_static=True)
-        for _ in range(KILLS):
-            fleet.await_progress()
-            fleet.kill("one")
-            fleet.start("one", is_static=True)
-            fleet.start("guest", is_static=False)
-            fleet.await_progress()
-            fleet.stop("guest")
-        fleet.start("guest", is_static=False)
-        fleet.await_progress()
-        fleet.kill("guest")
+        come_and_go(fleet)
         wait_for(lambda: set(fleet.attempts()) == set(range(RECORDS)), WITHIN_S, "all of it")
         wait_for(lambda: _is_done(fleet), WITHIN_S, "all retries")
         wait_for(lambda: all_committed(world), WITHIN_S, "all offsets")
@@ -162,3 +172,39 @@ def _is_done(fleet: Fleet) -> bool:
         attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1))
         for number, attempts in fleet.attempts().items()
     )
+
+
+def test_killed_in_mid_retry_a_key_goes_on_in_order_and_no_attempt_is_forgotten(
+    kafka: str, tmp_path: Path
+) -> None:
+    """Up to its first success the counts of each number never fall and leave none out, and the
+    next number of its key is not handled before that.
+    """
+    options = {"orderly": True, "orderly_delays": "100ms"}
+    fleet = Fleet(World(kafka), tmp_path, is_exact=False, **options)
+    try:
+        come_and_go(fleet)
+        wait_for(lambda: all_committed(fleet.world), WITHIN_S, "all offsets")
+        fleet.stop("one")
+    finally:
+        fleet.close()
+    assert fleet.world.requests(0) == []
+    for key in range(KEYS):
+        _hold_order(fleet, list(range(key, RECORDS, KEYS)))
+
+
+def _hold_order(fleet: Fleet, numbers: list[int]) -> None:
+    """What comes again after its success is left out."""
+    done: list[int] = []
+    counts: dict[int, list[int]] = defaultdict(list)
+    for number, attempt in fleet.calls():
+        if number not in numbers or number in done:
+            continue
+        assert number == numbers[len(done)]
+        counts[number].append(attempt)
+        if attempt == (FAILS_TIMES if fails(number) else 0):
+            done.append(number)
+    assert done == numbers
+    for found in counts.values():
+        assert found == sorted(found)
+        assert set(found) == set(range(found[-1] + 1))

@@ -69,17 +69,22 @@ class ConsumerLoop:
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
         """Work until told to stop; then wait for the handlers at work and commit."""
-        self._consumer.subscribe(
-            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self.join(topics)
         try:
             while not is_stopping():
-                self._turn()
+                self.turn()
             self._finish()
         finally:
             self._is_over = True
 
-    def _turn(self) -> None:
+    def join(self, topics: list[str]) -> None:
+        """Ask the group for partitions of these topics."""
+        self._consumer.subscribe(
+            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def turn(self) -> None:
+        """Read what is there, note what handlers have come to, and commit when it is time."""
         has_more = self._may_poll() and self._take_what_is_there()
         self._note_outcomes(0 if has_more else LOOK_EVERY_S)
         if self._is_time() or (not has_more and self._handling.is_idle):

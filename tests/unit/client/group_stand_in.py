@@ -1,0 +1,120 @@
+"""A consumer group that lives in the test: partitions are shared out when the test says so, and
+what is committed is there for whoever comes next. Its topic has all its records from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+
+TOPIC = "orders"
+Told = Callable[[Any, list[TopicPartition]], object]
+
+
+@dataclass(frozen=True)
+class StoredMessage:
+    """What is asked of a confluent_kafka.Message."""
+
+    number: int
+    at: int
+    stored_key: bytes | None
+
+    def topic(self) -> str:
+        return TOPIC
+
+    def partition(self) -> int:
+        return self.number
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.stored_key
+
+    def value(self) -> bytes:
+        return b"%d" % self.at
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def error(self) -> None:
+        return None
+
+
+class GroupStandIn:
+    """The topic, by partition the keys of its records; and what the group has committed."""
+
+    def __init__(self, keys: Sequence[Sequence[bytes | None]]) -> None:
+        self.keys = keys
+        self.committed = {n: TopicPartition(TOPIC, n, OFFSET_INVALID) for n in range(len(keys))}
+        self.refuses_commits = 0
+        """So many more, because the group is being shared out anew."""
+
+    def is_done(self) -> bool:
+        """Whether all of it is committed."""
+        ends = {number: len(keys) for number, keys in enumerate(self.keys) if keys}
+        return all(self.committed[number].offset == end for number, end in ends.items())
+
+
+class MemberStandIn:
+    """What is asked of a confluent_kafka.Consumer."""
+
+    def __init__(self, group: GroupStandIn) -> None:
+        self._group = group
+        self._positions: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._told: dict[str, Told] = {}
+
+    def subscribe(self, _topics: list[str], **told: Told) -> None:
+        self._told = told
+
+    def give(self, numbers: Collection[int]) -> None:
+        """It has got these partitions besides."""
+        places = [TopicPartition(TOPIC, number) for number in numbers]
+        self._told["on_assign"](self, places)
+        for number in numbers:
+            self._positions[number] = max(0, self._group.committed[number].offset)
+
+    def take(self, numbers: Collection[int]) -> None:
+        """It has to give these partitions up."""
+        self._told["on_revoke"](self, [TopicPartition(TOPIC, number) for number in numbers])
+        for number in numbers:
+            del self._positions[number]
+        self._paused.difference_update(numbers)
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(TOPIC, number) for number in self._positions]
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self._paused.update(one.partition for one in partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self._paused.difference_update(one.partition for one in partitions)
+
+    def poll(self, _wait_s: float) -> StoredMessage | None:
+        for number, offset in self._positions.items():
+            keys = self._group.keys[number]
+            if number not in self._paused and offset < len(keys):
+                self._positions[number] += 1
+                return StoredMessage(number, offset, keys[offset])
+        return None
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        assert not asynchronous
+        if self._group.refuses_commits:
+            self._group.refuses_commits -= 1
+            raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
+        for place in offsets:
+            assert place.partition in self._positions
+            assert place.offset >= self._group.committed[place.partition].offset
+            self._group.committed[place.partition] = place
+        return offsets
+
+    def committed(self, partitions: list[TopicPartition], _within_s: float) -> list[TopicPartition]:
+        return [self._group.committed[one.partition] for one in partitions]

@@ -1,0 +1,225 @@
+"""Whole runs of orderly consumers: records fail, handlers hang, members come, go and are killed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, cast
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.client.place import Place
+from proxy.client.receipt import Receipt
+from proxy.client.request import Request
+from proxy.client.retries import consumer_loop
+from proxy.client.retries.consumer_loop import ConsumerLoop
+from proxy.client.retries.handling.failure_rules import FailureRules
+from proxy.client.retries.handling.handling import Handling
+from proxy.client.retries.handling.job import Job, Jobs
+from proxy.client.retries.handling.key_order import by_key_or_partition
+from proxy.client.retries.local_retries import LocalRetries
+from proxy.client.retries.received import Received
+from proxy.client.retries.retry_request import retry_request
+from proxy.client.retries.settlement import AtLeastOnce
+from tests.support.simulation.manual_clock import ManualTime
+from tests.unit.client.group_stand_in import TOPIC, GroupStandIn, MemberStandIn
+
+MOST_FAILURES = 2
+PARALLEL = 3
+TIMEOUT_MS = 60_000
+DELAY_MS = 1_000
+MEMBERS = 2
+
+
+class Story:
+    """What has become of each record, and what must hold whenever a handler begins."""
+
+    def __init__(self, group: GroupStandIn, failing: dict[tuple[int, int], int]) -> None:
+        self._group, self._failing = group, failing
+        self.over: set[Place] = set()
+        self.given_up: set[Place] = set()
+        self.letters: set[Place] = set()
+        self._failures: dict[Place, int] = defaultdict(int)
+        self._reached: dict[Place, int] = defaultdict(int)
+
+    def begins(self, record: Received) -> None:
+        place = record.read_from
+        keys = self._group.keys[place.partition]
+        for offset in range(place.offset):
+            is_before = keys[offset] == keys[place.offset]
+            assert not is_before or Place(TOPIC, place.partition, offset) in self.over
+        if place not in self.over:
+            assert self._reached[place] <= record.attempt <= self._failures[place]
+            self._reached[place] = record.attempt
+
+    def ends(self, record: Received) -> Exception | None:
+        place = record.read_from
+        if record.attempt < self._failing.get((place.partition, place.offset), 0):
+            self.fails(record)
+            return ValueError("it fails")
+        self.over.add(place)
+        return None
+
+    def fails(self, record: Received) -> None:
+        self._failures[record.read_from] += 1
+        if record.attempt >= MOST_FAILURES:
+            self.over.add(record.read_from)
+            self.given_up.add(record.read_from)
+
+
+class Member:
+    """One process: a consumer, its loop, and the handlers that it has begun."""
+
+    def __init__(self, group: GroupStandIn, story: Story, time: ManualTime) -> None:
+        self.running: list[tuple[Job, Jobs]] = []
+        self.partitions: set[int] = set()
+        self.consumer = MemberStandIn(group)
+        self._story = story
+        now_s = partial(_monotonic_s, time)
+        consumer: Any = self.consumer
+        self._loop = ConsumerLoop(
+            consumer,
+            AtLeastOnce(consumer, cast(Any, self)),
+            Handling(self, PARALLEL, TIMEOUT_MS / 1000, now_s=now_s, key_of=by_key_or_partition),
+            FailureRules(),
+            partial(retry_request, group="billing", max_attempts=1_000),
+            "retry.billing",
+            max_hanging=1_000,
+            revoke_within_s=0,
+            local_retries=LocalRetries([DELAY_MS], MOST_FAILURES, lambda: time.wall_now_ms),
+        )
+        self._loop.join([TOPIC])
+
+    def turn(self) -> None:
+        self._loop.turn()
+
+    def end(self, index: int) -> None:
+        """One of the handlers comes to its end, if any is at work."""
+        if self.running:
+            job, jobs = self.running.pop(index % len(self.running))
+            is_wanted = not job.is_dropped
+            jobs.end(job, self._story.ends(job.record) if is_wanted else None)
+
+    def wake(self, jobs: Jobs) -> None:
+        while job := jobs.take():
+            at_work = [one.record for one, _ in self.running if not one.is_dropped]
+            key = by_key_or_partition(job.record)
+            assert key not in {by_key_or_partition(record) for record in at_work}
+            self._story.begins(job.record)
+            self.running.append((job, jobs))
+
+    def give_up(self, job: Job) -> None:
+        self.running = [one for one in self.running if one[0] is not job]
+        if not job.is_dropped:
+            self._story.fails(job.record)
+
+    def close(self) -> None:
+        """Nothing is to be closed."""
+
+    def write(self, request: Request) -> Future[Receipt]:
+        headers = dict(request.headers)
+        assert headers["timer-attempt"] == b"1000"
+        number, offset = headers["retry-original-partition"], headers["retry-original-offset"]
+        self._story.letters.add(Place(TOPIC, int(number or b""), int(offset or b"")))
+        stored: Future[Receipt] = Future()
+        stored.set_result(Receipt("ingress", 0, 0, 0))
+        return stored
+
+
+class World:
+    """A group of two members."""
+
+    def __init__(self, keys: list[list[bytes | None]], failing: dict[tuple[int, int], int]) -> None:
+        self.group = GroupStandIn(keys)
+        self.time = ManualTime()
+        self.story = Story(self.group, failing)
+        self.members = [Member(self.group, self.story, self.time) for _ in range(MEMBERS)]
+
+    def share_out(self, owners: tuple[int, ...]) -> None:
+        wanted = [{n for n, owner in enumerate(owners) if owner == i} for i in range(MEMBERS)]
+        for member, own in zip(self.members, wanted, strict=True):
+            if gone := member.partitions - own:
+                member.consumer.take(gone)
+                member.partitions -= gone
+        for member, own in zip(self.members, wanted, strict=True):
+            if new := own - member.partitions:
+                member.consumer.give(new)
+                member.partitions |= new
+
+    def kill(self, index: int) -> None:
+        """What it has not committed is gone; a successor has its partitions."""
+        successor = Member(self.group, self.story, self.time)
+        successor.partitions = self.members[index].partitions
+        self.members[index] = successor
+        successor.consumer.give(successor.partitions)
+
+    def work(self, moves: list[tuple[str, Any]]) -> None:
+        for name, what in moves:
+            if name == "share out":
+                self.share_out(what)
+            elif name == "kill":
+                self.kill(what)
+            elif name == "refuse":
+                self.group.refuses_commits = what
+            elif name == "pass":
+                self.time.pass_ms(what)
+            elif name == "end":
+                self.members[what % MEMBERS].end(what // MEMBERS)
+            else:
+                self.members[what].turn()
+
+    def finish(self) -> None:
+        self.group.refuses_commits = 0
+        for _ in range(500):
+            for member in self.members:
+                member.turn()
+                while member.running:
+                    member.end(0)
+            self.time.pass_ms(DELAY_MS)
+            if self.group.is_done():
+                return
+        raise AssertionError(f"it does not end: {self.group.committed}")
+
+
+def _monotonic_s(time: ManualTime) -> float:
+    return time.monotonic_now_ms / 1000
+
+
+keys = st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=12)
+topics = st.tuples(keys, keys)
+fails = st.dictionaries(
+    st.tuples(st.integers(0, 1), st.integers(0, 11)), st.integers(1, MOST_FAILURES + 2)
+)
+members = st.integers(0, MEMBERS - 1)
+moves = st.one_of(
+    st.tuples(st.just("turn"), members),
+    st.tuples(st.just("turn"), members),
+    st.tuples(st.just("end"), st.integers(0, MEMBERS * PARALLEL - 1)),
+    st.tuples(st.just("end"), st.integers(0, MEMBERS * PARALLEL - 1)),
+    st.tuples(st.just("pass"), st.sampled_from([DELAY_MS // 2, DELAY_MS, TIMEOUT_MS])),
+    st.tuples(st.just("kill"), members),
+    st.tuples(st.just("refuse"), st.integers(1, 3)),
+    st.tuples(st.just("share out"), st.tuples(members, members)),
+)
+
+
+@given(topics, fails, st.lists(moves, max_size=80))
+def test_each_record_of_a_key_waits_until_those_before_it_are_over_and_no_failure_is_forgotten(
+    keys: tuple[list[bytes | None], ...],
+    failing: dict[tuple[int, int], int],
+    moves: list[tuple[str, Any]],
+) -> None:
+    """No handler begins with a record before each earlier one of its key and partition has
+    succeeded or was given up; its count never falls and never exceeds its failures; and in the end
+    all records are over and committed, those that were given up as dead letters.
+    """
+    world = World(list(keys), failing)
+    with patch.object(consumer_loop, "LOOK_EVERY_S", 0):
+        world.share_out((0, 1))
+        world.work(moves)
+        world.finish()
+    assert len(world.story.over) == sum(map(len, keys))
+    assert world.story.given_up <= world.story.letters
