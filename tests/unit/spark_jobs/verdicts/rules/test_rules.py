@@ -14,8 +14,9 @@ from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
 from spark_jobs.verdicts.rules.rule import differences, sentence
 from spark_jobs.verdicts.verdict_names import MEANINGS, SOUND, VIOLATIONS
 
-COMPARED = re.compile(r"\.(end|kind) (?:=|!=|IN|NOT IN) (\([^)]*\)|'[^']*')")
-KNOWN = {"end": OUTCOMES, "kind": KINDS}
+COMPARED = re.compile(r"(named\.end|\bend|kind) (?:=|!=|IN|NOT IN) (\([^)]*\)|'[^']*')")
+KNOWN = {"end": OUTCOMES, "named.end": (*OUTCOMES, "delivered"), "kind": KINDS}
+"""`named` is a member of a generation (`id_generations`): without an outcome it was delivered."""
 STEPS_SQL = " ".join(sql for step in STEPS for sql in step.values())
 
 
