@@ -33,6 +33,10 @@ BY_DEFAULT = {
     "client_cancel_replace.py": ["arrived: second, replaced"],
     "client_batch.py": ["arrived: 100 records"],
     "client_retry_consumer.py": ["'fails at first', failed 1 times before", "done;"],
+    "client_orderly_consumer.py": [
+        "order 1: paid, failed 2 times before",
+        "each order in its order",
+    ],
     "client_transaction.py": [
         "arrived: paid\n",
         "arrived: paid, later",

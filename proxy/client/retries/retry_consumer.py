@@ -62,15 +62,20 @@ class RetryConsumer:
     which it counts as handled, `retry` those that are retried all the same; all others are, too.
     The most specific class counts.
 
+    With `orderly` a key waits for its failed record: that is tried again where it lies, after the
+    delays of `orderly_delays` (a table such as `1s 5s 1m`), and the key goes on once it succeeds or
+    is a dead letter. Other keys go on meanwhile; docs/client.md#in-order-whatever-fails.
+
     `config` is what confluent_kafka.Consumer takes. `producer_config` is for the producer of the
     retry requests; how to reach the broker it takes from `config`. With a `transactional.id` in
     it a retry request and the offsets are one Kafka transaction: each failure is retried exactly
     once. Without, the request is stored first, so a crash in between retries it twice. A handler
     itself always runs at least once.
 
-    It is the proxy that gives up, by its settings. Where these differ, `retry_topic` and
-    `max_attempts` must be what they say; the topic of dead letters is then yours to make. How often
-    a record has failed arrives in `retry-attempt`; `timer-attempt` is taken off on the way.
+    Unless `orderly`, it is the proxy that gives up, by its settings. Where these differ,
+    `retry_topic` and `max_attempts` must be what they say; the topic of dead letters is then yours
+    to make. How often a record has failed arrives in `retry-attempt`; `timer-attempt` is taken off
+    on the way.
     """
 
     def __init__(

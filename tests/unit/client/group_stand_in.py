@@ -1,5 +1,5 @@
 """A consumer group that lives in the test: partitions are shared out when the test says so, and
-what is committed is there for whoever comes next. Its topic has all its records from the start.
+what is committed is there for whoever comes next.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StoredMessage:
 class GroupStandIn:
     """The topic, by partition the keys of its records; and what the group has committed."""
 
-    def __init__(self, keys: Sequence[Sequence[bytes | None]]) -> None:
+    def __init__(self, keys: Sequence[list[bytes | None]]) -> None:
         self.keys = keys
         self.committed = {n: TopicPartition(TOPIC, n, OFFSET_INVALID) for n in range(len(keys))}
         self.refuses_commits = 0
@@ -67,7 +67,7 @@ class MemberStandIn:
 
     def __init__(self, group: GroupStandIn) -> None:
         self._group = group
-        self._positions: dict[int, int] = {}
+        self.positions: dict[int, int] = {}
         self._paused: set[int] = set()
         self._told: dict[str, Told] = {}
 
@@ -79,17 +79,17 @@ class MemberStandIn:
         places = [TopicPartition(TOPIC, number) for number in numbers]
         self._told["on_assign"](self, places)
         for number in numbers:
-            self._positions[number] = max(0, self._group.committed[number].offset)
+            self.positions[number] = max(0, self._group.committed[number].offset)
 
     def take(self, numbers: Collection[int]) -> None:
         """It has to give these partitions up."""
         self._told["on_revoke"](self, [TopicPartition(TOPIC, number) for number in numbers])
         for number in numbers:
-            del self._positions[number]
+            del self.positions[number]
         self._paused.difference_update(numbers)
 
     def assignment(self) -> list[TopicPartition]:
-        return [TopicPartition(TOPIC, number) for number in self._positions]
+        return [TopicPartition(TOPIC, number) for number in self.positions]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         self._paused.update(one.partition for one in partitions)
@@ -98,10 +98,10 @@ class MemberStandIn:
         self._paused.difference_update(one.partition for one in partitions)
 
     def poll(self, _wait_s: float) -> StoredMessage | None:
-        for number, offset in self._positions.items():
+        for number, offset in self.positions.items():
             keys = self._group.keys[number]
             if number not in self._paused and offset < len(keys):
-                self._positions[number] += 1
+                self.positions[number] += 1
                 return StoredMessage(number, offset, keys[offset])
         return None
 
@@ -111,7 +111,7 @@ class MemberStandIn:
             self._group.refuses_commits -= 1
             raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
         for place in offsets:
-            assert place.partition in self._positions
+            assert place.partition in self.positions
             assert place.offset >= self._group.committed[place.partition].offset
             self._group.committed[place.partition] = place
         return offsets

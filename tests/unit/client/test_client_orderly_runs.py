@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from concurrent.futures import Future
 from functools import partial
+from random import Random
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
 from proxy.client.retries import consumer_loop
+from proxy.client.retries.attempts import Attempt, Attempts
 from proxy.client.retries.consumer_loop import ConsumerLoop
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import Handling
@@ -31,14 +33,22 @@ MOST_FAILURES = 2
 PARALLEL = 3
 TIMEOUT_MS = 60_000
 DELAY_MS = 1_000
+METADATA_PRECISION_MS = 1_000
+EVERY_IGNORED = 4
 MEMBERS = 2
+RECORDS = 12
+MOVES_EACH = 150
+MOVES = ("turn", "end", "pass", "share out", "refuse", "kill")
+WEIGHTS = (40, 30, 20, 4, 4, 4)
 
 
 class Story:
     """What has become of each record, and what must hold whenever a handler begins."""
 
-    def __init__(self, group: GroupStandIn, failing: dict[tuple[int, int], int]) -> None:
-        self._group, self._failing = group, failing
+    def __init__(
+        self, group: GroupStandIn, failing: dict[tuple[int, int], int], time: ManualTime
+    ) -> None:
+        self._group, self._failing, self._time = group, failing, time
         self.over: set[Place] = set()
         self.given_up: set[Place] = set()
         self.letters: set[Place] = set()
@@ -53,6 +63,9 @@ class Story:
             assert not is_before or Place(TOPIC, place.partition, offset) in self.over
         if place not in self.over:
             assert self._reached[place] <= record.attempt <= self._failures[place]
+            committed = self._committed(place)
+            assert record.attempt <= committed.failures
+            assert committed.due_ms < self._time.wall_now_ms + METADATA_PRECISION_MS
             self._reached[place] = record.attempt
 
     def ends(self, record: Received) -> Exception | None:
@@ -61,7 +74,14 @@ class Story:
             self.fails(record)
             return ValueError("it fails")
         self.over.add(place)
-        return None
+        self.given_up.discard(place)
+        return KeyError("that does not matter") if place.offset % EVERY_IGNORED == 1 else None
+
+    def _committed(self, place: Place) -> Attempt:
+        committed = self._group.committed[place.partition]
+        attempts = Attempts()
+        attempts.restore(place.topic_partition, committed.offset, committed.metadata)
+        return attempts.of(place) or Attempt(0, 0)
 
     def fails(self, record: Received) -> None:
         self._failures[record.read_from] += 1
@@ -84,7 +104,7 @@ class Member:
             consumer,
             AtLeastOnce(consumer, cast(Any, self)),
             Handling(self, PARALLEL, TIMEOUT_MS / 1000, now_s=now_s, key_of=by_key_or_partition),
-            FailureRules(),
+            FailureRules(ignore=[KeyError]),
             partial(retry_request, group="billing", max_attempts=1_000),
             "retry.billing",
             max_hanging=1_000,
@@ -135,7 +155,7 @@ class World:
     def __init__(self, keys: list[list[bytes | None]], failing: dict[tuple[int, int], int]) -> None:
         self.group = GroupStandIn(keys)
         self.time = ManualTime()
-        self.story = Story(self.group, failing)
+        self.story = Story(self.group, failing, self.time)
         self.members = [Member(self.group, self.story, self.time) for _ in range(MEMBERS)]
 
     def share_out(self, owners: tuple[int, ...]) -> None:
@@ -156,20 +176,22 @@ class World:
         self.members[index] = successor
         successor.consumer.give(successor.partitions)
 
-    def work(self, moves: list[tuple[str, Any]]) -> None:
-        for name, what in moves:
-            if name == "share out":
-                self.share_out(what)
-            elif name == "kill":
-                self.kill(what)
-            elif name == "refuse":
-                self.group.refuses_commits = what
-            elif name == "pass":
-                self.time.pass_ms(what)
-            elif name == "end":
-                self.members[what % MEMBERS].end(what // MEMBERS)
-            else:
-                self.members[what].turn()
+    def move(self, chance: Random) -> None:
+        """Mostly they work; now and then something happens to the group."""
+        member = chance.randrange(MEMBERS)
+        (move,) = chance.choices(MOVES, WEIGHTS)
+        if move == "turn":
+            self.members[member].turn()
+        elif move == "end":
+            self.members[member].end(chance.randrange(PARALLEL))
+        elif move == "pass":
+            self.time.pass_ms(chance.choice([DELAY_MS // 2, DELAY_MS, DELAY_MS, TIMEOUT_MS]))
+        elif move == "share out":
+            self.share_out((chance.randrange(MEMBERS), chance.randrange(MEMBERS)))
+        elif move == "refuse":
+            self.group.refuses_commits = chance.randrange(1, 8)
+        else:
+            self.kill(member)
 
     def finish(self) -> None:
         self.group.refuses_commits = 0
@@ -188,38 +210,27 @@ def _monotonic_s(time: ManualTime) -> float:
     return time.monotonic_now_ms / 1000
 
 
-keys = st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=12)
-topics = st.tuples(keys, keys)
-fails = st.dictionaries(
-    st.tuples(st.integers(0, 1), st.integers(0, 11)), st.integers(1, MOST_FAILURES + 2)
-)
-members = st.integers(0, MEMBERS - 1)
-moves = st.one_of(
-    st.tuples(st.just("turn"), members),
-    st.tuples(st.just("turn"), members),
-    st.tuples(st.just("end"), st.integers(0, MEMBERS * PARALLEL - 1)),
-    st.tuples(st.just("end"), st.integers(0, MEMBERS * PARALLEL - 1)),
-    st.tuples(st.just("pass"), st.sampled_from([DELAY_MS // 2, DELAY_MS, TIMEOUT_MS])),
-    st.tuples(st.just("kill"), members),
-    st.tuples(st.just("refuse"), st.integers(1, 3)),
-    st.tuples(st.just("share out"), st.tuples(members, members)),
-)
-
-
-@given(topics, fails, st.lists(moves, max_size=80))
+@given(st.integers(0, 2**32))
 def test_each_record_of_a_key_waits_until_those_before_it_are_over_and_no_failure_is_forgotten(
-    keys: tuple[list[bytes | None], ...],
-    failing: dict[tuple[int, int], int],
-    moves: list[tuple[str, Any]],
+    seed: int,
 ) -> None:
     """No handler begins with a record before each earlier one of its key and partition has
-    succeeded or was given up; its count never falls and never exceeds its failures; and in the end
-    all records are over and committed, those that were given up as dead letters.
+    succeeded or was given up, nor again before its failures are committed and it is due; its count
+    never falls and never exceeds them; in the end all are over and committed, those given up as
+    dead letters.
     """
-    world = World(list(keys), failing)
+    chance = Random(seed)
+    keys = [chance.choices([None, b"a", b"b", b"c"], k=RECORDS) for _ in range(2)]
+    failing = {
+        (number, offset): chance.choice([0, 0, 1, 2, MOST_FAILURES + 1])
+        for number in range(2)
+        for offset in range(RECORDS)
+    }
+    world = World(keys, failing)
     with patch.object(consumer_loop, "LOOK_EVERY_S", 0):
         world.share_out((0, 1))
-        world.work(moves)
+        for _ in range(MOVES_EACH):
+            world.move(chance)
         world.finish()
     assert len(world.story.over) == sum(map(len, keys))
     assert world.story.given_up <= world.story.letters

@@ -1,0 +1,46 @@
+"""A consumer whose keys wait for their failed records. Start `make run` first.
+
+What happens to order 1 is handled in order though its payment fails twice; order 2 does not wait.
+"""
+
+import signal
+import uuid
+
+from client_arrivals import BOOTSTRAP
+from confluent_kafka import Producer
+
+from proxy.client import Received, RetryConsumer
+
+GROUP = f"ledger-{uuid.uuid4().hex[:8]}"
+STEPS = [("order 1", "placed"), ("order 1", "paid"), ("order 1", "shipped"), ("order 2", "placed")]
+config = {"bootstrap.servers": BOOTSTRAP}
+marked = {f"{step}, {GROUP}": step for _, step in STEPS}
+left = [f"{key}: {step}" for key, step in STEPS]
+
+
+def book(record: Received) -> None:
+    """Called for every record; what it raises brings the record again, before those behind it."""
+    step = marked.get((record.value or b"").decode())
+    if step is None:
+        return  # left by somebody else
+    if step == "paid" and record.attempt < 2:
+        raise ConnectionError("the bank does not answer")
+    what = f"{(record.key or b'').decode()}: {step}"
+    print(f"{what}, failed {record.attempt} times before")
+    if what in left:
+        left.remove(what)
+    if not left:
+        consumer.stop()
+
+
+producer = Producer(config)
+for key, step in STEPS:
+    producer.produce("orders", f"{step}, {GROUP}", key=key)
+producer.flush(10)
+
+consumer = RetryConsumer(
+    config, GROUP, ["orders"], book, parallel=2, orderly=True, orderly_delays="1s 2s 5s"
+)
+signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+consumer.run()
+print("done; each order in its order")
