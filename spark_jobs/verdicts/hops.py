@@ -102,10 +102,12 @@ _IS_SUCCESSOR: Final = f"""
   AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
 """
 _MOVED_MS: Final = f"""
-last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE}, request.timestamp_ms, NULL), true) OVER (
+last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request.due_ms,
+  request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move of its chain up to a record was written."""
+"""When the last move to another due, of its chain up to a record, was written: what only lets it go
+after a pause is no excuse for its lateness."""
 
 IS_HOP: Final = f"""
 (coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR {WAS_MOVED}

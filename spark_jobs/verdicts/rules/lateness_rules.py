@@ -1,8 +1,8 @@
 """Rules for what came too late, and for what is due and has not come at all.
 
 Late is measured from the due, or from when the record could first have been delivered: when its
-first origin was written, or it was moved, or its half message was decided. What held it up, such as
-a target that is paused, is no excuse.
+first origin was written, or it was moved to another due, or its half message was decided. What
+held it up, such as a target that is paused, is no excuse.
 """
 
 from typing import Final

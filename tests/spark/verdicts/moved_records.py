@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from tests.spark.verdicts.purged_records import purge, purged
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 
@@ -242,6 +243,21 @@ def a_move_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
     missed(t, move(t, "pending", one, due_ms=170_000, offset=NEXT_OFFSET + 2))
 
 
+def what_is_let_go_after_a_pause_is_late_and_what_was_moved_counts_from_then_on(t: Topics) -> None:
+    """Up to 2 s are allowed."""
+    first = t.record("requeued")
+    t.outcome(first, "requeued")
+    parked = t.record("requeued", "moved", **going_on(t, first, first), wanted_ms=FIRES_MS)
+    let_go: dict[str, Any] = {"first": first, "moved_due_ms": 50_000, "timestamp_ms": 90_000}
+    after = move(t, "late", parked, "arrived 40100 ms late", **let_go)
+    took(t, parked, after, "requeued", at_ms=90_050)
+    arrived(t, after, first, at_ms=90_100)
+    one = t.record("replaced", "moved", **LATER)
+    two = move(t, "delivered", one, timestamp_ms=90_000)
+    took(t, one, two, at_ms=90_050)
+    arrived(t, two, one, at_ms=90_100)
+
+
 GONE = replace(SEEN, unseen=OUTCOMES_GONE)
 STORIES: dict[Story, Circumstances] = {
     a_move_takes_the_place_of_what_waits: SEEN,
@@ -256,6 +272,9 @@ STORIES: dict[Story, Circumstances] = {
     a_move_keeps_all_but_the_time: SEEN,
     outcomes_of_moves_may_have_been_deleted: GONE,
     what_a_move_names_may_have_been_deleted: SEEN,
+    what_is_let_go_after_a_pause_is_late_and_what_was_moved_counts_from_then_on: replace(
+        SEEN, limits=LatenessLimits(2_000)
+    ),
     a_move_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
 """What is told, and the circumstances under which it is judged."""
