@@ -117,8 +117,8 @@ class Dispatcher:
             was_hop_refused = self._refused_before_hop.get(ref, refused) is not refused
             return refused if was_hop_refused else self._requeue(delivery, refused)
         if delivery.fires_ms < delivery.wanted_ms:
-            is_over = delivery.is_parked and not self._release.is_paused(delivery.target)
-            return Hop(delivery, ROLLED, not_before_ms=delivery.due_ms if is_over else None)
+            is_free = delivery.is_parked and self._release.frees(delivery.target, self._now_ms)
+            return Hop(delivery, ROLLED, not_before_ms=delivery.due_ms if is_free else None)
         if ref not in self._released:
             self._released[ref] = delivery, self._release.decide(delivery, self._now_ms)
         if (end := self._released[ref][1]) is not None:

@@ -6,6 +6,7 @@ at again. When the pause is over, each is moved to its own due: then it is deliv
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final, NamedTuple
 
 from proxy.dispatch.hops import moved
@@ -110,12 +111,13 @@ class ParkedRecords:
     def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
         end = NEVER, LAST_OFFSET
         after = max(current.after, (now_ms, LAST_OFFSET))
-        pattern_of = self._release.resumed_pattern
-        wants = lambda target: pattern_of(target, now_ms) is not None  # noqa: E731
-        found = shard.scan(after, NEVER, wants, LOOKED_AT, LOOKED_AT_BYTES)
+        pattern_of = cache(lambda target: self._release.resumed_pattern(target, now_ms))
+        found = shard.scan(
+            after, NEVER, lambda target: pattern_of(target) is not None, LOOKED_AT, LOOKED_AT_BYTES
+        )
         entries, current.after = with_bodies(found, shard.read_back)
         for delivery in map(delivery_of, entries):
-            pattern = pattern_of(delivery.target, now_ms)
+            pattern = pattern_of(delivery.target)
             is_purged = shard.is_purged(delivery.entry_offset, delivery.target, delivery.due_ms)
             if delivery.is_parked and pattern is not None and not is_purged:
                 current.found.append(_parked(shard, delivery, pattern))

@@ -22,7 +22,8 @@ from proxy.scheduling.batch import Batch, Hop
 
 PARKED_MS: Final = int(PARKED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""So long after a pause a worker that takes partitions over looks for what that held back."""
+"""So long after a pause without a rate a worker that takes partitions over looks for what that held
+back."""
 REMEMBERED: Final = 10_000
 
 BeyondRate: TypeAlias = Literal["later", "dead-letter"]
@@ -128,10 +129,11 @@ class ReleaseControl:
         return self._rules_of(target).is_paused
 
     def resumed(self, now_ms: int) -> Mapping[str, int | None]:
-        """Patterns whose pause was over not long ago, and how many records that it held back may go
-        in a second, over all partitions; None: all at once."""
+        """Patterns whose pause is over, and how many records that it held back may go in a second,
+        over all partitions: that may take any time. None: all at once, if it was not long ago."""
         since_ms = now_ms - RELEASED_FOR_MS
-        return {p: one.per_second for p, one in self._resumed.items() if one.at_ms > since_ms}
+        ends = self._resumed.items()
+        return {p: end.per_second for p, end in ends if end.per_second or end.at_ms > since_ms}
 
     def resumed_pattern(self, target: str, now_ms: int) -> str | None:
         """The first of these that means the target, unless another pause does."""
@@ -158,6 +160,11 @@ class ReleaseControl:
         self._caps = [*caps, *self._per_target.items()]
         self._overdue_now = (*rules, *self._overdue)
         self._rules.clear()
+
+    def frees(self, target: str, now_ms: int) -> bool:
+        """Whether what a pause has held back of this target goes by itself, since nobody knows of
+        that pause any more, nor of its end."""
+        return not self.is_paused(target) and self.resumed_pattern(target, now_ms) is None
 
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
         """Whether a record of the batches, which are for `topics`, may not simply be delivered."""

@@ -1,7 +1,7 @@
 """The calls about dead letters: which there are, one of them, and sending them in again."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -20,8 +20,8 @@ from proxy.admin.dead_letters.letter_replies import (
     summary_json,
     topics_json,
 )
-from proxy.admin.dead_letters.replay_jobs import ReplayJob, ReplayJobs
-from proxy.admin.dead_letters.wanted_replay import ReplayBody, WantedReplay, wanted_by
+from proxy.admin.dead_letters.replay_jobs import Replaying, ReplayJob, ReplayJobs
+from proxy.admin.dead_letters.wanted_replay import ReplayBody, wanted_by
 from proxy.admin.exchange import Problem, Reply, Request, as_json
 from proxy.admin.listing.filters import RECORDS, limit_of
 from proxy.admin.query_values import place_in_path, read_body, wait_s_of
@@ -29,7 +29,6 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.letters.selection import Selection
-from proxy.dead_letters.replay import OnDecision
 
 READINGS_AT_ONCE: Final = 2
 
@@ -42,13 +41,8 @@ class LettersPort(Protocol):
         self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
     ) -> ListedPage: ...
     def letter(self, group: str | None, place: Place) -> SeenLetter: ...
-    def replay(
-        self,
-        wanted: WantedReplay,
-        on_decision: OnDecision,
-        on_missing: Callable[[Place], None],
-        is_stopping: Callable[[], bool],
-    ) -> None: ...
+    @property
+    def replay(self) -> Replaying: ...
 
 
 class LetterCalls:

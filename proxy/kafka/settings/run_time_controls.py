@@ -58,16 +58,16 @@ class RunTimeControls:
         return dict(self._limits)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """A record whose key begins with one of CONTROLS. Raises ValueError where it is no limit;
-        the one before it goes on."""
+        """A record whose key begins with one of CONTROLS. Raises ValueError where it cannot be
+        read; the one before it goes on."""
         if key == ingest_key(self._group_id):
             self.is_ingest_paused = value is not None
         elif (pattern := paused_pattern(self._group_id, key)) is not None:
             _keep(self._paused, pattern, None if value is None else True, MOST_PAUSES, "pauses")
         elif (pattern := resumed_pattern(self._group_id, key)) is not None:
-            if len(self._resumed) >= MOST_PAUSES and pattern not in self._resumed:
-                del self._resumed[min(self._resumed, key=lambda name: self._resumed[name].at_ms)]
             end = None if value is None else _resumed(value)
+            if end and len(self._resumed) >= MOST_PAUSES and pattern not in self._resumed:
+                del self._resumed[min(self._resumed, key=lambda name: self._resumed[name].at_ms)]
             _keep(self._resumed, pattern, end, MOST_PAUSES, "pauses that are over")
         elif (pattern := limited_pattern(self._group_id, key)) is not None:
             limit = None if value is None else _limit(value)

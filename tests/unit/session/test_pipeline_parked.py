@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.config.resumed import Resumed
+from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.release_control import RELEASED_FOR_MS
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import World
@@ -166,3 +167,18 @@ def test_what_was_cancelled_meanwhile_is_not_let_go() -> None:
         "cancelled",
         "requeued",
     ]
+
+
+def test_a_rate_holds_however_long_it_takes_though_records_are_rewritten_meanwhile() -> None:
+    """The share of one of very many partitions: one record a day."""
+    world = paused_world(3)
+    world.policy = replace(world.policy, roll_after_ms=2 * DAY_MS)
+    world.crash()
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms - RELEASED_FOR_MS, 1)})
+    world.pipeline._parked = ParkedRecords(world.release, 86_400)
+    came = []
+    for _ in range(5):
+        world.settle()
+        came.append(len(world.delivered()))
+        world.time.pass_ms(DAY_MS)
+    assert came == [1, 2, 3, 3, 3]
