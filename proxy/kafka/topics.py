@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings
-from proxy.errors import BrokerRefused, TopicMissing
-from proxy.kafka.access.broker_errors import HearingAdminClient
+from proxy.errors import BrokerRefused, ProxyError, TopicMissing
+from proxy.kafka.access.broker_errors import UNREACHABLE, HearingAdminClient
 from proxy.kafka.access.rights import (
     create_right,
     grant,
@@ -120,17 +120,23 @@ def create_topics(settings: Settings, names: list[str], admin: HearingAdminClien
             answer.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _not_created(name, error.args[0], settings) from None
+                raise _not_created(name, error, settings, admin) from None
     log.info("topics created", topics=names)
     await_known(names, admin)
     return names
 
 
-def _not_created(name: str, error: KafkaError, settings: Settings) -> BrokerRefused:
+def _not_created(
+    name: str, error: KafkaException, settings: Settings, admin: HearingAdminClient
+) -> ProxyError:
+    """A broker that does not answer has refused nothing: asking again may help."""
+    cause: KafkaError = error.args[0]
+    if cause.code() in UNREACHABLE:
+        return admin.sentence(error)
     remedy = "Create it by hand."
-    if is_refusal(error):
+    if is_refusal(cause):
         remedy = f"Create it by hand, or: {grant([create_right(name)], settings)}"
-    return BrokerRefused(f"The topic {name} could not be created: {error.str()}.", remedy)
+    return BrokerRefused(f"The topic {name} could not be created: {cause.str()}.", remedy)
 
 
 def await_known(names: list[str], admin: HearingAdminClient) -> None:

@@ -16,8 +16,9 @@ from tests.audit_campaign.operators.catalogue import OPERATORS
 from tests.audit_campaign.report import lines
 
 SEED = 1
-RUNS = (*range(130), 161)
-"""In the last one there is a place for the rarest fault."""
+RUNS = 130
+RUNS_AT_MOST = 1_000
+"""Where the runs have no place for a rare fault, more are drawn, for what is missing alone."""
 OTHER_MODES = 50
 
 
@@ -25,8 +26,14 @@ OTHER_MODES = 50
 def chunk() -> Chunk:
     """Histories of the real proxy, with each fault at least once."""
     planted: Counter[str] = Counter()
-    chunk = drawn_chunk(SEED, RUNS, OPERATORS, planted)
-    assert planted.keys() == OPERATORS.keys()
+    chunk = drawn_chunk(SEED, range(RUNS), OPERATORS, planted)
+    for number in range(RUNS, RUNS_AT_MOST):
+        if not (missing := {n: one for n, one in OPERATORS.items() if not planted[n]}):
+            break
+        more = drawn_chunk(SEED, [number], missing, planted)
+        if more.faulty:
+            chunk = Chunk([*chunk.clean, *more.clean], [*chunk.faulty, *more.faulty])
+    assert {name for name in OPERATORS if planted[name]} == OPERATORS.keys()
     return chunk
 
 

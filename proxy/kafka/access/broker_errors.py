@@ -21,6 +21,8 @@ UNREACHABLE: Final = frozenset(
         KafkaError._TIMED_OUT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
     }
 )
 LOCKED_OUT: Final = frozenset(

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings, TopicSettings
-from proxy.errors import TopicMissing
+from proxy.errors import BrokerLate, TopicMissing
 from proxy.kafka import topics
 from proxy.kafka.access.broker_errors import HearingAdminClient
 from proxy.kafka.topics import (
@@ -81,6 +81,23 @@ def test_a_proxy_that_may_not_create_topics_says_which_one_is_missing() -> None:
 def test_a_person_may_have_topics_created_that_the_proxy_may_not_create() -> None:
     may_not = Settings(topics=TopicSettings(create=False))
     assert set(create_missing_topics(may_not, cast(HearingAdminClient, LateAdmin(late=1)))) == OWN
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.NOT_CONTROLLER]
+)
+def test_a_broker_that_does_not_answer_in_time_has_refused_no_topic(code: int) -> None:
+    class SilentAdmin(LateAdmin):
+        def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[Any]]:
+            late: Future[Any] = Future()
+            late.set_exception(KafkaException(KafkaError(code)))
+            return {one.topic: late for one in wanted}
+
+        def sentence(self, error: KafkaException) -> BrokerLate:
+            return BrokerLate("kafka:9092", error.args[0].str())
+
+    with pytest.raises(BrokerLate, match="does not answer in time"):
+        made_by(SilentAdmin(late=1))
 
 
 def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> None:
