@@ -1,6 +1,5 @@
 """What each call of the API does."""
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, cast
@@ -13,7 +12,7 @@ from proxy.admin.listing.filters import body_wanted
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
-from proxy.admin.query_values import Body, place_in_path, read_body, wait_s_of, whole
+from proxy.admin.query_values import SPAN, Body, place_in_path, read_body, wait_s_of, whole
 from proxy.admin.release.limit_calls import LimitCalls, LimitPort
 from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
@@ -31,7 +30,6 @@ from storage.store import added
 STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
-SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
 
