@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
+from proxy.admin.listing.by_time import waiting_by_time
 from proxy.admin.listing.filters import body_wanted
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
@@ -17,7 +18,7 @@ from proxy.admin.release.limit_calls import LimitCalls, LimitPort
 from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
 from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
-from proxy.admin.workers import Workers, pending_counts
+from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import ReleaseSettings
 from proxy.logs import Level
@@ -90,13 +91,16 @@ class Calls:
         spans = _spans(request.query("within").get("within", SPANS))
         now_ms = wall_clock_ms()
         edges_ms = [now_ms + span_ms for _, span_ms in spans]
-        counts = pending_counts(self._workers, edges_ms)
+        waiting = waiting_by_time(self._workers, self._read_statuses(), edges_ms)
         names: list[str | None] = [name for name, _ in spans]
         buckets = [
             {"within": name, "until": edge_ms, "pending": count}
-            for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
+            for name, edge_ms, count in zip(
+                [*names, None], [*edges_ms, None], waiting.counts, strict=True
+            )
         ]
-        return as_json(200, {"now": now_ms, "buckets": buckets})
+        among = {"cancelled": waiting.cancelled, "held": waiting.held}
+        return as_json(200, {"now": now_ms, "buckets": buckets, **among})
 
     def half_messages(self, request: Request) -> Reply:
         """How many half messages are undecided."""

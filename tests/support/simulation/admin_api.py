@@ -205,7 +205,18 @@ class MadeUpApi:
     def statuses(self) -> list[Status]:
         next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]
         shards = [
-            ShardStatus(INGRESS, number, "running", next_offset, 0, 0, 3, 0, undecided=number)
+            ShardStatus(
+                INGRESS,
+                number,
+                "running",
+                next_offset,
+                0,
+                0,
+                3,
+                0,
+                undecided=number,
+                cancelled=number,
+            )
             for number in range(3)
         ]
         known = Status(

@@ -2,8 +2,9 @@
 
 import { call } from "./api.js";
 import { content } from "./content.js";
-import { byId, given, givenTime, make, moment, number, say, table } from "./elements.js";
+import { byId, given, givenTime, make, number, say, table } from "./elements.js";
 import { replay } from "./replay.js";
+import { moment } from "./time.js";
 
 const SHOWN = 50;
 const MOST_ROWS = 500;

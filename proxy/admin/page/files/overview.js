@@ -1,9 +1,10 @@
 // The parts that each snapshot draws anew: figures, targets, dead letters, shards.
 
 import { pause, resume, switchIngest } from "./actions.js";
-import { byId, length, make, number, table } from "./elements.js";
+import { byId, make, number, table } from "./elements.js";
 import { showReason } from "./letters.js";
 import { share } from "./picture.js";
+import { length } from "./time.js";
 
 const STATES = {
   recovering: "recovering: rebuilds what waits",
