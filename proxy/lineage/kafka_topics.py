@@ -48,6 +48,7 @@ class ReadRefused(BrokerRefused):
     """The user may not read a topic that the trace needs."""
 
     def __init__(self, topic: str, settings: Settings) -> None:
+        self.topic = topic
         super().__init__(
             f"The broker at {settings.bootstrap_servers} does not let this user read the topic "
             f"{topic}, which the trace needs.",
@@ -60,7 +61,8 @@ class KafkaTopics:
 
     Each search has a consumer of its own: after a jump, what was fetched before it can still come
     (librdkafka issue 2256). Raises KafkaException as well, also when nothing comes for
-    SILENT_AT_MOST_S. `after_poll` is called after each few hundred records.
+    SILENT_AT_MOST_S. `after_poll` is called after each few hundred records. skips_refused: what the
+    user may not search is left out, and told by `unread`.
     """
 
     def __init__(
@@ -70,12 +72,15 @@ class KafkaTopics:
         progress: Progress = silent,
         after_poll: Callable[[], None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
+        *,
+        skips_refused: bool = False,
     ) -> None:
         self._settings, self._connection = settings, Connection(settings)
         self._config = client_config(settings, group_id=GROUP, **READER_CONFIG)
         self._progress, self._after_poll, self._now_s = progress, after_poll, now_s
         self._ends_s, self._most_records = now_s() + bounds.timeout_s, bounds.most_records
-        self._passed = 0
+        self._passed, self._skips_refused = 0, skips_refused
+        self._refused: dict[str, ReadRefused] = {}
         self._partitions: dict[str, int] = {}
 
     def partitions_of(self, topic: str) -> int:
@@ -106,6 +111,21 @@ class KafkaTopics:
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
         """Read these, all at once, until `visit` is content or each has come to its end."""
+        while left := [span for span in spans if span.topic not in self._refused]:
+            try:
+                self._search(left, visit)
+            except ReadRefused as refused:
+                if not self._skips_refused:
+                    raise
+                self._refused[refused.topic] = refused
+            else:
+                return
+
+    def unread(self) -> list[str]:
+        """What could not be searched, in sentences."""
+        return [f"What lies in {topic}. {why}" for topic, why in self._refused.items()]
+
+    def _search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
         with self._consumer(*(span.topic for span in spans)) as consumer:
             ranges: Ranges = {}
             for span in spans:

@@ -71,6 +71,13 @@ class Tracer:
 
     def trace(self, origin: Origin) -> Trace:
         """All about the ingress record at `origin`, and the chain that it belongs to."""
+        trace = self._traced(origin)
+        unread = self._topics.unread()
+        trace.unknown += unread
+        trace.is_whole = trace.is_whole and not unread
+        return trace
+
+    def _traced(self, origin: Origin) -> Trace:
         trace = Trace(origin)
         if not self._topics.partitions_of(self._names.outcomes):
             trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")

@@ -34,7 +34,8 @@ class KafkaTraces:
         """What became of the record at `named`, an ingress record or what was made of one."""
         settings, bounds = self._settings, Bounds(timeout_s, MOST_RECORDS)
         with _refusing(settings):
-            topics = KafkaTopics(settings, bounds, after_poll=ReadingPace())
+            pace = ReadingPace()
+            topics = KafkaTopics(settings, bounds, after_poll=pace, skips_refused=True)
             return trace_record(topics, settings, named, retries_within_ms, wall_clock_ms())
 
 

@@ -77,4 +77,8 @@ class Topics(Protocol):
         """The record at a place; None when nothing lies there (any more)."""
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read these, all at once, until `visit` is content or each has come to its end."""
+        """Read these, all at once, until `visit` is content or each has come to its end. A record
+        can be seen twice where something is left out."""
+
+    def unread(self) -> list[str]:
+        """What was left out so far, in sentences."""

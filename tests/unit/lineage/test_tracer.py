@@ -339,6 +339,15 @@ def test_what_is_known_is_told_when_the_time_is_over(site: TracedSite) -> None:
     assert (story.state, story.is_whole) == ("unknown", False)
 
 
+def test_what_may_not_be_read_leaves_open_whether_a_record_still_waits(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    site.delivered(origin)
+    site.topics.unreadable = "orders"
+    story = site.story(origin)
+    assert (told(story), story.state, story.is_whole) == (["ingested"], "unknown", False)
+    assert story.unknown == ["What lies in orders."]
+
+
 def test_outcomes_are_read_in_the_partition_of_their_key(site: TracedSite) -> None:
     site = TracedSite(outcomes=8)
     for number in range(200):

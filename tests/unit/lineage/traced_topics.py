@@ -55,6 +55,7 @@ class TopicsInMemory:
         self._starts: dict[tuple[str, int], int] = {}
         self.read: dict[str, int] = {}
         self.searches_allowed = 10**6
+        self.unreadable = ""
 
     def write(
         self, time_ms: int, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -90,11 +91,15 @@ class TopicsInMemory:
         if self.searches_allowed <= 0:
             raise NotAllRead([span.topic for span in spans], "The time allowed was over")
         self.searches_allowed -= 1
+        spans = [span for span in spans if span.topic != self.unreadable]
         parts = [self._part(span, number) for span in spans for number in self._numbers(span)]
         for record in merge(*parts, key=lambda record: record.timestamp_ms):
             self.read[record.place.topic] = self.read.get(record.place.topic, 0) + 1
             if visit(record):
                 return
+
+    def unread(self) -> list[str]:
+        return [f"What lies in {self.unreadable}."] if self.unreadable else []
 
     def _numbers(self, span: TimeSpan) -> Sequence[int]:
         return range(self.partitions_of(span.topic)) if span.partitions is None else span.partitions
