@@ -266,6 +266,10 @@ def test_user_who_may_not_read_is_told_which_topic_and_how_to_grant_it(
     assert (told.code, told.out) == (1, "")
     assert f"does not let this user read the topic {site.ingress}" in told.err
     assert f"--operation Read --topic {site.ingress}" in told.err
+    topics = KafkaTopics(Settings(kafka=site.kafka()), Bounds(60), skips_refused=True)
+    topics.search([TimeSpan(site.ingress), TimeSpan(site.outcomes)], lambda _: False)
+    (said,) = topics.unread()
+    assert said.startswith(f"What lies in {site.ingress}. ")
 
 
 def test_reading_ends_when_the_time_is_over(site: Site) -> None:

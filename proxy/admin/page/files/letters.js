@@ -99,7 +99,7 @@ async function open(topic, place) {
   ["Written", moment(letter.written)], ["Replayed", replayed]];
   byId("letter").replaceChildren(
     make("h3", {}, `${place} of ${topic}`),
-    table("The dead letter", [["What", false], ["Says", false]], rows, "plain"),
+    table("The dead letter", [["What", false], ["Says", false]], rows, "short"),
     content(letter),
     make("div", { class: "row" }, make("button", { type: "button", "aria-label": `Replay ${place}`,
       onclick: () => replay({ topic, places: [place], ...edits() }, find) }, "Replay…")));

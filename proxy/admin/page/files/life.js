@@ -31,7 +31,7 @@ function item(step, before) {
   const after = before?.time_ms != null && step.time_ms !== null ? step.time_ms - before.time_ms : 0;
   const kind = step.what === "waiting" ? "now" : BAD.has(step.what) ? "done bad" : "done";
   return make("li", { class: kind },
-    make("p", { class: "when" }, moment(step.time_ms), make("br"),
+    make("p", { class: "when" }, kind === "now" ? "now" : moment(step.time_ms), make("br"),
       part("span", "quiet", after >= 1 ? `${length(after / 1000)} later` : "")),
     make("div", {}, make("p", {}, part("strong", "", name(step)),
       ...(place(step) ? [" ", part("code", "", place(step))] : [])),

@@ -56,7 +56,7 @@ function now(record) {
   if (record.fires !== null && record.fires !== record.due) {
     rows.push(["Looked at next", moment(record.fires)]);
   }
-  return table("What the proxy knows now", [["What", false], ["Says", false]], rows, "plain");
+  return table("What the proxy knows now", [["What", false], ["Says", false]], rows, "short");
 }
 
 // What can be done with a record that waits; then it is shown as it is after that.
