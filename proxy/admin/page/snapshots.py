@@ -6,6 +6,7 @@ are open.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -49,13 +50,17 @@ class Snapshots:
         counts = added([status.pending_by_target for status in statuses])
         shown, others = counts.largest(TARGETS_SHOWN)
         shards = [shard for status in statuses for shard in status.shards]
+        paused = sorted({pattern for status in statuses for pattern in status.paused})
         return {
             "now": now_ms,
             "version": __version__,
             "pending": counts.total,
             "by_target": shown,
             "others": others,
-            "paused": sorted({pattern for status in statuses for pattern in status.paused}),
+            "paused": paused,
+            "held_targets": [
+                target for target in shown if any(fnmatchcase(target, one) for one in paused)
+            ],
             "ingest_paused": any(status.is_ingest_paused for status in statuses),
             "shards": [
                 {

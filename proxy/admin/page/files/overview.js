@@ -62,14 +62,17 @@ function targets(now, rate) {
   });
   const columns = [["Target", false], ["Waiting", true], ["Share", false], ["Per second", true],
     ["Mean lateness", true], ["Action", false]];
-  draw("targets", [rows, now.pending, now.others, now.paused], () => [
+  draw("targets", [rows, now.pending, now.others, now.paused, now.held_targets], () => [
     rows.length ? table("Targets", columns, rows.map(([name, waiting, perSecond, mean]) => [
-      name, number(waiting), share(waiting, now.pending), number(perSecond), mean,
+      heading(name, now.held_targets.includes(name)), number(waiting), share(waiting, now.pending), number(perSecond), mean,
       action(name, now.paused),
     ])) : make("p", { class: "quiet" }, "Nothing waits, and nothing was delivered yet."),
     ...(now.others ? [make("p", { class: "quiet" }, `${number(now.others)} for other targets.`)] : []),
   ]);
 }
+
+const heading = (name, isHeld) => (isHeld
+  ? make("span", {}, name, make("br"), make("span", { class: "quiet" }, "held by a pause")) : name);
 
 function action(target, patterns) {
   if (target === "(other)") return "";
