@@ -69,7 +69,8 @@ def _proxy(place: Path) -> Iterator[tuple[str, ProxyProcess]]:
         bootstrap = broker.bootstrap_servers
         wanted = [NewTopic(name, 2, 1) for name in TOPICS]
         wanted.append(NewTopic(INGRESS, PARTITIONS, 1, config={"retention.ms": "-1"}))
-        for made in admin_client(bootstrap).create_topics(wanted).values():
+        admin = admin_client(bootstrap)
+        for made in admin.create_topics(wanted).values():
             made.result(60)
         settings = {
             "kafka": {"bootstrap.servers": bootstrap},

@@ -23,6 +23,7 @@ LATER: Final = ((55, 3_600), (30, 86_400), (10, 6 * 86_400), (5, 25 * 86_400))
 FEW: Final = 40_000
 VALUE: Final = b'{"customer":"c-4711","lines":[{"sku":"A-100","count":2}],"total":"49.90"}'
 POLL_EVERY: Final = 2_000
+ID_EVERY: Final = 10
 
 
 def request(target: str, due_ms: int, ident: str | None = None) -> Headers:
@@ -40,7 +41,7 @@ def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) ->
     }
     producer = Producer(settings)
     for number, (target, due_ms) in enumerate(_drawn(count, now_ms, first_s)):
-        ident = f"{target}-{number}" if number % 10 == 0 else None
+        ident = f"{target}-{number}" if number % ID_EVERY == 0 else None
         while True:
             try:
                 headers = cast(Any, request(target, due_ms, ident))
@@ -84,8 +85,12 @@ def write_troubles(bootstrap: str, now_ms: int) -> None:
     held = [request(PAUSED, now_ms, f"reminder-{n}") for n in range(250)]
     headers = [*refused, *misspelt, *unclear, *missing, *half, *held]
     write(bootstrap, INGRESS, [Outgoing(b"c-1", VALUE, asked) for asked in headers])
-    cancels: list[Headers] = [[("timer-cancel", b"orders-eu-%d" % n)] for n in range(0, FEW, 10)]
-    write(bootstrap, INGRESS, [Outgoing(key, b"", one) for key, one in _by_key(cancels)])
+    cancelled = [ident for _, ident in _with_ids() if ident.startswith("orders-eu")][::3]
+    write(
+        bootstrap,
+        INGRESS,
+        [Outgoing(_key(one), b"", [("timer-cancel", one.encode())]) for one in cancelled],
+    )
     letters: Headers = [
         ("timer-origin", b"timer.ingress/0/1"),
         ("retry-exception", b"PaymentRefused: the card has expired"),
@@ -93,7 +98,21 @@ def write_troubles(bootstrap: str, now_ms: int) -> None:
     write(bootstrap, GIVEN_UP, [Outgoing(b"c-%d" % n, VALUE, letters) for n in range(9)])
 
 
-def _by_key(cancels: list[Headers]) -> Iterator[tuple[bytes, Headers]]:
-    """With the keys of the records that they cancel, where there are such."""
-    for number, headers in enumerate(cancels):
-        yield b"c-%d" % (10 * number), headers
+def far_id() -> str:
+    """The id of one of the few that waits for more than a day."""
+    return next(
+        ident
+        for due_ms, ident in _with_ids()
+        if due_ms > 86_400_000 and ident.startswith("orders-us")
+    )
+
+
+def _with_ids() -> Iterator[tuple[int, str]]:
+    """When they are due, as if it were 1970, and their ids."""
+    for number, (target, due_ms) in enumerate(_drawn(FEW, 0, 0)):
+        if number % ID_EVERY == 0:
+            yield due_ms, f"{target}-{number}"
+
+
+def _key(ident: str) -> bytes:
+    return b"c-" + ident.rpartition("-")[2].encode()

@@ -9,24 +9,24 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from tests.admin_page_pictures.records import FEW
+from tests.admin_page_pictures.records import far_id
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.proxy_process import ProxyProcess
 
 TIMES: Final = 20
 PAUSE_S: Final = 0.05
 STREAM_LIMIT_S: Final = 60.0
-ID: Final = next(f"orders-us-{number}" for number in range(10, FEW, 10))
 
 
 def timings(proxy: ProxyProcess, origin: str) -> dict[str, list[float]]:
     """Milliseconds, by what was asked for."""
+    ident = far_id()
     asked: dict[str, Callable[[], object]] = {
         "snapshot": lambda: _snapshot(proxy),
         "by time": lambda: call(proxy, "GET", "/pending/by-time"),
         "listing, first page": lambda: call(proxy, "GET", "/pending/records?limit=50"),
         "listing by target": lambda: call(proxy, "GET", "/pending/records?limit=50&target=surveys"),
-        "search by id": lambda: call(proxy, "GET", f"/records?id={ID}"),
+        "search by id": lambda: call(proxy, "GET", f"/records?id={ident}"),
         "one record": lambda: call(proxy, "GET", f"/records/{origin}?body=true"),
         "its life": lambda: call(proxy, "GET", f"/records/{origin}/trace"),
     }
