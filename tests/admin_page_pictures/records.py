@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, cast
 
 from confluent_kafka import Producer
@@ -40,7 +41,7 @@ def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) ->
         "queue.buffering.max.messages": 400_000,
     }
     producer = Producer(settings)
-    for number, (target, due_ms) in enumerate(_drawn(count, now_ms, first_s)):
+    for number, (target, due_ms) in enumerate(islice(_drawn(now_ms, first_s), count)):
         ident = f"{target}-{number}" if number % ID_EVERY == 0 else None
         while True:
             try:
@@ -54,11 +55,11 @@ def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) ->
     producer.flush()
 
 
-def _drawn(count: int, now_ms: int, first_s: int) -> Iterator[tuple[str, int]]:
+def _drawn(now_ms: int, first_s: int) -> Iterator[tuple[str, int]]:
     """Targets by their shares, dues more often soon than late."""
     draw = random.Random(7)
     shares, within = [share for share, _ in LATER], [seconds for _, seconds in LATER]
-    for _ in range(count // 1_000 + 1):
+    while True:
         targets = draw.choices([*TARGETS], [*TARGETS.values()], k=1_000)
         spans = draw.choices(within, shares, k=1_000)
         for target, span_s in zip(targets, spans, strict=True):
@@ -86,11 +87,8 @@ def write_troubles(bootstrap: str, now_ms: int) -> None:
     headers = [*refused, *misspelt, *unclear, *missing, *half, *held]
     write(bootstrap, INGRESS, [Outgoing(b"c-1", VALUE, asked) for asked in headers])
     cancelled = [ident for _, ident in _with_ids() if ident.startswith("orders-eu")][::3]
-    write(
-        bootstrap,
-        INGRESS,
-        [Outgoing(_key(one), b"", [("timer-cancel", one.encode())]) for one in cancelled],
-    )
+    cancels = [Outgoing(_key(one), b"", [("timer-cancel", one.encode())]) for one in cancelled]
+    write(bootstrap, INGRESS, cancels)
     letters: Headers = [
         ("timer-origin", b"timer.ingress/0/1"),
         ("retry-exception", b"PaymentRefused: the card has expired"),
@@ -109,7 +107,7 @@ def far_id() -> str:
 
 def _with_ids() -> Iterator[tuple[int, str]]:
     """When they are due, as if it were 1970, and their ids."""
-    for number, (target, due_ms) in enumerate(_drawn(FEW, 0, 0)):
+    for number, (target, due_ms) in enumerate(islice(_drawn(0, 0), FEW)):
         if number % ID_EVERY == 0:
             yield due_ms, f"{target}-{number}"
 
