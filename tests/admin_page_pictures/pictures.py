@@ -48,7 +48,7 @@ def _open(browser: Any, address: str) -> None:
 
 def _show_life(browser: Any, origin: str) -> None:
     fill(browser, "search", {"find-origin": origin})
-    wait_for(lambda: "Its life" in text(browser, "record"), WITHIN_S, "the life of the record")
+    wait_for(lambda: "Steps:" in text(browser, "record"), WITHIN_S, "the life of the record")
 
 
 def _ask_for_another_time(browser: Any) -> None:

@@ -1,7 +1,7 @@
 // The life of a record as a line: what happened when, from its first origin to its end.
 
 import { make, number } from "./elements.js";
-import { length, moment, zone } from "./time.js";
+import { length, moment } from "./time.js";
 
 const NAMES = { ingested: "Written", due: "Due", rolled: "Rewritten, before retention could delete it",
   requeued: "Put back", replaced: "Replaced", cancelled: "Cancelled", "rolled-back": "Rolled back",
@@ -23,8 +23,7 @@ export function line(trace) {
     steps.push(make("li", { class: "next" }, part("p", "when", moment(last.due_ms)),
       make("p", {}, part("strong", "", "To be delivered"))));
   }
-  return [part("p", "quiet", `Times in ${zone(Date.now())}.`),
-    make("ol", { class: "life", "aria-label": "The record's life" }, ...steps), ...notKnown(trace)];
+  return [make("ol", { class: "life", "aria-label": "The record's life" }, ...steps), ...notKnown(trace)];
 }
 
 function item(step, before) {

@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { content } from "./content.js";
 import { byId, make, say, table } from "./elements.js";
 import { line } from "./life.js";
-import { moment } from "./time.js";
+import { moment, zone } from "./time.js";
 
 const STATES = { pending: "waits", "half-message": "half message, undecided",
   ended: "ended, or rewritten as another record" };
@@ -21,7 +21,8 @@ export async function open(origin) {
   const record = known instanceof Error ? null : known;
   byId("record").replaceChildren(make("h3", {}, origin),
     ...(record ? [now(record), content(record)] : [make("p", { class: "quiet" }, known.message)]),
-    make("div", { id: "record-life", "aria-live": "polite" }), make("div", { id: "record-actions" }));
+    make("h4", {}, "Its life"), make("p", { id: "record-status", class: "quiet", role: "status" }),
+    make("div", { id: "record-life" }), make("div", { id: "record-actions" }));
   if (record !== null && record.state !== "ended") actions(origin, record.due, record.state === "pending");
   byId("record").hidden = false;
   byId("record").focus();
@@ -31,18 +32,17 @@ export async function open(origin) {
 const pathOf = (origin) => origin.split("/").map(encodeURIComponent).join("/");
 
 async function trace(origin, query) {
-  byId("record-life").replaceChildren(
-    make("p", { class: "quiet" }, "Reading its life from the topics…"));
+  byId("record-status").textContent = "Reading the topics…";
   const told = await call("GET", `/records/${pathOf(origin)}/trace${query}`).catch((refused) => refused);
   if (opened !== origin) return;
   if (told instanceof Error) {
-    byId("record-life").replaceChildren(make("p", { class: "quiet" }, `Its life: ${told.message}`));
+    byId("record-status").textContent = told.message;
     return;
   }
   const longer = make("button", { type: "button", onclick: () => trace(origin, `?wait=${LONGER}`) },
     "Read on for longer");
-  byId("record-life").replaceChildren(make("h4", {}, "Its life"), ...line(told),
-    ...(told.is_whole || query ? [] : [longer]));
+  byId("record-status").textContent = `Steps: ${told.steps.length}. Times in ${zone(Date.now())}.`;
+  byId("record-life").replaceChildren(...line(told), ...(told.is_whole || query ? [] : [longer]));
   const last = told.steps.at(-1);
   if (told.state === "waiting" && !byId("record-actions").hasChildNodes()) {
     actions(last.origin, last.due_ms, true);
