@@ -33,7 +33,8 @@ from tests.support.waiting import wait_for
 
 PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
 PARTITIONS: Final = 4
-SETTLED_S: Final = 8
+INGRESS_CONFIG: Final = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
+SETTLED_S: Final = 4
 """So that rates and times are those of a proxy at work."""
 READ_WITHIN_S: Final = 3_600
 
@@ -68,7 +69,7 @@ def _proxy(place: Path) -> Iterator[tuple[str, ProxyProcess]]:
     with EmbeddedBroker(place / "broker") as broker:
         bootstrap = broker.bootstrap_servers
         wanted = [NewTopic(name, 2, 1) for name in TOPICS]
-        wanted.append(NewTopic(INGRESS, PARTITIONS, 1, config={"retention.ms": "-1"}))
+        wanted.append(NewTopic(INGRESS, PARTITIONS, 1, config=INGRESS_CONFIG))
         admin = admin_client(bootstrap)
         for made in admin.create_topics(wanted).values():
             made.result(60)

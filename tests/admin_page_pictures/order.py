@@ -39,8 +39,8 @@ def _delivered(proxy: ProxyProcess, origin: str, times: int) -> dict[str, Any]:
 
     def is_told() -> bool:
         code, told = call(proxy, "GET", f"/records/{origin}/trace")
-        assert code == 200, told
-        found[:] = [step for step in told["steps"] if step["what"] == "delivered"]
+        steps = told["steps"] if code == 200 else []
+        found[:] = [step for step in steps if step["what"] == "delivered"]
         return len(found) == times
 
     wait_for(is_told, WITHIN_S, f"delivery {times} of {origin}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from tests.admin_page_pictures.records import GIVEN_UP
+from tests.admin_page_pictures.records import GIVEN_UP, far_id
 from tests.support.chromium import click, fill, look, text
 from tests.support.waiting import wait_for
 
@@ -52,11 +52,11 @@ def _show_life(browser: Any, origin: str) -> None:
 
 
 def _ask_for_another_time(browser: Any) -> None:
-    """Of the first record that waits for invoices."""
-    fill(browser, "search", {"find-origin": "", "find-target": "invoices"})
-    wait_for(lambda: "shown" in text(browser, "found"), WITHIN_S, "the records found")
-    click(browser, "#found tr:nth-child(3) button")
-    wait_for(lambda: "To be delivered" in text(browser, "record"), WITHIN_S, "one of them")
+    """Of a record that waits for more than a day."""
+    fill(browser, "search", {"find-origin": "", "find-id": far_id()})
+    wait_for(lambda: "1 shown" in text(browser, "found"), WITHIN_S, "the record")
+    click(browser, "#found button")
+    wait_for(lambda: "To be delivered" in text(browser, "record"), WITHIN_S, "its life")
     click(browser, "#record-actions button")
     wait_for(lambda: "Deliver at" in text(browser, "dialog"), WITHIN_S, "the question")
 
