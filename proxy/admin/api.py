@@ -13,6 +13,7 @@ from proxy.admin.access import admit
 from proxy.admin.calls import Calls
 from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.exchange import Problem, Reply, Request, as_json, part_of_path, problem
+from proxy.admin.lineage.trace_calls import TraceCalls
 from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.query_mailbox import MailboxFull, NoAnswer
 from proxy.config.settings import AdminSettings
@@ -43,10 +44,15 @@ class AdminApi:
     """Answers calls; anything wrong with one is a reply too. From any thread."""
 
     def __init__(
-        self, settings: AdminSettings, calls: Calls, letters: LetterCalls, streams: EventStreams
+        self,
+        settings: AdminSettings,
+        calls: Calls,
+        letters: LetterCalls,
+        traces: TraceCalls,
+        streams: EventStreams,
     ) -> None:
         self._settings, self.streams = settings, streams
-        self.routes = (*_routes(calls, streams), *_letter_routes(letters))
+        self.routes = (*_routes(calls, traces, streams), *_letter_routes(letters))
         self._patterns = [(route, route.pattern) for route in self.routes]
 
     def answer(self, request: Request) -> Reply:
@@ -86,7 +92,7 @@ class AdminApi:
         raise Problem(405, "method-not-allowed", detail, (("Allow", allowed),))
 
 
-def _routes(calls: Calls, streams: EventStreams) -> Sequence[Route]:
+def _routes(calls: Calls, traces: TraceCalls, streams: EventStreams) -> Sequence[Route]:
     return (
         Route("GET", "/openapi.json", _documented),
         Route("GET", "/events", streams.begin),
@@ -96,6 +102,7 @@ def _routes(calls: Calls, streams: EventStreams) -> Sequence[Route]:
         Route("GET", "/half-messages", calls.half_messages),
         Route("GET", "/records", calls.records),
         Route("GET", "/records/{topic}/{partition}/{offset}", calls.record),
+        Route("GET", "/records/{topic}/{partition}/{offset}/trace", traces.trace),
         Route("DELETE", "/records/{topic}/{partition}/{offset}", calls.recall),
         Route("PATCH", "/records/{topic}/{partition}/{offset}", calls.move),
         Route("POST", "/cancellations", calls.cancel),

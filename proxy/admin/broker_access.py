@@ -38,6 +38,7 @@ from proxy.records.body import Headers
 from proxy.records.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
 from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.message import Message as Record
+from proxy.records.outcome import read_outcome
 from proxy.requests.parsed import Purge
 from proxy.scheduling.batch import AuxiliaryRecord
 
@@ -307,20 +308,11 @@ def _await_outcomes(consumer: Consumer, origins: Sequence[str], until_s: float) 
         if (error := message.error()) is not None and is_refusal(error):
             raise KafkaException(error)
         if error is None:
-            outcome = _said(message)
+            outcome = read_outcome(message.value()) or {}
             for origin in unknown.intersection((outcome.get("origin"), outcome.get("next_origin"))):
                 found[origin] = Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
                 unknown.discard(origin)
     return list(found.values())
-
-
-def _said(message: Message) -> dict[str, Any]:
-    """An outcome; nothing of what others write into that topic."""
-    try:
-        outcome = json.loads(message.value() or b"")
-    except ValueError:
-        return {}
-    return outcome if isinstance(outcome, dict) else {}
 
 
 def _headers_of(purge: Purge) -> Headers:

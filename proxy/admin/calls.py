@@ -1,6 +1,5 @@
 """What each call of the API does."""
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Protocol, cast
@@ -9,16 +8,17 @@ from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
+from proxy.admin.listing.by_time import waiting_by_time
 from proxy.admin.listing.filters import body_wanted
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
-from proxy.admin.query_values import Body, place_in_path, read_body, wait_s_of, whole
+from proxy.admin.query_values import SPAN, Body, place_in_path, read_body, wait_s_of, whole
 from proxy.admin.release.limit_calls import LimitCalls, LimitPort
 from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
 from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
-from proxy.admin.workers import Workers, pending_counts
+from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import ReleaseSettings
 from proxy.logs import Level
@@ -31,7 +31,6 @@ from storage.store import added
 STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
-SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
 
@@ -92,13 +91,16 @@ class Calls:
         spans = _spans(request.query("within").get("within", SPANS))
         now_ms = wall_clock_ms()
         edges_ms = [now_ms + span_ms for _, span_ms in spans]
-        counts = pending_counts(self._workers, edges_ms)
+        waiting = waiting_by_time(self._workers, self._read_statuses(), edges_ms)
         names: list[str | None] = [name for name, _ in spans]
         buckets = [
             {"within": name, "until": edge_ms, "pending": count}
-            for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
+            for name, edge_ms, count in zip(
+                [*names, None], [*edges_ms, None], waiting.counts, strict=True
+            )
         ]
-        return as_json(200, {"now": now_ms, "buckets": buckets})
+        among = {"cancelled": waiting.cancelled, "held": waiting.held}
+        return as_json(200, {"now": now_ms, "buckets": buckets, **among})
 
     def half_messages(self, request: Request) -> Reply:
         """How many half messages are undecided."""

@@ -10,6 +10,7 @@ from proxy.admin.exchange import bad_request
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 LAST_PARTITION: Final = 2**31 - 1
 OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 
 

@@ -6,13 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 from proxy.admin.query_mailbox import (
     Answer,
     MailboxFull,
     NoAnswer,
-    PendingByTime,
     Query,
     QueryMailbox,
 )
@@ -42,14 +41,6 @@ class Workers(Protocol):
 
     def set_level(self, level: Level) -> None:
         """Let all log from this level on. Raises NoAnswer where one has not heard."""
-
-
-def pending_counts(workers: Workers, edges_ms: Sequence[int]) -> list[int]:
-    """About how many records fire up to each edge from the one before it, and after the last.
-    Raises NoAnswer, MailboxFull."""
-    answers = workers.ask(PendingByTime(tuple(edges_ms)))
-    sums = [sum(cast(tuple[int, ...], counts)) for counts in zip(*answers, strict=True)]
-    return sums or [0] * (len(edges_ms) + 1)
 
 
 class ThisWorker:

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import Message
 
-from proxy.cli.kafka.arrivals import arrivals, open_consumer, read_outcome
+from proxy.cli.kafka.arrivals import arrivals, open_consumer
 from proxy.cli.kafka.record_headers import headers_of
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import plain, say, say_json, shown_bytes, shown_time, text_of
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.clock import wall_clock_ms
 from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
-from proxy.records.outcome import DEAD_LETTERED
+from proxy.records.outcome import DEAD_LETTERED, read_outcome
 
 WHAT_WIDTH = len(DEAD_LETTERED)
 

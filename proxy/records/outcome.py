@@ -1,7 +1,7 @@
 """How a record ends other than by delivery: outcomes, all their names, and dead letters."""
 
 import json
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
@@ -66,6 +66,18 @@ class Outcome(NamedTuple):
         if self.next_offset is not None:
             fields["next_origin"] = ingress.origin(self.next_offset)
         return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def read_outcome(value: bytes | None) -> dict[str, Any] | None:
+    """The outcome that a record's value holds, None without one (docs/guide.md#outcomes)."""
+    try:
+        found = json.loads(value or b"")
+    except ValueError:
+        return None
+    is_one = isinstance(found, dict) and all(
+        isinstance(found.get(name), str) for name in ("origin", "outcome")
+    )
+    return found if is_one else None
 
 
 class DeadLetter(NamedTuple):

@@ -27,7 +27,8 @@ class ShardStatus:
     of them was written at `oldest_undecided_ms`. `log_start` is the first offset
     that the broker still has, None before it was asked; `aging` counts the offsets from the floor
     on that it may delete soon. `pending_bytes`: what waits in the local
-    data.
+    data. `cancelled` counts what was cancelled or replaced and lies there until its time; `pending`
+    is without it.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class ShardStatus:
     aging: int = 0
     ahead_ms: int = 0
     pending_bytes: int = 0
+    cancelled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.calls import Calls
 from proxy.admin.dead_letters.kafka_letters import KafkaLetters
 from proxy.admin.dead_letters.letter_calls import LetterCalls
+from proxy.admin.lineage.kafka_traces import KafkaTraces
+from proxy.admin.lineage.trace_calls import TraceCalls
 from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.page.page_files import page_address
 from proxy.admin.page.snapshots import Snapshots
@@ -123,7 +125,8 @@ def _admin_port(
     snapshots = Snapshots(registry, read_statuses, workers)
     streams = EventStreams(snapshots.make, wall_clock_ms)
     letters = LetterCalls(settings.topics, KafkaLetters(settings))
-    api = AdminApi(settings.admin, calls, letters, streams)
+    traces = TraceCalls(KafkaTraces(settings))
+    api = AdminApi(settings.admin, calls, letters, traces, streams)
     with (
         closing(letters),
         closing(AdminServer(settings.admin, registry, read_statuses, api)) as server,

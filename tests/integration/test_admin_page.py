@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.support.chromium import ChromiumMissing, chromium, click, look, press, text
+from tests.support.chromium import fill as fill_form
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
-webdriver = pytest.importorskip("selenium.webdriver")
 axe = pytest.importorskip("axe_core_python.base")
 WITHIN_S = 180
 WIDTHS = (360, 1440)
@@ -22,32 +23,11 @@ WIDTHS = (360, 1440)
 
 @pytest.fixture
 def browser() -> Iterator[Any]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for option in ("no-sandbox", "headless=new", "disable-background-networking"):
-        options.add_argument(f"--{option}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    yield started
-    started.quit()
-
-
-def look(browser: Any, width: int, scheme: str) -> None:
-    """See the page at this width in CSS pixels, light or dark."""
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-
-def text(browser: Any, ident: str) -> str:
-    shown: str = browser.execute_script(
-        "return document.getElementById(arguments[0]).innerText", ident
-    )
-    return shown
+    try:
+        with chromium() as started:
+            yield started
+    except ChromiumMissing as missing:
+        pytest.skip(str(missing))
 
 
 def violations(browser: Any) -> list[str]:
@@ -58,9 +38,34 @@ def violations(browser: Any) -> list[str]:
     return [f"{one['id']}: {[node['html'] for node in one['nodes']]}" for one in found]
 
 
-def press(browser: Any, *keys: str) -> None:
-    """Keys alone, to whatever has the focus."""
-    webdriver.ActionChains(browser).send_keys(*keys).perform()
+def press_button(browser: Any, name: str) -> None:
+    """Tab on to the button, and press it."""
+    focused = "const at = document.activeElement; return at.ariaLabel ?? at.textContent"
+    for _ in range(30):
+        press(browser, "\ue004")  # Tab
+        if browser.execute_script(focused) == name:
+            break
+    press(browser, "\ue007")  # Enter
+
+
+def move_by_keyboard(browser: Any) -> None:
+    """Give the record that is shown another time, and see it move."""
+    before = text(browser, "record").splitlines()[0]
+    press_button(browser, "Reschedule…")
+    wait_for(lambda: "at another time" in text(browser, "dialog"), WITHIN_S, "the question")
+    assert " min." in text(browser, "dialog-understood")
+    day = datetime.now().astimezone().date() + timedelta(days=3)
+    browser.execute_script(
+        "const field = document.getElementById('dialog-input'); field.value = arguments[0];"
+        "field.dispatchEvent(new Event('input')); field.focus()",
+        f"{day}T12:30:00",
+    )
+    assert f"which is {day.year}" in text(browser, "dialog-understood")
+    assert violations(browser) == []
+    press_button(browser, "Reschedule")
+    wait_for(lambda: "It is moved: due" in text(browser, "said"), WITHIN_S, "the answer")
+    wait_for(lambda: before not in text(browser, "record")[:99], WITHIN_S, "the record where it is")
+    wait_for(lambda: "Moved to another time" in text(browser, "record"), WITHIN_S, "its life")
 
 
 def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
@@ -83,21 +88,17 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     )
     wait_for(lambda: "40 shown" in text(browser, "found"), WITHIN_S, "the records found")
     browser.execute_script("document.querySelector('#found button').click()")
-    wait_for(lambda: "Waits" in text(browser, "record"), WITHIN_S, "the life of one")
+    wait_for(lambda: "To be delivered" in text(browser, "record"), WITHIN_S, "the life of one")
+    assert all(word in text(browser, "record") for word in ("Written", "Waits", "due in"))
+    move_by_keyboard(browser)
     for width in WIDTHS:
         for scheme in ("light", "dark"):
             look(browser, width, scheme)
             assert violations(browser) == []
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             assert wide <= width
-    name = f"Pause {target}"
-    focused = "return document.activeElement.getAttribute('aria-label')"
     browser.execute_script("document.getElementById('main').focus()")
-    for _ in range(20):
-        press(browser, "\ue004")  # Tab
-        if browser.execute_script(focused) == name:
-            break
-    press(browser, "\ue007")  # Enter
+    press_button(browser, f"Pause {target}")
     wait_for(lambda: "held back" in text(browser, "dialog"), WITHIN_S, "the question")
     assert violations(browser) == []
     press(browser, "\ue004", "\ue007")  # past "Keep as it is"
@@ -123,15 +124,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
 
 def fill(browser: Any, **fields: str) -> None:
     """Put these into the fields of the dead letters, and show what fits."""
-    for name, given in fields.items():
-        browser.execute_script(
-            "document.getElementById(arguments[0]).value = arguments[1]", f"letters-{name}", given
-        )
-    browser.execute_script("document.getElementById('letters').requestSubmit()")
-
-
-def click(browser: Any, selector: str) -> None:
-    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+    fill_form(browser, "letters", {f"letters-{name}": fields[name] for name in fields})
 
 
 def replay_on_the_page(browser: Any, button: str, asked: str, done: str) -> None:

@@ -6,13 +6,15 @@ are open.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
 from proxy import __version__
+from proxy.admin.listing.by_time import waiting_by_time
 from proxy.admin.query_mailbox import MailboxFull, NoAnswer
-from proxy.admin.workers import Workers, pending_counts
+from proxy.admin.workers import Workers
 from proxy.telemetry.status import Status
 from storage.store import added
 
@@ -48,13 +50,17 @@ class Snapshots:
         counts = added([status.pending_by_target for status in statuses])
         shown, others = counts.largest(TARGETS_SHOWN)
         shards = [shard for status in statuses for shard in status.shards]
+        paused = sorted({pattern for status in statuses for pattern in status.paused})
         return {
             "now": now_ms,
             "version": __version__,
             "pending": counts.total,
             "by_target": shown,
             "others": others,
-            "paused": sorted({pattern for status in statuses for pattern in status.paused}),
+            "paused": paused,
+            "held_targets": [
+                target for target in shown if any(fnmatchcase(target, one) for one in paused)
+            ],
             "ingest_paused": any(status.is_ingest_paused for status in statuses),
             "shards": [
                 {
@@ -67,33 +73,35 @@ class Snapshots:
                 for shard in sorted(shards, key=lambda one: one.partition)[:SHARDS_SHOWN]
             ],
             "shard_count": len(shards),
-            "by_time": self._newest_by_time(now_ms),
+            "by_time": self._newest_by_time(statuses, now_ms),
             **_counted(self._registry),
         }
 
-    def _newest_by_time(self, now_ms: int) -> dict[str, Any] | None:
+    def _newest_by_time(self, statuses: Sequence[Status], now_ms: int) -> dict[str, Any] | None:
         if abs(now_ms - self._asked_ms) >= BY_TIME_EVERY_S * 1000:
             self._asked_ms = now_ms
             try:
-                self._by_time = _by_time(self._workers, now_ms)
+                self._by_time = _by_time(self._workers, statuses, now_ms)
             except (NoAnswer, MailboxFull):
                 self._by_time = None
         return self._by_time
 
 
-def _by_time(workers: Workers, now_ms: int) -> dict[str, Any]:
+def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[str, Any]:
     """What has fired already, and for each scale the number that fires in each bucket."""
     edges_ms = [now_ms + span_ms for span_ms in _SPANS_MS]
     until: dict[int, int] = {}
     total = 0
-    for span_ms, count in zip(_SPANS_MS, pending_counts(workers, edges_ms), strict=False):
+    waiting = waiting_by_time(workers, statuses, edges_ms)
+    for span_ms, count in zip(_SPANS_MS, waiting.counts, strict=False):
         total += count
         until[span_ms] = total
     scales = {
         name: [until[step * (n + 1)] - until[step * n] for n in range(most)]
         for name, (step, most) in SCALES.items()
     }
-    return {"from": now_ms, "overdue": until[0], **scales}
+    among = {"cancelled": waiting.cancelled, "held": waiting.held}
+    return {"from": now_ms, "overdue": until[0], **among, **scales}
 
 
 def _counted(registry: CollectorRegistry) -> dict[str, Any]:

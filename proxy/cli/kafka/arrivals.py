@@ -1,9 +1,7 @@
-"""Records of a topic as they arrive, outcomes among them, for commands that show or await them."""
+"""Records of a topic as they arrive, for commands that show or await them."""
 
-import json
 import time
 from collections.abc import Iterator
-from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -82,15 +80,3 @@ def arrivals(
                 raise explain(error, settings)
             continue
         yield message
-
-
-def read_outcome(value: bytes | None) -> dict[str, Any] | None:
-    """The outcome that a record's value holds, None without one (docs/guide.md#outcomes)."""
-    try:
-        found = json.loads(value or b"")
-    except ValueError:
-        return None
-    is_one = isinstance(found, dict) and all(
-        isinstance(found.get(name), str) for name in ("origin", "outcome")
-    )
-    return found if is_one else None

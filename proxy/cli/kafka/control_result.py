@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer
 
-from proxy.cli.kafka.arrivals import arrivals, open_consumer, read_outcome
+from proxy.cli.kafka.arrivals import arrivals, open_consumer
 from proxy.cli.kafka.ingress_record import IngressRecord
 from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
 from proxy.config.settings import Settings
-from proxy.records.outcome import APPLIED
+from proxy.records.outcome import APPLIED, read_outcome
 
 
 class ControlResult(NamedTuple):

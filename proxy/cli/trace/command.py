@@ -1,21 +1,17 @@
 """`trace`: follow one record through the topics."""
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.trace.beginning import find_beginning, refuse_untold
-from proxy.cli.trace.chain.story import Storyteller
-from proxy.cli.trace.kafka_topics import KafkaTopics
-from proxy.cli.trace.output import say_story, say_story_json
-from proxy.cli.trace.tracer import Tracer
+from proxy.cli.terminal.output import progress, say_json
+from proxy.cli.trace.output import say_story
 from proxy.clock import wall_clock_ms
-from proxy.config.policy_from_settings import policy_of
 from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.kafka.access.broker_errors import explained
-from proxy.requests.request_reader import request_reader
+from proxy.lineage.kafka_topics import Bounds, KafkaTopics, silent
+from proxy.lineage.record_trace import trace_record
 from proxy.requests.times import parse_delay_ms
 
 
@@ -37,21 +33,15 @@ def trace(
     """Say what became of a record: each step from its first origin to its end, from the topics."""
     named, within_ms = _read_place(origin), _read_delay_ms(retries_within)
     settings = settings_for(config, bootstrap)
-    names, now_ms = settings.topics, wall_clock_ms()
-    policy = replace(policy_of(settings, None), roll_after_ms=None)
+    now_ms = wall_clock_ms()
     with explained(settings):
-        topics = KafkaTopics(settings, timeout_s, is_silent=as_json)
-        beginning = find_beginning(topics, named, names.ingress, settings.bootstrap_servers)
-        tracer = Tracer(topics, names, request_reader(policy), within_ms)
-        there = topics.offsets(beginning.topic, beginning.partition)
-        found = tracer.trace(beginning)
-    refuse_untold(found, there, names.outcomes)
-    story = Storyteller(names, now_ms).story(found)
+        topics = KafkaTopics(settings, Bounds(timeout_s), silent if as_json else progress)
+        found = trace_record(topics, settings, named, within_ms, now_ms)
     if as_json:
-        say_story_json(beginning, story, is_whole=found.is_whole)
+        say_json(found.data())
     else:
-        say_story(beginning, story)
-    raise typer.Exit(0 if found.is_whole else 1)
+        say_story(found)
+    raise typer.Exit(0 if found.story.is_whole else 1)
 
 
 def _read_place(text: str) -> Origin:

@@ -1,10 +1,8 @@
-"""What a person, or a program, sees of a story."""
+"""What a person sees of a story: each step on a line, with times of the zone of this machine."""
 
-from typing import Any
-
-from proxy.cli.terminal.output import say, say_json, say_table, shown_time
-from proxy.cli.trace.chain.story import Step, Story
-from proxy.dead_letters.letters.letter import Origin
+from proxy.cli.terminal.output import plain, say, say_table, shown_duration, shown_time
+from proxy.lineage.chain.story import DELIVERED, WAITING, Step
+from proxy.lineage.record_trace import RecordTrace
 
 WHOLE = ("time", "where")
 LEADS_ON = {
@@ -21,10 +19,11 @@ LEADS_ON = {
 """How the place is meant that a step names."""
 
 
-def say_story(asked: Origin, story: Story) -> None:
+def say_story(found: RecordTrace) -> None:
     """A line a step, and what cannot be told."""
-    since = "" if asked == story.first_origin else f", which began as {story.first_origin}"
-    say(f"{asked}{since}: {story.state}")
+    origin, story = found
+    since = "" if origin == story.first_origin else f", which began as {story.first_origin}"
+    say(f"{origin}{since}: {story.state}")
     if story.trace_id is not None:
         say(f"trace-id {story.trace_id}")
     say("")
@@ -33,35 +32,36 @@ def say_story(asked: Origin, story: Story) -> None:
         say("\nNot known:")
         for sentence in story.unknown:
             say(f"  {sentence}")
-
-
-def say_story_json(asked: Origin, story: Story, *, is_whole: bool) -> None:
-    """One object; times in epoch ms, null where they are not known."""
-    say_json(
-        {
-            "origin": str(asked),
-            "first_origin": str(story.first_origin),
-            "state": story.state,
-            "trace_id": story.trace_id,
-            "steps": [_step_json(step) for step in story.steps],
-            "unknown": story.unknown,
-            "is_whole": is_whole,
-        }
-    )
+    if not story.is_whole:
+        say("\nAllow more time with --timeout.")
 
 
 def _row(step: Step) -> tuple[str, str, str, str]:
     time = "" if step.time_ms is None else shown_time(step.time_ms)
     if step.where is None:
-        return time, step.what, "", step.detail
-    return time, LEADS_ON.get(step.what, step.what), str(step.where), step.detail
+        return time, step.what, "", detail_of(step)
+    return time, LEADS_ON.get(step.what, step.what), str(step.where), detail_of(step)
 
 
-def _step_json(step: Step) -> dict[str, Any]:
-    return {
-        "time_ms": step.time_ms,
-        "what": step.what,
-        "where": None if step.where is None else str(step.where),
-        "detail": step.detail,
-        "origin": str(step.origin),
-    }
+def detail_of(step: Step) -> str:
+    """The detail of a step, with its times."""
+    words = plain(step.detail)
+    if step.what == DELIVERED:
+        return "; ".join(part for part in (_lateness(step.late_ms), words) if part)
+    if step.due_ms is None:
+        return words
+    if step.what == WAITING:
+        return _wait(step.due_ms, step.time_ms or 0)
+    return f"{words}, due {shown_time(step.due_ms)}"
+
+
+def _lateness(late_ms: int | None) -> str:
+    if late_ms is None:
+        return "its due is not known"
+    return f"{late_ms} ms late" if late_ms < 10_000 else f"{shown_duration(late_ms)} late"
+
+
+def _wait(due_ms: int, now_ms: int) -> str:
+    if due_ms > now_ms:
+        return f"due in {shown_duration(due_ms - now_ms)}"
+    return f"due {shown_duration(now_ms - due_ms)} ago: does the proxy run?"

@@ -14,6 +14,7 @@ from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Calls
 from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.exchange import Request
+from proxy.admin.lineage.trace_calls import TraceCalls
 from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import (
@@ -40,6 +41,7 @@ from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
 from storage.store import Key, TargetCounts
 from tests.support.simulation.admin_letters import MadeUpLetters
+from tests.support.simulation.admin_traces import MadeUpTraces
 from tests.support.simulation.stand_in import Record
 
 INGRESS = "timer.ingress"
@@ -196,12 +198,25 @@ class MadeUpApi:
         self.next_offsets = [10]
         self.settings = settings or AdminSettings()
         letters = LetterCalls(TopicSettings(), self.letters)
-        self.api = AdminApi(self.settings, calls, letters, self.streams)
+        self.traces = MadeUpTraces()
+        traces = TraceCalls(self.traces)
+        self.api = AdminApi(self.settings, calls, letters, traces, self.streams)
 
     def statuses(self) -> list[Status]:
         next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]
         shards = [
-            ShardStatus(INGRESS, number, "running", next_offset, 0, 0, 3, 0, undecided=number)
+            ShardStatus(
+                INGRESS,
+                number,
+                "running",
+                next_offset,
+                0,
+                0,
+                3,
+                0,
+                undecided=number,
+                cancelled=number,
+            )
             for number in range(3)
         ]
         known = Status(

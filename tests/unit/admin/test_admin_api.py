@@ -38,6 +38,16 @@ def test_pending_records_are_counted_in_the_buckets_asked_for_from_short_to_long
     assert query == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
 
 
+def test_what_was_cancelled_or_is_held_by_a_pause_is_told_beside_the_buckets() -> None:
+    made = MadeUpApi()
+    _, said = made.ask("/pending/by-time")
+    assert (said["cancelled"], said["held"]) == (3, 0)
+    made.broker.paused = {"ord*", "nothing-*"}
+    assert made.ask("/pending/by-time")[1]["held"] == 4
+    made.broker.paused.add("*")
+    assert made.ask("/pending/by-time")[1]["held"] == 9
+
+
 def test_undecided_half_messages_are_counted_by_partition() -> None:
     _, said = MadeUpApi().ask("/half-messages")
     assert said == {"undecided": 3, "by_partition": {"0": 0, "1": 1, "2": 2}}

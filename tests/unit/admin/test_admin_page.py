@@ -146,6 +146,17 @@ def test_workers_are_asked_once_in_five_seconds_however_many_snapshots_are_made(
     assert len(made.workers.asked) == 2
 
 
+def test_a_snapshot_says_which_targets_a_pause_holds_and_what_stands_in_the_picture_besides() -> (
+    None
+):
+    made = MadeUpApi()
+    made.broker.paused = {"bil*", "another"}
+    snapshot = Snapshots(CollectorRegistry(), made.statuses, made.workers).make(10_000)
+    assert snapshot["held_targets"] == ["bills"]
+    by_time = snapshot["by_time"]
+    assert (by_time["held"], by_time["cancelled"]) == (5, 3)
+
+
 def test_a_worker_that_does_not_answer_leaves_the_rest_of_the_snapshot() -> None:
     made = MadeUpApi()
     made.workers.refusal = NoAnswer()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.kafka.arrivals import read_outcome
 from proxy.cli.kafka.control_result import ControlResult, find_result
+from proxy.records.outcome import read_outcome
 
 ORIGIN = "timer.ingress/2/17"
 CANCELLED = {"origin": "timer.ingress/2/5", "outcome": "cancelled", "due": 7, "id": "o1"}

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
-from proxy.cli.kafka.arrivals import read_outcome
 from proxy.cli.watch import describe_arrival, watch_line
+from proxy.records.outcome import read_outcome
 
 NOW_MS = 5_000
 

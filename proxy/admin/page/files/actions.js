@@ -1,9 +1,11 @@
 // What changes something: each is confirmed first, in words, and says what became of it.
 
 import { call } from "./api.js";
-import { byId, moment, number, say } from "./elements.js";
+import { byId, number, say } from "./elements.js";
+import { asTyped, moment, understood, zone } from "./time.js";
 
-// What was typed, or true; null where it was not confirmed.
+// What was typed, or true; null where it was not confirmed. `field`: its label, pattern and hint, its
+// type and first value, and what says how that which was typed is understood.
 export function confirm(title, text, yes, field) {
   const dialog = byId("dialog");
   const input = byId("dialog-input");
@@ -11,10 +13,16 @@ export function confirm(title, text, yes, field) {
   byId("dialog-text").textContent = text;
   byId("dialog-yes").textContent = yes;
   byId("dialog-field").hidden = !field;
+  input.type = field?.type ?? "text";
+  input.step = field?.step ?? "";
   input.required = Boolean(field) && !field.pattern;
   input.pattern = field?.pattern ?? ".*";
   input.title = field?.hint ?? "";
-  input.value = "";
+  input.value = field?.value ?? "";
+  input.oninput = () => {
+    byId("dialog-understood").textContent = field?.understood?.(input.value) ?? "";
+  };
+  input.oninput();
   byId("dialog-label").textContent = field?.label ?? "";
   dialog.returnValue = "";
   dialog.showModal();
@@ -79,10 +87,35 @@ export async function switchIngest(isPaused) {
   });
 }
 
-export async function recall(origin) {
+// `then` is called when it was written.
+export async function recall(origin, then) {
   const text = `${origin} is taken back: it will not be delivered. This cannot be undone.`;
   if (!(await confirm("Recall the record?", text, "Recall"))) return;
-  await attempt(async () => became(await call("DELETE", `/records/${origin}?wait=5s`)));
+  await attempt(async () => {
+    const reply = await call("DELETE", `/records/${origin}?wait=5s`);
+    then();
+    return became(reply);
+  });
+}
+
+// `then` is given where the record lies now.
+export async function reschedule(origin, due, then) {
+  const text = `${origin} is delivered at another time, instead of at its own. All else of it stays.`;
+  const typed = await confirm("Reschedule the record?", text, "Reschedule", {
+    label: `Deliver at, in ${zone(Date.now())}`,
+    type: "datetime-local",
+    step: "1",
+    value: asTyped(due ?? Date.now()),
+    understood,
+  });
+  if (typed === null) return;
+  await attempt(async () => {
+    const at = new Date(typed).getTime();
+    const reply = await call("PATCH", `/records/${origin}?wait=5s`, { deliver_at: at });
+    const isMoved = reply.outcome === "replaced" || reply.outcome === "requeued";
+    then(isMoved ? reply.origin : origin);
+    return isMoved ? `It is moved: due ${moment(at)}.` : became(reply);
+  });
 }
 
 // `range`: due_from and due_to in epoch milliseconds, each where it is given.

@@ -39,13 +39,6 @@ export const given = (id) => byId(id).value.trim();
 export const givenTime = (id) => (given(id) ? new Date(given(id)).getTime() : null);
 
 export const number = (value) => Math.round(value).toLocaleString("en");
-export const moment = (ms) => (ms === null ? "not known" : new Date(ms).toLocaleString());
-
-export function length(seconds) {
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 120) return `${seconds.toFixed(1)} s`;
-  return seconds < 7200 ? `${number(seconds / 60)} min` : `${number(seconds / 3600)} h`;
-}
 
 export function say(text) {
   byId("said").textContent = text;

@@ -2,8 +2,9 @@
 
 import { call } from "./api.js";
 import { content } from "./content.js";
-import { byId, given, givenTime, make, moment, number, say, table } from "./elements.js";
+import { byId, given, givenTime, make, number, say, table } from "./elements.js";
 import { replay } from "./replay.js";
+import { moment } from "./time.js";
 
 const SHOWN = 50;
 const MOST_ROWS = 500;
@@ -98,7 +99,7 @@ async function open(topic, place) {
   ["Written", moment(letter.written)], ["Replayed", replayed]];
   byId("letter").replaceChildren(
     make("h3", {}, `${place} of ${topic}`),
-    table("The dead letter", [["What", false], ["Says", false]], rows, "plain"),
+    table("The dead letter", [["What", false], ["Says", false]], rows, "short"),
     content(letter),
     make("div", { class: "row" }, make("button", { type: "button", "aria-label": `Replay ${place}`,
       onclick: () => replay({ topic, places: [place], ...edits() }, find) }, "Replay…")));

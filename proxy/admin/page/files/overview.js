@@ -1,9 +1,10 @@
 // The parts that each snapshot draws anew: figures, targets, dead letters, shards.
 
 import { pause, resume, switchIngest } from "./actions.js";
-import { byId, length, make, number, table } from "./elements.js";
+import { byId, make, number, table } from "./elements.js";
 import { showReason } from "./letters.js";
 import { share } from "./picture.js";
+import { length } from "./time.js";
 
 const STATES = {
   recovering: "recovering: rebuilds what waits",
@@ -61,14 +62,17 @@ function targets(now, rate) {
   });
   const columns = [["Target", false], ["Waiting", true], ["Share", false], ["Per second", true],
     ["Mean lateness", true], ["Action", false]];
-  draw("targets", [rows, now.pending, now.others, now.paused], () => [
+  draw("targets", [rows, now.pending, now.others, now.paused, now.held_targets], () => [
     rows.length ? table("Targets", columns, rows.map(([name, waiting, perSecond, mean]) => [
-      name, number(waiting), share(waiting, now.pending), number(perSecond), mean,
+      heading(name, now.held_targets.includes(name)), number(waiting), share(waiting, now.pending), number(perSecond), mean,
       action(name, now.paused),
     ])) : make("p", { class: "quiet" }, "Nothing waits, and nothing was delivered yet."),
     ...(now.others ? [make("p", { class: "quiet" }, `${number(now.others)} for other targets.`)] : []),
   ]);
 }
+
+const heading = (name, isHeld) => (isHeld
+  ? make("span", {}, name, make("br"), make("span", { class: "quiet" }, "held by a pause")) : name);
 
 function action(target, patterns) {
   if (target === "(other)") return "";

@@ -1,9 +1,12 @@
 // What waits over time, as bars; the table below it says the same.
 
-import { byId, drawing, make, moment, number, table } from "./elements.js";
+import { byId, drawing, make, number, table } from "./elements.js";
+import { moment } from "./time.js";
 
 const STEP_MS = { hour: 300000, day: 3600000, month: 86400000 };
 const END = { hour: "in 1 hour", day: "in 24 hours", month: "in 30 days" };
+const NOTE = "By the time at which the proxy looks at them next: what is due far ahead is written " +
+  "again on the way, and stands at that time.";
 let scale = "hour";
 let newest = null;
 
@@ -28,6 +31,7 @@ function draw() {
   if (newest === null) {
     byId("picture").replaceChildren("Not known now: a worker starts or recovers.");
     byId("picture-table").replaceChildren();
+    byId("picture-note").textContent = "";
     return;
   }
   const counts = newest[scale];
@@ -44,6 +48,7 @@ function draw() {
   const ticks = make("div", { class: "ticks", "aria-hidden": "true" },
     make("span", {}, "now"), make("span", {}, END[scale]));
   byId("picture").replaceChildren(make("p", { class: "quiet" }, title), svg, ticks);
+  byId("picture-note").textContent = [held(newest.held), cancelled(newest.cancelled), NOTE].join("");
   const rows = counts.map((count, at) => {
     const from = newest.from + at * STEP_MS[scale];
     return [moment(from), number(count)];
@@ -51,6 +56,11 @@ function draw() {
   byId("picture-table").replaceChildren(
     table("What waits over time", [["From", false], ["Records", true]], rows, "plain"));
 }
+
+const held = (count) => (count ? `${number(count)} are held by a pause: they wait until it ends, ` +
+  "at whatever time they stand here. " : "");
+const cancelled = (count) => (count ? `${number(count)} were cancelled or replaced: they count here ` +
+  "until their time. " : "");
 
 export function share(part, whole) {
   return drawing("svg", { class: "share", viewBox: "0 0 100 4", preserveAspectRatio: "none",

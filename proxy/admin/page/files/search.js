@@ -1,9 +1,10 @@
-// Finding records, and the life of one.
+// Finding records.
 
-import { purge, recall } from "./actions.js";
+import { purge } from "./actions.js";
 import { call } from "./api.js";
-import { content } from "./content.js";
-import { byId, given, givenTime, make, moment, number, say, table } from "./elements.js";
+import { byId, given, givenTime, make, number, say, table } from "./elements.js";
+import { open } from "./record.js";
+import { moment } from "./time.js";
 
 const WHY = { scheduled: "scheduled", overdue: "overdue, next in line", paused: "its target is paused",
   "held-back": "held back", requeued: "requeued after a failure", undecided: "half message, undecided",
@@ -55,34 +56,3 @@ function list(records, cursor) {
     ...(cursor ? [make("button", { type: "button",
       onclick: () => more(cursor, records).catch((refused) => say(refused.message)) }, "Show more")] : []));
 }
-
-async function open(origin) {
-  const path = origin.split("/").map(encodeURIComponent).join("/");
-  const record = await call("GET", `/records/${path}?body=true`);
-  const isOver = record.state === "ended";
-  byId("record").replaceChildren(
-    make("h3", {}, origin), life(record), content(record),
-    ...(isOver ? [] : [make("div", { class: "row" },
-      make("button", { type: "button", onclick: () => recall(path) }, "Recall…"))]),
-    make("p", { class: "quiet" }, "Every step, from the topics:"),
-    make("pre", {}, make("code", {}, `kafka-delay-proxy trace ${origin}`)));
-  byId("record").hidden = false;
-  byId("record").focus();
-}
-
-function life(record) {
-  const isOver = record.state === "ended";
-  const steps = [["Written", origin(record), true],
-    [record.state === "half-message" ? "Half message, undecided" : "Waits",
-      `for ${record.target ?? "its target"}`, true],
-    ["Due", moment(record.due), record.due !== null && record.due <= Date.now()],
-    ["Ended", isOver ? "its target or the outcomes topic says how" : "not yet", isOver]];
-  if (record.fires !== null && record.fires !== record.due) {
-    steps.splice(3, 0, ["Looked at next", moment(record.fires), isOver]);
-  }
-  return make("ol", { class: "life", "aria-label": "The record's life" },
-    ...steps.map(([name, text, isDone]) => make("li", { class: isDone ? "done" : "" },
-      make("strong", {}, name), make("br"), make("span", { class: "quiet" }, text))));
-}
-
-const origin = (record) => `as ${record.id ?? "a record without id"}`;

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from proxy.cli.kafka.arrivals import read_outcome
 from proxy.cli.kafka.record_headers import headers_of
 from proxy.cli.trial.demo.plan import DEMO_ID
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import TopicSettings
 from proxy.records.body import Headers
 from proxy.records.headers import HOP_FROM
+from proxy.records.outcome import read_outcome
 
 
 class Sent(NamedTuple):

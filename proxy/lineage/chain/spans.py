@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from proxy.cli.trace.chain.asked import HALF_MESSAGE, Asked
-from proxy.cli.trace.chain.link import Link
-from proxy.cli.trace.chain.traced_record import TimeSpan, TracedRecord
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.letter import Origin
 from proxy.dispatch.partitioning import partition_of
+from proxy.lineage.chain.asked import HALF_MESSAGE, Asked
+from proxy.lineage.chain.link import Link
+from proxy.lineage.chain.traced_record import TimeSpan, TracedRecord
 from proxy.records.headers import HOP_FROM
 
 CLOCKS_APART_MS: Final = 60_000

@@ -55,19 +55,17 @@ Visit = Callable[[TracedRecord], bool]
 """Looks at a record; True: no more need be read."""
 
 
-class OutOfTime(ProxyError):
-    """Not all was read within the time allowed; `topics` are those that were being read."""
+class NotAllRead(ProxyError):
+    """Not all was read within the `bound`, of time or of records; `topics` are those that were
+    being read."""
 
-    def __init__(self, topics: Sequence[str]) -> None:
+    def __init__(self, topics: Sequence[str], bound: str) -> None:
         self.topics = tuple(topics)
-        super().__init__(
-            f"The time allowed was over before {', '.join(topics)} had been read.",
-            "Allow more with --timeout.",
-        )
+        super().__init__(f"{bound} before {', '.join(topics)} had been read.")
 
 
 class Topics(Protocol):
-    """What lies in the topics. Raises OutOfTime, and what the broker refuses as a ProxyError."""
+    """What lies in the topics. Raises NotAllRead, and what the broker refuses as a ProxyError."""
 
     def partitions_of(self, topic: str) -> int:
         """How many the topic has; 0 when it does not exist."""
@@ -79,4 +77,8 @@ class Topics(Protocol):
         """The record at a place; None when nothing lies there (any more)."""
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read these, all at once, until `visit` is content or each has come to its end."""
+        """Read these, all at once, until `visit` is content or each has come to its end. A record
+        can be seen twice where something is left out."""
+
+    def unread(self) -> list[str]:
+        """What was left out so far, in sentences."""

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from proxy.cli.trace.chain.asked import Asked, read_asked
-from proxy.cli.trace.chain.matching import came_from
-from proxy.cli.trace.chain.traced_record import Topics, TracedRecord
 from proxy.dead_letters.letters.letter import Origin, read_origin
+from proxy.lineage.chain.asked import Asked, read_asked
+from proxy.lineage.chain.matching import came_from
+from proxy.lineage.chain.traced_record import Topics, TracedRecord
 from proxy.records.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN
 from proxy.requests.request_reader import RequestReader
 

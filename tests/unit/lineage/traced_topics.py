@@ -7,10 +7,6 @@ from heapq import merge
 from itertools import dropwhile, takewhile
 from typing import Any
 
-from proxy.cli.trace.chain.link import Trace
-from proxy.cli.trace.chain.story import Story, Storyteller
-from proxy.cli.trace.chain.traced_record import OutOfTime, TimeSpan, TracedRecord, Visit
-from proxy.cli.trace.tracer import Tracer
 from proxy.client.place import Place as ClientPlace
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import Received
@@ -22,6 +18,10 @@ from proxy.dead_letters.letters.marks import Mark, mark_key
 from proxy.dispatch.hops import moved, successor
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.partitioning import partition_of
+from proxy.lineage.chain.link import Trace
+from proxy.lineage.chain.story import Story, Storyteller
+from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, TracedRecord, Visit
+from proxy.lineage.tracer import Tracer
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery, delivery_of
 from proxy.records.message import IngressPartition
@@ -55,6 +55,7 @@ class TopicsInMemory:
         self._starts: dict[tuple[str, int], int] = {}
         self.read: dict[str, int] = {}
         self.searches_allowed = 10**6
+        self.unreadable = ""
 
     def write(
         self, time_ms: int, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -88,13 +89,17 @@ class TopicsInMemory:
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
         if self.searches_allowed <= 0:
-            raise OutOfTime([span.topic for span in spans])
+            raise NotAllRead([span.topic for span in spans], "The time allowed was over")
         self.searches_allowed -= 1
+        spans = [span for span in spans if span.topic != self.unreadable]
         parts = [self._part(span, number) for span in spans for number in self._numbers(span)]
         for record in merge(*parts, key=lambda record: record.timestamp_ms):
             self.read[record.place.topic] = self.read.get(record.place.topic, 0) + 1
             if visit(record):
                 return
+
+    def unread(self) -> list[str]:
+        return [f"What lies in {self.unreadable}."] if self.unreadable else []
 
     def _numbers(self, span: TimeSpan) -> Sequence[int]:
         return range(self.partitions_of(span.topic)) if span.partitions is None else span.partitions
@@ -131,14 +136,19 @@ class TracedSite:
         self._outcome(Outcome(origin.offset, what, due_ms, ident, **more))
 
     def hopped(
-        self, origin: Origin, what: str = "rolled", detail: str = "", commit: Origin | None = None
+        self,
+        origin: Origin,
+        what: str = "rolled",
+        detail: str = "",
+        commit: Origin | None = None,
+        not_before_ms: int | None = None,
     ) -> Origin:
         """Rewritten to the ingress, with its outcome; `commit`: of the half message that it is."""
         delivery = self._delivery(origin)
         assert delivery is not None
         if commit is not None:
             delivery = delivery._replace(entry_offset=commit.offset)
-        hop = Hop(delivery, what, detail, None, 0)
+        hop = Hop(delivery, what, detail, not_before_ms, 0)
         written = successor(INGRESS, hop)
         after = self._into_ingress(written.key, written.headers)
         ident = delivery.header("timer-id")

@@ -2,11 +2,10 @@
 
 from typing import TypeAlias
 
-from proxy.cli.terminal.output import plain
-from proxy.cli.trace.chain.link import Control, Link
-from proxy.cli.trace.chain.matching import End
 from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.dead_letters.letters.remedies import remedy
+from proxy.lineage.chain.link import Control, Link
+from proxy.lineage.chain.matching import End
 from proxy.records.headers import DUE, ERROR, ERROR_DETAIL
 from proxy.records.outcome import (
     APPLIED,
@@ -39,7 +38,7 @@ def ending(link: Link, end: End) -> Words:
         return _dead(link, end)
     if end.what in {APPLIED, MISSED}:
         return _applied(link, end)
-    return end.place, plain(end.detail)
+    return end.place, end.detail
 
 
 def due_ms_of(link: Link) -> int | None:
@@ -67,7 +66,7 @@ def committed_ms(link: Link, commit: Control) -> int:
 
 
 def _went_on(link: Link, end: End) -> Words:
-    why = "before retention could delete it" if end.what == ROLLED else plain(end.detail)
+    why = "before retention could delete it" if end.what == ROLLED else end.detail
     return link.successor, why
 
 
@@ -77,21 +76,21 @@ def _taken_back(link: Link, end: End) -> Words:
     control = _ender(link)
     if control is None:
         return None, "by whom is not known any more"
-    return control.end.origin, plain(end.detail)
+    return control.end.origin, end.detail
 
 
 def _dead(link: Link, end: End) -> Words:
     letter = link.letter
     if letter is None:
-        return None, plain(end.detail)
-    code, detail = plain(letter.text(ERROR)), plain(letter.text(ERROR_DETAIL))
+        return None, end.detail
+    code, detail = letter.text(ERROR) or "", letter.text(ERROR_DETAIL) or ""
     return letter.place, f"{code}: {detail}. {remedy(code)}"
 
 
 def _applied(link: Link, end: End) -> Words:
     ended = link.ended
     if ended is None:
-        return None, plain(end.detail)
+        return None, end.detail
     return ended.origin, f"that record ended as {ended.what}"
 
 

@@ -3,8 +3,11 @@
 from collections import deque
 from typing import Final, NamedTuple
 
-from proxy.cli.trace.chain.asked import HALF_MESSAGE
-from proxy.cli.trace.chain.link import (
+from proxy.config.settings import TopicSettings
+from proxy.dead_letters.letters.letter import Origin, Place, read_origin
+from proxy.dead_letters.letters.marks import read_mark, read_mark_key
+from proxy.lineage.chain.asked import HALF_MESSAGE
+from proxy.lineage.chain.link import (
     AFTER_A_GAP,
     HOPPED,
     INGESTED,
@@ -14,7 +17,7 @@ from proxy.cli.trace.chain.link import (
     Link,
     Trace,
 )
-from proxy.cli.trace.chain.matching import (
+from proxy.lineage.chain.matching import (
     BY_ANOTHER,
     End,
     hop_from,
@@ -27,12 +30,9 @@ from proxy.cli.trace.chain.matching import (
     is_successor_of,
     outcome_in,
 )
-from proxy.cli.trace.chain.spans import CLOCKS_APART_MS, Spans
-from proxy.cli.trace.chain.traced_record import OutOfTime, Topics, TracedRecord
-from proxy.cli.trace.ingress_records import IngressRecords
-from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.letter import Origin, Place, read_origin
-from proxy.dead_letters.letters.marks import read_mark, read_mark_key
+from proxy.lineage.chain.spans import CLOCKS_APART_MS, Spans
+from proxy.lineage.chain.traced_record import NotAllRead, Topics, TracedRecord
+from proxy.lineage.ingress_records import IngressRecords
 from proxy.records.headers import FIRST_ORIGIN, RETRY_GROUP
 from proxy.records.outcome import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
 from proxy.requests.request_reader import RequestReader
@@ -71,6 +71,13 @@ class Tracer:
 
     def trace(self, origin: Origin) -> Trace:
         """All about the ingress record at `origin`, and the chain that it belongs to."""
+        trace = self._traced(origin)
+        unread = self._topics.unread()
+        trace.unknown += unread
+        trace.is_whole = trace.is_whole and not unread
+        return trace
+
+    def _traced(self, origin: Origin) -> Trace:
         trace = Trace(origin)
         if not self._topics.partitions_of(self._names.outcomes):
             trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")
@@ -85,7 +92,7 @@ class Tracer:
             if origin not in {link.origin for link in trace.links}:
                 trace.unknown.append(f"How the record went on from {ancestry.root} to {origin}.")
                 self._follow(trace, origin)
-        except OutOfTime as late:
+        except NotAllRead as late:
             trace.is_whole = False
             trace.unknown.append(f"What came after this. {late}")
         return trace

@@ -3,18 +3,17 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from proxy.cli.terminal.output import progress
-from proxy.cli.trace.chain.traced_record import OutOfTime, TimeSpan, TracedRecord, Visit
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Origin
 from proxy.dead_letters.topic_reader import READER_CONFIG
 from proxy.errors import BrokerRefused
 from proxy.kafka.access.connection import Connection, TopicUnknown, client_config
 from proxy.kafka.access.rights import Right, grant
+from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.records.header_text import read_headers
 from proxy.records.headers import UNREADABLE
 
@@ -28,11 +27,28 @@ SILENT_AT_MOST_S: Final = 15.0
 Ranges = dict[tuple[str, int], range]
 """Offsets to be read, by topic and partition."""
 
+Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""What is read and how many records that is; within it, what is told how many were passed."""
+
+
+class Bounds(NamedTuple):
+    """How long a trace may read, and how many records it may look at in all; None: any number."""
+
+    timeout_s: float
+    most_records: int | None = None
+
+
+@contextmanager
+def silent(_text: str, _total: int) -> Iterator[Callable[[int], None]]:
+    """Shows no progress."""
+    yield lambda _: None
+
 
 class ReadRefused(BrokerRefused):
     """The user may not read a topic that the trace needs."""
 
     def __init__(self, topic: str, settings: Settings) -> None:
+        self.topic = topic
         super().__init__(
             f"The broker at {settings.bootstrap_servers} does not let this user read the topic "
             f"{topic}, which the trace needs.",
@@ -45,21 +61,26 @@ class KafkaTopics:
 
     Each search has a consumer of its own: after a jump, what was fetched before it can still come
     (librdkafka issue 2256). Raises KafkaException as well, also when nothing comes for
-    SILENT_AT_MOST_S.
+    SILENT_AT_MOST_S. `after_poll` is called after each few hundred records. skips_refused: what the
+    user may not search is left out, and told by `unread`.
     """
 
     def __init__(
         self,
         settings: Settings,
-        timeout_s: float,
-        *,
-        is_silent: bool,
+        bounds: Bounds,
+        progress: Progress = silent,
+        after_poll: Callable[[], None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
+        *,
+        skips_refused: bool = False,
     ) -> None:
         self._settings, self._connection = settings, Connection(settings)
         self._config = client_config(settings, group_id=GROUP, **READER_CONFIG)
-        self._is_silent, self._now_s = is_silent, now_s
-        self._ends_s = now_s() + timeout_s
+        self._progress, self._after_poll, self._now_s = progress, after_poll, now_s
+        self._ends_s, self._most_records = now_s() + bounds.timeout_s, bounds.most_records
+        self._passed, self._skips_refused = 0, skips_refused
+        self._refused: dict[str, ReadRefused] = {}
         self._partitions: dict[str, int] = {}
 
     def partitions_of(self, topic: str) -> int:
@@ -90,6 +111,21 @@ class KafkaTopics:
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
         """Read these, all at once, until `visit` is content or each has come to its end."""
+        while left := [span for span in spans if span.topic not in self._refused]:
+            try:
+                self._search(left, visit)
+            except ReadRefused as refused:
+                if not self._skips_refused:
+                    raise
+                self._refused[refused.topic] = refused
+            else:
+                return
+
+    def unread(self) -> list[str]:
+        """What could not be searched, in sentences."""
+        return [f"What lies in {topic}. {why}" for topic, why in self._refused.items()]
+
+    def _search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
         with self._consumer(*(span.topic for span in spans)) as consumer:
             ranges: Ranges = {}
             for span in spans:
@@ -110,8 +146,7 @@ class KafkaTopics:
 
     @contextmanager
     def _consumer(self, *topics: str) -> Iterator[Consumer]:
-        if self._now_s() > self._ends_s:
-            raise OutOfTime(topics)
+        self._check_bounds(topics)
         with closing(Consumer(self._config)) as consumer:
             yield consumer
 
@@ -141,21 +176,20 @@ class KafkaTopics:
 
     def _read(self, consumer: Consumer, ranges: Ranges, visit: Visit) -> None:
         reading = _Reading(consumer, ranges, visit, self._naming)
-        with self._progress(ranges) as show:
+        before, topics = self._passed, ", ".join(sorted({topic for topic, _ in ranges}))
+        with self._progress(f"reading {topics}", sum(map(len, ranges.values()))) as show:
             while not reading.is_done:
-                if self._now_s() > self._ends_s:
-                    raise OutOfTime(sorted({topic for topic, _ in reading.left}))
+                self._check_bounds(sorted({topic for topic, _ in reading.left}))
                 reading.go_on(self._now_s())
+                self._passed = before + reading.passed
                 show(reading.passed)
+                self._after_poll()
 
-    @contextmanager
-    def _progress(self, ranges: Ranges) -> Iterator[Callable[[int], None]]:
-        if self._is_silent:
-            yield lambda _: None
-            return
-        topics = ", ".join(sorted({topic for topic, _ in ranges}))
-        with progress(f"reading {topics}", sum(map(len, ranges.values()))) as show:
-            yield show
+    def _check_bounds(self, topics: Sequence[str]) -> None:
+        if self._now_s() > self._ends_s:
+            raise NotAllRead(topics, "The time allowed was over")
+        if self._most_records is not None and self._passed >= self._most_records:
+            raise NotAllRead(topics, f"{self._passed:,} records were looked at")
 
 
 class _Reading:

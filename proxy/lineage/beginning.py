@@ -1,10 +1,10 @@
 """The ingress record that a person means, or why there is none."""
 
-from proxy.cli.trace.chain.link import Trace
-from proxy.cli.trace.chain.traced_record import Topics
 from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.errors import ProxyError
 from proxy.kafka.access.connection import TopicUnknown
+from proxy.lineage.chain.link import Trace
+from proxy.lineage.chain.traced_record import Topics
 from proxy.records.headers import ORIGIN
 
 

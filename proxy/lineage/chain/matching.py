@@ -2,8 +2,6 @@
 
 from typing import Final, NamedTuple
 
-from proxy.cli.kafka.arrivals import read_outcome
-from proxy.cli.trace.chain.traced_record import TracedRecord
 from proxy.client.retries.received import (
     ATTEMPT,
     ORIGINAL_OFFSET,
@@ -11,6 +9,7 @@ from proxy.client.retries.received import (
     ORIGINAL_TOPIC,
 )
 from proxy.dead_letters.letters.letter import Origin, read_origin
+from proxy.lineage.chain.traced_record import TracedRecord
 from proxy.records.header_text import text_of
 from proxy.records.headers import (
     CHECK,
@@ -32,6 +31,7 @@ from proxy.records.outcome import (
     REQUEUED,
     ROLLED,
     ROLLED_BACK,
+    read_outcome,
 )
 
 HOPS: Final = frozenset({ROLLED, REQUEUED})

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from proxy.cli.trace.chain.asked import Asked
-from proxy.cli.trace.chain.matching import End
-from proxy.cli.trace.chain.traced_record import TracedRecord
 from proxy.dead_letters.letters.letter import Origin
 from proxy.dead_letters.letters.marks import Mark
+from proxy.lineage.chain.asked import Asked
+from proxy.lineage.chain.matching import End
+from proxy.lineage.chain.traced_record import TracedRecord
 
 INGESTED: Final = "ingested"
 HOPPED: Final = "hopped"

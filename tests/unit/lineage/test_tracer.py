@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cli.trace.beginning import NoSuchRecord, find_beginning, refuse_untold
-from proxy.cli.trace.chain.story import Step, Story
-from proxy.cli.trace.tracer import MOST_LINKS
 from proxy.dead_letters.letters.letter import Origin, Place
 from proxy.dead_letters.letters.marks import mark_key
+from proxy.dispatch.release_control import PARKED_MS
+from proxy.lineage.chain.story import Step, Story
+from proxy.lineage.tracer import MOST_LINKS
 from proxy.records.body import Headers
-from tests.unit.cli.traced_topics import NAMES, START_MS, TracedSite, told
+from tests.unit.lineage.traced_topics import NAMES, START_MS, TracedSite, told
 
 HOUR_MS = 3_600_000
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -36,7 +36,8 @@ def test_delivery_is_told_with_its_due_and_how_late_it_was(site: TracedSite) -> 
         START_MS + HOUR_MS,
         START_MS + HOUR_MS + 13,
     ]
-    assert step(story, "delivered")[2:4] == (delivery.place, "13 ms late")
+    assert step(story, "delivered")[2:] == (delivery.place, "", origin, None, 13)
+    assert step(story, "ingested")[2:] == (origin, "for orders", origin, START_MS + HOUR_MS, None)
     assert (story.state, story.trace_id, story.unknown) == ("delivered", TRACE_ID, [])
 
 
@@ -299,7 +300,7 @@ def test_half_message_is_late_from_its_commit_on_if_that_came_after_its_due(
     site.ended(commit, "applied")
     story = site.story(origin)
     assert told(story) == ["ingested", "committed", "delivered"]
-    assert step(story, "delivered").detail == "0 ms late"
+    assert step(story, "delivered").late_ms == 0
 
 
 def test_mark_that_leads_back_makes_no_circle(site: TracedSite) -> None:
@@ -311,20 +312,17 @@ def test_mark_that_leads_back_makes_no_circle(site: TracedSite) -> None:
     assert told(site.story(origin)) == ["ingested", "dead-lettered"]
 
 
-def test_record_of_which_nothing_is_left_is_refused(site: TracedSite) -> None:
-    origin = site.ingest(topic="orders")
-    site.delivered(origin)
-    site.topics.delete(NAMES.ingress, 1)
-    there = site.topics.offsets(NAMES.ingress, 0)
-    with pytest.raises(NoSuchRecord, match="cannot be read any more: partition 0 of timer.ingress"):
-        refuse_untold(site.trace(origin), there, NAMES.outcomes)
-
-
-def test_what_waits_says_how_long_or_that_it_is_overdue(site: TracedSite) -> None:
+def test_what_waits_says_until_when_or_that_its_target_is_paused(site: TracedSite) -> None:
     later, now = site.ingest(topic="orders", delay="2h"), site.ingest(topic="orders")
-    assert step(site.story(later), "waiting").detail == "due in 2 h"
-    site.passes(HOUR_MS)
-    assert step(site.story(now), "waiting").detail == "due 1 h ago: does the proxy run?"
+    assert step(site.story(later), "waiting").due_ms == START_MS + 2 * HOUR_MS
+    again = site.hopped(now, "requeued", "no-topic", not_before_ms=START_MS + 5_000)
+    assert step(site.story(again), "waiting").due_ms == START_MS + 5_000
+    parked = site.hopped(again, "requeued", "orders is paused", not_before_ms=PARKED_MS)
+    waiting = step(site.story(parked), "waiting")
+    assert (waiting.due_ms, waiting.detail) == (
+        None,
+        "its target was paused: it waits to be resumed",
+    )
 
 
 def test_what_is_known_is_told_when_the_time_is_over(site: TracedSite) -> None:
@@ -335,8 +333,19 @@ def test_what_is_known_is_told_when_the_time_is_over(site: TracedSite) -> None:
     story = site.story(first)
     assert not trace.is_whole
     assert [link.origin.offset for link in trace.links] == [0, 1]
-    assert "--timeout" in trace.unknown[-1]
-    assert story.state == "unknown"
+    assert trace.unknown[-1].endswith(
+        "The time allowed was over before timer.outcomes, orders had been read."
+    )
+    assert (story.state, story.is_whole) == ("unknown", False)
+
+
+def test_what_may_not_be_read_leaves_open_whether_a_record_still_waits(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    site.delivered(origin)
+    site.topics.unreadable = "orders"
+    story = site.story(origin)
+    assert (told(story), story.state, story.is_whole) == (["ingested"], "unknown", False)
+    assert story.unknown == ["What lies in orders."]
 
 
 def test_outcomes_are_read_in_the_partition_of_their_key(site: TracedSite) -> None:
@@ -375,26 +384,3 @@ def test_chain_that_is_very_long_is_cut_with_the_place_where_it_goes_on(site: Tr
     trace = site.trace(Origin(NAMES.ingress, 0, 0))
     assert len(trace.links) == MOST_LINKS
     assert trace.unknown == [f"What came after: trace {last} shows it."]
-
-
-@pytest.mark.parametrize(
-    ("named", "sentence"),
-    [
-        (Origin("nobody", 0, 0), "The topic nobody does not exist at b:9092."),
-        (Origin(NAMES.ingress, 4, 0), "timer.ingress has no partition 4: it has 0 to 0."),
-        (Origin(NAMES.ingress, 0, 9), "partition 0 of timer.ingress holds offsets 0 to 0."),
-        (Origin(NAMES.dead_letters, 0, 0), "partition 0 of timer.dead-letters is empty."),
-        (Origin("orders", 0, 0), "orders/0/0 was not made of a record of timer.ingress"),
-    ],
-)
-def test_place_of_no_record_is_refused(site: TracedSite, named: Origin, sentence: str) -> None:
-    site.ingest(topic="orders")
-    site.topics.write(START_MS, "orders", None, b"", [])
-    with pytest.raises(Exception, match=sentence):
-        find_beginning(site.topics, named, NAMES.ingress, "b:9092")
-
-
-def test_delivery_and_dead_letter_name_the_record_that_they_were_made_of(site: TracedSite) -> None:
-    origin = site.ingest(topic="orders")
-    for record in (site.delivered(origin), site.buried(origin)):
-        assert find_beginning(site.topics, record.place, NAMES.ingress, "b:9092") == origin

@@ -1,12 +1,14 @@
 """The steps of a record's story, made of what was found. Reads nothing."""
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from proxy.cli.terminal.output import plain, shown_duration, shown_time
-from proxy.cli.trace.chain.asked import HALF_MESSAGE, REJECTED
-from proxy.cli.trace.chain.ending import commit_of, committed_ms, due_ms_of, ending
-from proxy.cli.trace.chain.link import (
+from proxy.client.retries.received import ATTEMPT, EXCEPTION
+from proxy.config.settings import TopicSettings
+from proxy.dead_letters.letters.letter import Origin
+from proxy.lineage.chain.asked import HALF_MESSAGE, REJECTED
+from proxy.lineage.chain.ending import commit_of, committed_ms, due_ms_of, ending
+from proxy.lineage.chain.link import (
     AFTER_A_GAP,
     HOPPED,
     INGESTED,
@@ -15,12 +17,9 @@ from proxy.cli.trace.chain.link import (
     Link,
     Trace,
 )
-from proxy.cli.trace.chain.matching import is_move
-from proxy.cli.trace.chain.traced_record import TracedRecord
-from proxy.client.retries.received import ATTEMPT, EXCEPTION
-from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.letter import Origin
-from proxy.records.headers import CHECK, RETRY_GROUP
+from proxy.lineage.chain.matching import is_move
+from proxy.lineage.chain.traced_record import TracedRecord
+from proxy.records.headers import CHECK, HOP_NOT_BEFORE, PARKED, RETRY_GROUP
 from proxy.records.outcome import DEAD_LETTERED
 from proxy.records.traceparent import TRACEPARENT, read_traceparent
 
@@ -33,7 +32,8 @@ UNKNOWN: Final = "unknown"
 class Step(NamedTuple):
     """One thing that happened to the ingress record at `origin`, or to what was made of it.
 
-    time_ms None: not known. where: the record that shows it. detail: in words.
+    time_ms None: not known. where: the record that shows it. detail: in words, without any time.
+    due_ms: until when it waits, of what is asked for and of what waits. late_ms: of a delivery.
     """
 
     time_ms: int | None
@@ -41,13 +41,27 @@ class Step(NamedTuple):
     where: Origin | None
     detail: str
     origin: Origin
+    due_ms: int | None = None
+    late_ms: int | None = None
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "time_ms": self.time_ms,
+            "what": self.what,
+            "where": None if self.where is None else str(self.where),
+            "detail": self.detail,
+            "origin": str(self.origin),
+            "due_ms": self.due_ms,
+            "late_ms": self.late_ms,
+        }
 
 
 class Story(NamedTuple):
     """All steps in order of time.
 
     state: how it stands with the record that came last: DELIVERED, WAITING, UNKNOWN or the name
-    of an outcome. unknown: what cannot be told.
+    of an outcome. unknown: what cannot be told. is_whole: all was read that was to be read.
     """
 
     state: str
@@ -55,6 +69,19 @@ class Story(NamedTuple):
     trace_id: str | None
     steps: list[Step]
     unknown: list[str]
+    is_whole: bool
+
+    def data(self, asked: Origin) -> dict[str, Any]:
+        """For programs, as the answer to a question about `asked`."""
+        return {
+            "origin": str(asked),
+            "first_origin": str(self.first_origin),
+            "state": self.state,
+            "trace_id": self.trace_id,
+            "steps": [step.data() for step in self.steps],
+            "unknown": self.unknown,
+            "is_whole": self.is_whole,
+        }
 
 
 class Storyteller:
@@ -71,7 +98,8 @@ class Storyteller:
         ids = (_trace_id(link) for link in trace.links)
         state = self._state(trace.links[-1], is_whole=trace.is_whole)
         trace_id = next((one for one in ids if one is not None), None)
-        return Story(state, trace.links[0].origin, trace_id, steps, unknown)
+        first = trace.links[0].origin
+        return Story(state, first, trace_id, steps, unknown, trace.is_whole)
 
     def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
         """Of one ingress record; a hop is told by the record that it was made from."""
@@ -107,7 +135,9 @@ class Storyteller:
             REPLAYED: ("replayed", f"the dead letter, sent in again; {self._request(link)}"),
             RETRIED: (_retry_name(record), _failure(record, self._request(link))),
         }[link.arrival]
-        return Step(record.timestamp_ms, what, record.place, detail, link.origin)
+        return Step(
+            record.timestamp_ms, what, record.place, detail, link.origin, self._asked_ms(link)
+        )
 
     def _request(self, link: Link) -> str:
         """What the record asks for."""
@@ -119,9 +149,13 @@ class Storyteller:
         if asked.kind == REJECTED:
             return f"a request that today's settings reject{ident}"
         kind = "half message " if asked.kind == HALF_MESSAGE else ""
-        due_ms = due_ms_of(link)
-        due = "" if due_ms is None else f", due {shown_time(due_ms)}"
-        return f"{kind}for {plain(asked.target)}{due}{ident}"
+        return f"{kind}for {asked.target}{ident}"
+
+    def _asked_ms(self, link: Link) -> int | None:
+        """When it is to be delivered, of a record that asks for delivery."""
+        asked = link.asked
+        is_delivery = asked is not None and not asked.is_control and asked.kind != REJECTED
+        return due_ms_of(link) if is_delivery else None
 
     def _due(self, link: Link, last: Link) -> Step | None:
         """Where it is a moment of its own: after it was written, and before `last` ended."""
@@ -145,27 +179,28 @@ class Storyteller:
 
     def _delivered(self, link: Link, delivery: TracedRecord) -> Step:
         due_ms, commit = due_ms_of(link), commit_of(link)
-        detail = "its due is not known"
+        late_ms = None
         if due_ms is not None:
             from_ms = due_ms if commit is None else max(due_ms, committed_ms(link, commit))
             late_ms = delivery.timestamp_ms - from_ms
-            detail = f"{late_ms} ms late" if late_ms < 10_000 else f"{shown_duration(late_ms)} late"
-        if delivery.place.topic.startswith(self._names.dlq_prefix):
-            detail += "; its consumer group has given it up"
-        return Step(delivery.timestamp_ms, DELIVERED, delivery.place, detail, link.origin)
+        is_given_up = delivery.place.topic.startswith(self._names.dlq_prefix)
+        detail = "its consumer group has given it up" if is_given_up else ""
+        time_ms, place = delivery.timestamp_ms, delivery.place
+        return Step(time_ms, DELIVERED, place, detail, link.origin, late_ms=late_ms)
 
     def _waiting(self, link: Link) -> Step:
         assert link.asked is not None
-        due_ms = link.asked.due_ms
+        assert link.record is not None
+        detail, due_ms = "", link.asked.due_ms
         if link.asked.kind == HALF_MESSAGE and not link.controls:
-            detail = "nobody has committed or rolled it back"
+            detail, due_ms = "nobody has committed or rolled it back", None
         elif due_ms is None:
             detail = "the proxy has not read it yet"
-        elif due_ms > self._now_ms:
-            detail = f"due in {shown_duration(due_ms - self._now_ms)}"
+        elif link.record.header(HOP_NOT_BEFORE) == PARKED:
+            detail, due_ms = "its target was paused: it waits to be resumed", None
         else:
-            detail = f"due {shown_duration(self._now_ms - due_ms)} ago: does the proxy run?"
-        return Step(self._now_ms, WAITING, link.origin, detail, link.origin)
+            due_ms = max(due_ms, link.record.number(HOP_NOT_BEFORE) or 0)
+        return Step(self._now_ms, WAITING, link.origin, detail, link.origin, due_ms)
 
 
 def _last_hop(link: Link, trace: Trace) -> Link:
@@ -203,10 +238,9 @@ def _retry_name(record: TracedRecord) -> str:
 
 
 def _failure(record: TracedRecord, request: str) -> str:
-    why = plain(record.text(EXCEPTION))
-    group = plain(record.text(RETRY_GROUP))
+    why, group = record.text(EXCEPTION), record.text(RETRY_GROUP)
     return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
 
 
 def _shown(ident: bytes) -> str:
-    return plain(ident.decode("utf-8", "backslashreplace"))
+    return ident.decode("utf-8", "backslashreplace")

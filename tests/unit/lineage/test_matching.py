@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cli.trace.chain.matching import End, is_about, is_retry_of
-from proxy.cli.trace.chain.traced_record import TracedRecord
 from proxy.dead_letters.letters.letter import Origin
+from proxy.lineage.chain.matching import End, is_about, is_retry_of
+from proxy.lineage.chain.traced_record import TracedRecord
 from proxy.records.body import Headers
 
 FIRST = Origin("orders", 2, 7)

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from proxy.cli.trace.chain.traced_record import TracedRecord
+from proxy.lineage.chain.traced_record import TracedRecord
 from proxy.records.delivery import delivery_of
 from proxy.records.header_text import text_of
 from proxy.records.headers import ID, TOPIC

@@ -1,0 +1,74 @@
+"""A real browser, without a window: Chromium, steered by Selenium."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from selenium import webdriver
+
+OPTIONS = ("no-sandbox", "headless=new", "disable-background-networking", "hide-scrollbars")
+
+
+class ChromiumMissing(Exception):
+    """It is not on this machine."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "needs chromium and chromedriver: apt-get install chromium chromium-driver"
+        )
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The browser's driver. Raises ChromiumMissing."""
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        raise ChromiumMissing
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for option in OPTIONS:
+        options.add_argument(f"--{option}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    try:
+        yield started
+    finally:
+        started.quit()
+
+
+def look(browser: Any, width: int, scheme: str, height: int = 900) -> None:
+    """See the page at this size in CSS pixels, light or dark."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def text(browser: Any, ident: str) -> str:
+    """What is to be read in the element of this id."""
+    shown: str = browser.execute_script(
+        "return document.getElementById(arguments[0]).innerText", ident
+    )
+    return shown
+
+
+def press(browser: Any, *keys: str) -> None:
+    """Keys alone, to whatever has the focus."""
+    webdriver.ActionChains(browser).send_keys(*keys).perform()
+
+
+def click(browser: Any, selector: str) -> None:
+    """The first element that fits."""
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def fill(browser: Any, form: str, fields: Mapping[str, str]) -> None:
+    """Put these into the fields of these ids, and submit the form."""
+    for ident, given in fields.items():
+        browser.execute_script(
+            "document.getElementById(arguments[0]).value = arguments[1]", ident, given
+        )
+    browser.execute_script("document.getElementById(arguments[0]).requestSubmit()", form)

@@ -1,0 +1,48 @@
+"""What `trace` prints for a person: the steps' data in words, with times of this machine's zone."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.cli.terminal.output import shown_time
+from proxy.cli.trace.output import detail_of, say_story
+from proxy.dead_letters.letters.letter import Origin
+from proxy.lineage.chain.story import Step, Story
+from proxy.lineage.record_trace import RecordTrace
+
+HERE, THERE = Origin("timer.ingress", 0, 1), Origin("orders", 0, 7)
+NOW_MS = 1_800_000_000_000
+DUE_MS = NOW_MS + 7_200_000
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (Step(NOW_MS, "delivered", THERE, "", HERE, late_ms=9_999), "9999 ms late"),
+        (
+            Step(NOW_MS, "delivered", THERE, "given up", HERE, late_ms=60_000),
+            "1 min late; given up",
+        ),
+        (Step(NOW_MS, "delivered", THERE, "", HERE), "its due is not known"),
+        (Step(NOW_MS, "waiting", HERE, "", HERE, DUE_MS), "due in 2 h"),
+        (Step(DUE_MS, "waiting", HERE, "", HERE, NOW_MS), "due 2 h ago: does the proxy run?"),
+        (Step(NOW_MS, "waiting", HERE, "its target was paused", HERE), "its target was paused"),
+        (Step(NOW_MS, "ingested", HERE, "for a\x1b", HERE), "for a\\x1b"),
+        (
+            Step(NOW_MS, "ingested", HERE, "for orders", HERE, DUE_MS),
+            f"for orders, due {shown_time(DUE_MS)}",
+        ),
+    ],
+)
+def test_a_step_says_its_times_in_words(step: Step, words: str) -> None:
+    assert detail_of(step) == words
+
+
+def test_a_story_cut_short_says_how_to_hear_more(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [Step(NOW_MS, "ingested", HERE, "for orders", HERE)]
+    story = Story("unknown", HERE, None, steps, ["What came after this."], is_whole=False)
+    say_story(RecordTrace(HERE, story))
+    out = capsys.readouterr().out
+    assert f"{HERE}: unknown" in out
+    assert "Not known:\n  What came after this." in out
+    assert "--timeout" in out
