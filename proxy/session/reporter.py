@@ -92,6 +92,7 @@ class Reporter:
             aging=retained.aging(position.floor) if retained else 0,
             ahead_ms=ahead_ms,
             pending_bytes=shard.pending_bytes(),
+            is_purging=position.purge is not None,
         )
 
     def _state(self, shard: Shard, ahead_ms: int) -> ShardState:

@@ -27,7 +27,7 @@ class ShardStatus:
     of them was written at `oldest_undecided_ms`. `log_start` is the first offset
     that the broker still has, None before it was asked; `aging` counts the offsets from the floor
     on that it may delete soon. `pending_bytes`: what waits in the local
-    data.
+    data. `is_purging`: records that a purge has ended have not all got their outcome yet.
     """
 
     topic: str
@@ -45,6 +45,7 @@ class ShardStatus:
     aging: int = 0
     ahead_ms: int = 0
     pending_bytes: int = 0
+    is_purging: bool = False
 
 
 @dataclass(frozen=True, slots=True)
