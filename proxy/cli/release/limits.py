@@ -6,7 +6,13 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from proxy.cli.release.instances import Admin, ask_each, path_of, say_silent, tell_done
+from proxy.cli.release.run_time_change import (
+    Admin,
+    ask_instances,
+    path_of,
+    say_silent,
+    tell_done,
+)
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table
 from proxy.config.settings import MOST_PER_SECOND
@@ -28,7 +34,7 @@ def limits(
     `limits set` and `limits clear` change them at run time, for all instances."""
     if context.invoked_subcommand is not None:
         return
-    answers = ask_each(settings_for(config), admin, "GET", "/limits")
+    answers = ask_instances(settings_for(config), admin, "GET", "/limits")
     found: list[dict[str, Any]] = []
     for reply in answers.replies:
         found += [one for one in reply["limits"] if one not in found]
@@ -72,7 +78,7 @@ def set_limit(
     if overdue is not None:
         body["overdue"] = _rule(overdue)
     path = path_of("/limits", targets)
-    answers = ask_each(settings_for(config), admin, "PUT", path, body)
+    answers = ask_instances(settings_for(config), admin, "PUT", path, body)
     tell_done(answers, f"{targets} is limited.", as_json=as_json)
 
 
@@ -83,7 +89,7 @@ def clear_limit(
     """Take back what was set at run time for this pattern: what the settings say counts again.
 
     Exit code 1 where an instance has not noticed yet."""
-    answers = ask_each(settings_for(config), admin, "DELETE", path_of("/limits", targets))
+    answers = ask_instances(settings_for(config), admin, "DELETE", path_of("/limits", targets))
     tell_done(answers, f"{targets} has no limit set at run time.", as_json=as_json)
 
 
@@ -92,7 +98,7 @@ def _rule(text: str) -> Mapping[str, str]:
     try:
         rule = OverdueLimit.model_validate({"older_than": older_than, "action": action})
     except ValidationError as error:
-        why = error.errors(include_url=False, include_context=False)[0]["msg"]
+        why = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise typer.BadParameter(
             f"{text!r} is no rule: write age:action, like 1h:drop; actions are drop, dead-letter "
             f"and deliver ({why})"

@@ -4,7 +4,13 @@ from typing import Annotated
 
 import typer
 
-from proxy.cli.release.instances import Admin, ask_each, path_of, say_silent, tell_done
+from proxy.cli.release.run_time_change import (
+    Admin,
+    ask_instances,
+    path_of,
+    say_silent,
+    tell_done,
+)
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.config.settings import MOST_PER_SECOND
@@ -28,7 +34,7 @@ def pause(
 
     Counts for all instances, until it is resumed. Exit code 1 where one has not noticed yet."""
     path = _path(targets, is_ingest=ingest)
-    answers = ask_each(settings_for(config), admin, "PUT", path)
+    answers = ask_instances(settings_for(config), admin, "PUT", path)
     done = "Taking in is paused." if ingest else f"{targets} is paused."
     tell_done(answers, done, as_json=as_json)
 
@@ -57,7 +63,7 @@ def resume(
             "--per-second is for targets; the ingress is read as fast as may be"
         )
     rate = "" if per_second is None else f"?per_second={per_second}"
-    answers = ask_each(settings_for(config), admin, "DELETE", f"{path}{rate}")
+    answers = ask_instances(settings_for(config), admin, "DELETE", f"{path}{rate}")
     done = "Taking in goes on." if ingest else f"{targets} is resumed."
     tell_done(answers, done, as_json=as_json)
 
@@ -65,8 +71,8 @@ def resume(
 def pauses(admin: Admin = None, config: Config = None, as_json: AsJson = False) -> None:
     """List the targets that are paused or released at a rate, and whether taking in is paused."""
     settings = settings_for(config)
-    answers = ask_each(settings, admin, "GET", "/pauses")
-    ingest = ask_each(settings, admin, "GET", "/ingest")
+    answers = ask_instances(settings, admin, "GET", "/pauses")
+    ingest = ask_instances(settings, admin, "GET", "/ingest")
     paused = sorted({pattern for reply in answers.replies for pattern in reply["paused"]})
     rates = {name: n for reply in answers.replies for name, n in reply["release_rates"].items()}
     is_ingest_paused = any(reply["paused"] for reply in ingest.replies)

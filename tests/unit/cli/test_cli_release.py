@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
-from proxy.cli.release import instances
+from proxy.cli.release import run_time_change
 
 LIMITS = {
     "limits": [
@@ -33,8 +33,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What is asked of whom; `away` does not answer, `slow` has not noticed yet."""
     calls: Asked = []
 
-    def answer(address: str, path: str, _token: str | None, **how: Any) -> str:
-        calls.append((address, how["method"], path.removeprefix("/api/v1"), how["body"]))
+    def answer(address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:
+        calls.append((address, how["method"], path, how["body"]))
         if address == "away":
             raise ProxyUnreachable("No proxy answers at away.", "")
         replies: dict[str, Any] = {
@@ -43,9 +43,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
             "/limits": LIMITS,
         }
         done = {"paused": True, "in_force": address != "slow"}
-        return json.dumps(replies[calls[-1][2]] if how["method"] == "GET" else done)
+        found: dict[str, Any] = replies[path] if how["method"] == "GET" else done
+        return found
 
-    monkeypatch.setattr(instances, "fetch", answer)
+    monkeypatch.setattr(run_time_change, "ask", answer)
     return calls
 
 

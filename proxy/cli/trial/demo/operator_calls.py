@@ -1,10 +1,9 @@
 """What an operator asks of the demo's proxy, through its admin port."""
 
-import json
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from proxy.cli.admin_port import fetch
+from proxy.cli.admin_port import ask
 from proxy.errors import ProxyError
 from proxy.records.outcome import REPLACED
 
@@ -48,17 +47,8 @@ class OperatorCalls:
         return list(said["purges"])
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads(
-            fetch(
-                self._address,
-                f"/api/v1{path}",
-                self._token,
-                method=method,
-                body=body,
-                within_s=ANSWER_WITHIN_S,
-            )
-        )
-        return said
+        how = {"method": method, "body": body, "within_s": ANSWER_WITHIN_S}
+        return ask(self._address, path, self._token, **how)
 
 
 def _expect(is_done: object, otherwise: str) -> None:
