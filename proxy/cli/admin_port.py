@@ -13,6 +13,7 @@ from proxy.errors import ProxyError
 
 ANSWER_LIMIT_S: Final = 10.0
 NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
+ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
 
 Answer = TypeVar("Answer")
 
@@ -107,7 +108,7 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     if code == "no-such-path":
         return ProxyUnreachable(f"The proxy at {base} does not know this call: it is older.")
     if error.code == 404:
-        return NotThere(f"The proxy at {base} does not have it: {detail}")
+        return NotThere(f"The proxy at {base} does not have it: {detail}", ANOTHER)
     return ProxyUnreachable(f"The proxy at {base} refuses: {detail}")
 
 

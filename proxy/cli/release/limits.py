@@ -17,10 +17,18 @@ from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table
 from proxy.config.settings import MOST_PER_SECOND
 from proxy.config.target_limit import OverdueLimit
+from proxy.errors import ProxyError
 from proxy.requests.times import shown_delay
 
 COLUMNS = ("targets", "per second", "overdue", "from")
 Pattern = Annotated[str, typer.Argument(help="A target, or a pattern like 'orders-*'.")]
+
+RUN_TIME = "run-time"
+
+
+class NotLimited(ProxyError):
+    """No limit was set at run time for the pattern that is to be cleared."""
+
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -88,8 +96,16 @@ def clear_limit(
 ) -> None:
     """Take back what was set at run time for this pattern: what the settings say counts again.
 
-    Exit code 1 where an instance has not noticed yet."""
-    answers = ask_instances(settings_for(config), admin, "DELETE", path_of("/limits", targets))
+    Exit code 1 where nothing was set, or an instance has not noticed yet."""
+    path, settings = path_of("/limits", targets), settings_for(config)
+    known = ask_instances(settings, admin, "GET", "/limits").replies
+    limits = [limit for reply in known for limit in reply["limits"]]
+    if not any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in limits):
+        raise NotLimited(
+            f"Nothing was set at run time for {targets}.",
+            "Name the pattern as it was set: `limits` lists them.",
+        )
+    answers = ask_instances(settings, admin, "DELETE", path)
     tell_done(answers, f"{targets} has no limit set at run time.", as_json=as_json)
 
 

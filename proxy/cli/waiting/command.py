@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.cli.admin_port import addresses_of
+from proxy.cli.admin_port import NotThere, addresses_of
 from proxy.cli.terminal.options import (
     AsJson,
     Config,
@@ -96,6 +96,7 @@ def find(
     since_ms, until_ms = _instant_ms(since), _instant_ms(until)
     if origin is not None:
         answers = waiting.at_origin(checked_origin(origin), with_body=body)
+        _refuse_unknown(answers, origin)
         kept = [one for one in answers.records if ident is None or one["id"] == ident]
     else:
         answers = waiting.with_id(checked_ident(ident or ""))
@@ -188,6 +189,15 @@ def _say_missing(missing: list[int] | None) -> None:
         say("Whether that is all of the ingress is not known: the broker does not answer.")
     elif missing:
         say(f"Not covered: {', '.join(map(str, missing))}. Name every instance with --admin.")
+
+
+def _refuse_unknown(answers: Answers, origin: str) -> None:
+    if not answers.records:
+        _refuse_silent(answers)
+        raise NotThere(
+            f"None of the instances asked knows {origin}.",
+            "Name it as topic/partition/offset of the ingress, and every instance with --admin.",
+        )
 
 
 def _refuse_silent(answers: Answers) -> None:

@@ -99,3 +99,10 @@ def test_without_id_and_origin_find_lists_by_target_and_time(call: Call, admin: 
     _, out, _ = call("find", "--target", "orders", "--admin", admin, "--json")
     assert json.loads(out)["partitions"] == [0, 1, 2]
     assert call("find", "--admin", admin)[0] == 2
+
+
+@pytest.mark.parametrize("origin", ["orders/0/0", f"{INGRESS}/77/0", f"{INGRESS}/0/99999"])
+def test_an_origin_that_no_instance_knows_is_an_error(call: Call, admin: str, origin: str) -> None:
+    code, out, err = call("find", "--origin", origin, "--admin", admin)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"Error: None of the instances asked knows {origin}. Name it as ")
