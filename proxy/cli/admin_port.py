@@ -106,7 +106,10 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return _no_proxy(base)
     if code == "no-such-path":
-        return ProxyUnreachable(f"The proxy at {base} does not know this call: it is older.")
+        return ProxyUnreachable(
+            f"The proxy at {base} does not know this call: it is older.",
+            "Upgrade it, or use the command of its version.",
+        )
     if error.code == 404:
         return NotThere(f"The proxy at {base} does not have it: {detail}", ANOTHER)
     return ProxyUnreachable(f"The proxy at {base} refuses: {detail}")

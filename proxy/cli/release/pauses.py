@@ -114,7 +114,9 @@ def _refuse_unless_held(settings: Settings, admin: Sequence[str] | None, targets
     if targets not in {*paused, *rates}:
         raise NotPaused(
             f"{targets} is not paused, and no rate counts for it.",
-            f"Name what was paused, as it was: {', '.join(paused)}." if paused else "Nothing is.",
+            f"Name what was paused, as it was: {', '.join(paused)}."
+            if paused
+            else "Nothing is paused.",
         )
 
 
