@@ -55,6 +55,8 @@ def purge(
         )
 
     counted = purge_now(is_dry=True)
+    if yes and not (dry_run or as_json):
+        say(f"{_counted(counted)}.")
     if not (dry_run or yes):
         typer.confirm(f"{_counted(counted)}. Purge them?", abort=True)
     done = counted if dry_run else purge_now(is_dry=False)

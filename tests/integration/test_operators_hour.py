@@ -22,7 +22,7 @@ from tests.support.quiet_clients import admin_client
 
 pytestmark = pytest.mark.integration
 
-WITHIN_S = 240
+WITHIN_S = 900
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs/operations/hour.md").read_text("utf-8")
 HERE, _, ON_KUBERNETES = PAGE.partition("## On Kubernetes")
@@ -67,7 +67,9 @@ def run(folder: Path, bootstrap: str) -> str:
             start_new_session=True,
         )
     try:
-        assert shell.wait(WITHIN_S) == 0, printed.read_text("utf-8")
+        with suppress(subprocess.TimeoutExpired):
+            shell.wait(WITHIN_S)
+        assert shell.poll() == 0, printed.read_text("utf-8")
     finally:
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)
