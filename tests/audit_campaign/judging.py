@@ -123,7 +123,7 @@ class Prepared:
         folder: Path,
         materialise: Materialise,
     ) -> None:
-        change, unseen, self._settled_only = SIGHTS[sight]
+        change, unseen, self._settled_only, self._at = SIGHTS[sight]
         seen = [change(run) for run in runs]
         self._laid = laid_out(spark, seen, folder, unseen(seen))
         self._states = partition_states(self._laid.snapshot(LAST), NOTHING_READ)
@@ -133,7 +133,7 @@ class Prepared:
     def judged(self, materialise: Materialise) -> Verdicts:
         """One audit of everything."""
         frame = partition_frame(self._laid.ingress.sparkSession, self._states)
-        seen = self._laid.circumstances(LAST, settled_only=self._settled_only)
+        seen = self._laid.circumstances(self._at, settled_only=self._settled_only)
         read = _checks_in(self._laid.others)
         found = evaluation.evaluate(self._histories, frame, seen, materialise, read)
         return _collected(found.verdicts)

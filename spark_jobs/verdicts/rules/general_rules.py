@@ -30,6 +30,10 @@ _MAY_HAVE_MISSED: Final = (
 """Whether it is to take a place that it has not, and may say so where that is not seen."""
 _FROM: Final = "IF(came_from IS NULL, 'has no outcome', concat('ended as ', came_from))"
 
+_NAMES_NOTHING: Final = """
+IF(partition IS NULL, 'its timer-origin names no record',
+  'the ingress never held a committed record there')
+"""
 RECORD_DELETED: Final = "the ingress has deleted the record"
 
 KNOWN_RULES: Final = (
@@ -39,16 +43,11 @@ KNOWN_RULES: Final = (
         RECORD_DELETED,
     ),
     Rule(
-        verdict.ORPHANED,
-        "request IS NULL AND partition IS NULL",
-        "its timer-origin names no record",
-    ),
-    Rule(
         verdict.DUPLICATED,
         "request IS NULL AND offset < closed_to",
         "an earlier audit saw how it ended; this is one end more",
     ),
-    Rule(verdict.ORPHANED, "request IS NULL", "the ingress never held a committed record there"),
+    Rule(verdict.ORPHANED, "request IS NULL", f"{{{_NAMES_NOTHING}}}"),
     Rule(
         verdict.UNVERIFIABLE,
         "request.kind IS NULL AND offset >= next_offset",

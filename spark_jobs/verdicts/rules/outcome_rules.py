@@ -9,7 +9,12 @@ from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, DEFECT, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
 from spark_jobs.verdicts.purges import NAMES_ONE, named_by
-from spark_jobs.verdicts.rules.order_rules import CLOCK_MS, IGNORED_CANCEL_RULE, SHED_RULE
+from spark_jobs.verdicts.rules.order_rules import (
+    CLOCK_MS,
+    IGNORED_CANCEL_RULE,
+    SHED_RULE,
+    WAITS_STILL_RULE,
+)
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
 NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
@@ -154,6 +159,7 @@ OUTCOME_RULES: Final = (
         verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
     ),
     IGNORED_CANCEL_RULE,
+    WAITS_STILL_RULE,
     SHED_RULE,
     Rule(verdict.CONTRADICTED, f"{_EXCUSE_WRONG} IS NOT NULL", f"{{{_EXCUSE_WRONG}}}"),
     Rule(

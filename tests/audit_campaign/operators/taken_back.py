@@ -88,6 +88,19 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
+@add(
+    "A cancel or recall is ignored: it says missed, and the record waits still",
+    lambda t, one: _was_cancelled(t, one) and one.due_ms > t.watermark_ms(one.partition),
+)
+def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
+    """Where a cancel names it, it must have ended, too."""
+    cancel = _cancel_that_applied(t, one)
+    assert cancel
+    t.contents.remove(one.outcome)
+    cancel.outcome.say(outcome="missed")
+    return named((cancel.origin, "contradicted"), sides=[(one.origin, "pending missing")])
+
+
 def _was_replaced(t: Planting, one: Ended) -> bool:
     """Whether something else tells that the newer record had been read before it was due."""
     next_one = t.next_with_id(one)
