@@ -95,19 +95,33 @@ def _open(*topics: str, since: int = LAST) -> Sight:
     return Sight(cut, unseen)
 
 
+STOOD: Final = LAST - 1
+"""The moment that is judged where the proxy worked on."""
+
+
 def _behind() -> Sight:
     """The proxy worked on after the audit had read where it stands: what ended since is seen, but
-    for dead letters, and the ingress is not."""
-    stood = LAST - 1
+    for dead letters."""
 
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]
-        before, last = run.moments[stood], run.moments[LAST]
+        before, last = run.moments[STOOD], run.moments[LAST]
         now = replace(last, committed=before.committed, served=before.served)
-        moments = [*run.moments[:LAST], now]
-        return replace(run, others=others, moments=moments, read_to=dict(before.log_ends))
+        return replace(run, others=others, moments=[*run.moments[:LAST], now])
 
-    return Sight(cut, _nothing, at=stood)
+    return Sight(cut, _nothing, at=STOOD)
+
+
+def _ingress_open() -> Sight:
+    """A transaction is open in the ingress: neither proxy nor audit read on."""
+
+    def cut(run: Contents) -> Contents:
+        others = [one for one in run.others if one.since < LAST]
+        then = run.moments[STOOD]
+        read_to = {p: one.next_offset or 0 for p, one in then.committed.items()}
+        return replace(run, others=others, moments=[*run.moments[:LAST], then], read_to=read_to)
+
+    return Sight(cut, _nothing, at=STOOD)
 
 
 def _forgotten() -> Sight:
@@ -155,6 +169,7 @@ SIGHTS: Final[dict[str, Sight]] = {
     "outcomes-open": _open(OWN.outcomes),
     "outcomes-open-for-long": _open(OWN.outcomes, since=1),
     "behind": _behind(),
+    "ingress-open": _ingress_open(),
     "forgotten": _forgotten(),
 }
 assert MOMENTS_MS[0] > GONE_MS

@@ -110,6 +110,11 @@ COUNT_RULES: Final = (
 )
 
 _NO_END: Final = "deliveries = 0 AND outcomes = 0"
+_MAY_HAVE_GONE: Final = f"""
+coalesce((successors > 0 OR next_opener.kind = 'purge')
+  AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms, false)
+"""
+"""Whether a move, or a purge, may have ended it before its time, and that is not seen."""
 ENDLESS_RULES: Final = (
     Rule(verdict.PENDING, f"{_NO_END} AND unseen_end.is_open", "{unseen_end.why}"),
     Rule(
@@ -137,7 +142,7 @@ ENDLESS_RULES: Final = (
         f"{_NO_END} AND must_have_ended",
         "the committed offsets say that it has ended; no topic shows how",
     ),
-    OVERDUE_RULE,
+    OVERDUE_RULE._replace(holds=f"{OVERDUE_RULE.holds} AND NOT {_MAY_HAVE_GONE}"),
     Rule(verdict.PENDING, _NO_END),
 )
 """Of records that were neither delivered nor have an outcome."""

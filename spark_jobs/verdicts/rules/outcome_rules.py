@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from spark_jobs.circumstances.overdue_rules import DROP
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
 from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
@@ -100,9 +101,10 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
 """
 """A sentence where a dead letter's reason is not the record's, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
-_OVERDUE_BY_RULE: Final = """
+_OVERDUE_BY_RULE: Final = f"""
 exists(overdue_rules, rule -> contains(coalesce(letter.detail, outcome.detail), rule.said)
-  AND request.target RLIKE rule.targets AND rule.action = IF(letter IS NULL, 'drop', 'dead-letter'))
+  AND request.target RLIKE rule.targets
+  AND rule.action = IF(outcome.end = 'expired', '{DROP}', 'dead-letter'))
 """
 _TOO_FEW: Final = sentence(
     f"dead-lettered for {{letter.code}} after {{{_FAILURES}}} of {{least_attempts}} attempts"
