@@ -262,23 +262,31 @@ def test_what_retention_deletes_while_the_audit_is_stopped_is_told_and_it_goes_o
 ) -> None:
     """Its horizon asks for all that the topics held: deliveries, and the first ingress records."""
     scene = scene._replace(folder=tmp_path / "stopped")
+    scene.send([(f"last-{n}", ()) for n in range(6)])
+    scene.made.await_ingested()
     begun = Batches(
         spark, scene.job(scene.folder), Publication(scene.topic), 99, told_nobody, go_on
     )
     begun.begin()
-    gone = {(scene.made.ingress, 0): 5, (scene.orders, 0): -1, (scene.orders, 1): -1}
+    gone = {(scene.made.ingress, 0): 2, (scene.orders, 0): -1, (scene.orders, 1): -1}
     delete_before(scene.made.bootstrap, gone)
     going = scene.audit(spark)
     try:
-        await_judged(going, 19, 1)
+        wait_for(lambda: has_judged(going), SEEN_WITHIN_S, "a batch")
     finally:
         going.stop()
     assert going.tally is not None
-    assert going.tally.lost == 5
-    assert going.tally.totals.verdicts == {"unverifiable": 16, "cancelled": 1, "applied": 2}
+    assert going.tally.lost == 2
+    assert going.tally.totals.violations == {}
+    assert going.tally.totals.verdicts["unverifiable"] >= 4
     told = capsys.readouterr().err
-    assert f"{scene.made.ingress}, partition 0, from offset 0 to 4 before that was read" in told
+    assert f"{scene.made.ingress}, partition 0, from offset 0 to 1 before that was read" in told
     assert f"Retention has deleted {scene.orders}, partition " in told
+
+
+def has_judged(audit: ContinuousAudit) -> bool:
+    assert not audit.wait(0.05)
+    return audit.tally is not None and bool(audit.tally.totals.verdicts)
 
 
 def told_nobody(_number: int, _tally: Tally) -> None:
