@@ -300,7 +300,8 @@ def go_on() -> None:
 def delete_before(bootstrap: str, offsets: dict[tuple[str, int], int]) -> None:
     """Delete records before these offsets as retention would; -1 is the end."""
     below = [TopicPartition(*place, offset) for place, offset in offsets.items()]
-    for deleted in admin_client(bootstrap).delete_records(below).values():
+    admin = admin_client(bootstrap)
+    for deleted in admin.delete_records(below).values():
         deleted.result(SEEN_WITHIN_S)
 
 
