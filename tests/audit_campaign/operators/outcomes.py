@@ -83,12 +83,15 @@ def delivered_and_outcome(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("A delivered record has an outcome instead", is_delivered)
+@add(
+    "A delivered record has an outcome instead",
+    lambda t, one: is_delivered(t, one) and not t.later_of(one),
+)
 def delivered_as_cancelled(t: Planting, one: Ended) -> Planted:
-    """Nothing cancelled it."""
+    """Nothing cancelled it, or tried to."""
     t.end_as(one, "cancelled", one.delivery.timestamp_ms)
     t.contents.remove(one.delivery)
-    return named((one.origin, "contradicted"), sides=t.later_of(one))
+    return named((one.origin, "contradicted"))
 
 
 @add("What was cancelled is said to be replaced", ended_as("cancelled"))

@@ -139,7 +139,8 @@ def a_move_that_comes_too_late_is_a_stranger(t: Topics) -> None:
     missed(t, wrong, due_ms=7)
     for ident in (None, b"w"):
         waiting = t.record("pending", ident=ident, **LATER)
-        missed(t, move(t, "contradicted", waiting, f"at offset {waiting}, waits still"))
+        said = f"at offset {waiting}, waits still"
+        missed(t, move(t, "contradicted", waiting, said, ident=ident))
 
 
 def what_says_that_it_missed_and_what_it_named_are_held_together(t: Topics) -> None:

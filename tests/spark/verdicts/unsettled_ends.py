@@ -25,13 +25,15 @@ def what_an_open_transaction_may_say_of_a_record_is_waited_for(t: Topics) -> Non
 def what_may_have_been_let_go_unseen_is_not_overdue(t: Topics) -> None:
     """Records that a pause holds back, and a move that lets one of them go."""
     held: dict[str, Any] = {"due_ms": 50_000, "wanted_ms": 2**60, "fires_ms": 2**60}
-    gone = t.record("pending", **held)
-    first = {"first_offset": gone, "first_origin": t.origin(gone)}
-    named: dict[str, Any] = {"hop_from": gone, **first}
-    let_go = t.record("pending", "open in outcomes", moved_due_ms=50_000, **named)
     stamps = "timer-origin,timer-due,timer-first-origin"
-    t.delivered(let_go, stamps=stamps, first_origin=t.origin(gone))
-    t.record("overdue", "due for 150000 ms", **held)
+    for expected in ("pending", "overdue"):
+        first = t.record("requeued")
+        t.outcome(first, "requeued")
+        began: dict[str, Any] = {"first_offset": first, "first_origin": t.origin(first)}
+        parked = t.record(expected, hop_from=first, **began, **held)
+        if expected == "pending":
+            let_go = t.record("pending", hop_from=parked, moved_due_ms=50_000, **began)
+            t.delivered(let_go, stamps=stamps, first_origin=t.origin(first))
 
 
 def dead_letter_that_an_open_transaction_may_hold_is_waited_for(t: Topics) -> None:
