@@ -1,14 +1,21 @@
-"""Asking the admin port of a running proxy."""
+"""Asking the admin ports of running proxies."""
 
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from http.client import HTTPException, InvalidURL
+from typing import Any, Final, TypeVar
 
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
 
-ANSWER_LIMIT_S = 10.0
+ANSWER_LIMIT_S: Final = 10.0
+NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
+ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
+
+Answer = TypeVar("Answer")
 
 
 class ProxyUnreachable(ProxyError):
@@ -34,21 +41,46 @@ def fetch(
     base = address if "://" in address else f"http://{address}"
     said = None if body is None else json.dumps(body).encode()
     url = f"{base.rstrip('/')}{path}"
-    request = urllib.request.Request(url, said, method=method)  # noqa: S310 (a person's own)
-    if said is not None:
-        request.add_header("Content-Type", "application/json")
-    if token is not None:
-        request.add_header("Authorization", f"Bearer {token}")
     try:
+        request = urllib.request.Request(url, said, method=method)  # noqa: S310 (a person's own)
+        if said is not None:
+            request.add_header("Content-Type", "application/json")
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
         with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
-        raise _refusal(address, error) from None
-    except (OSError, ValueError) as error:
-        raise ProxyUnreachable(
-            f"No proxy answers at {base}: {getattr(error, 'reason', error)}.",
-            "Start it, name its admin server with --admin host:port, or read its --data-dir.",
-        ) from None
+        raise _refusal(base, error) from None
+    except (OSError, ValueError, HTTPException) as error:
+        raise _unreachable(base, error, within_s) from None
+
+
+def ask(address: str, path: str, token: str | None, **how: Any) -> dict[str, Any]:
+    """What a call of the API answers; otherwise as `fetch`."""
+    text = fetch(address, f"/api/v1{path}", token, **how)
+    with suppress(ValueError):
+        said = json.loads(text)
+        if isinstance(said, dict):
+            return said
+    raise _no_proxy(address)
+
+
+def ask_each(
+    addresses: Iterable[str], asking: Callable[[str], Answer]
+) -> tuple[list[Answer], dict[str, str]]:
+    """What the instances at these addresses answer, and of those that do not: address -> why.
+
+    Raises ProxyError where none does."""
+    answers, silent, errors = list[Answer](), dict[str, str](), list[ProxyError]()
+    for address in addresses:
+        try:
+            answers.append(asking(address))
+        except ProxyError as error:
+            silent[address] = str(error)
+            errors.append(error)
+    if not answers:
+        raise errors[0]
+    return answers, silent
 
 
 def address_of(admin: AdminSettings) -> str:
@@ -57,13 +89,41 @@ def address_of(admin: AdminSettings) -> str:
     return f"{host}:{admin.port}"
 
 
-def _refusal(address: str, error: urllib.error.HTTPError) -> ProxyError:
-    detail = ""
-    with suppress(ValueError, KeyError, TypeError, OSError):
-        detail = f" {json.loads(error.read())['detail']}"
+def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[str]:
+    """The instances that a person has named, else that of the settings."""
+    return named or [address_of(admin)]
+
+
+def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
+    if error.code == 401:
+        return ProxyUnreachable(
+            f"The proxy at {base} wants its token.",
+            "Set `admin: token` to the proxy's own (environment: DELAY_PROXY_ADMIN__TOKEN).",
+        )
+    try:
+        said = json.loads(error.read())
+        detail, code = str(said["detail"]), said["error"]
+    except (ValueError, KeyError, TypeError, OSError, HTTPException):
+        return _no_proxy(base)
+    if code == "no-such-path":
+        return ProxyUnreachable(
+            f"The proxy at {base} does not know this call: it is older.",
+            "Upgrade it, or use the command of its version.",
+        )
     if error.code == 404:
-        return NotThere(f"The proxy at {address} answered 404.{detail}", "")
-    return ProxyUnreachable(
-        f"The proxy at {address} answered {error.code} {error.reason}.{detail}",
-        "Set `admin: token` to the proxy's own." if error.code == 401 else "",
-    )
+        return NotThere(f"The proxy at {base} does not have it: {detail}", ANOTHER)
+    return ProxyUnreachable(f"The proxy at {base} refuses: {detail}")
+
+
+def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachable:
+    why = getattr(error, "reason", error)
+    if isinstance(why, TimeoutError):
+        return ProxyUnreachable(f"{base} does not answer in time ({within_s:g} s).", NAME_IT)
+    if isinstance(error, HTTPException) and not isinstance(error, InvalidURL):
+        return _no_proxy(base)
+    shown = why.strerror if isinstance(why, OSError) and why.strerror else why
+    return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)
+
+
+def _no_proxy(base: str) -> ProxyUnreachable:
+    return ProxyUnreachable(f"What answers at {base} is no proxy.", NAME_IT)

@@ -8,13 +8,19 @@ import typer
 from proxy.cli.kafka.control_result import ControlResult, write_and_wait
 from proxy.cli.kafka.ingress_record import IngressRecord, cancel_of, decision_on, recall_of
 from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
+from proxy.cli.terminal.options import (
+    AsJson,
+    Bootstrap,
+    Config,
+    checked_delay_ms,
+    checked_ident,
+    settings_for,
+)
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import read_origin
 from proxy.records.headers import RECALL
 from proxy.records.outcome import MISSED
-from proxy.requests.times import parse_delay_ms
 
 Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
 Origin = Annotated[
@@ -117,7 +123,7 @@ def _carry_out(
     as_json: bool,
 ) -> int:
     """Write the record, wait for the answer, print it (by `applied` if all is done); exit code."""
-    limit_s = _wait_s(wait)
+    limit_s = checked_delay_ms(wait) / 1000
     if not limit_s:
         result = ControlResult(origin_of(write_to_ingress(settings, record)))
     else:
@@ -148,10 +154,3 @@ def _where_else(record: IngressRecord) -> str:
     if record.partition >= 0:
         return ""
     return " If the record was not keyed by its id, name its ingress partition: --partition."
-
-
-def _wait_s(text: str) -> float:
-    try:
-        return parse_delay_ms(text) / 1000
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None

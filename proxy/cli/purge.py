@@ -1,14 +1,18 @@
 """`purge`: nothing that waits for some targets is delivered."""
 
-import json
 from typing import Annotated, Any, Final
 
 import typer
 
-from proxy.cli.admin_port import address_of, fetch
-from proxy.cli.terminal.options import AsJson, Config, settings_for
+from proxy.cli.admin_port import address_of, ask
+from proxy.cli.terminal.options import (
+    AsJson,
+    Config,
+    checked_instant_ms,
+    checked_pattern,
+    settings_for,
+)
 from proxy.cli.terminal.output import say, say_json, shown_time
-from proxy.requests.times import parse_instant_ms
 
 ANSWER_WITHIN_S: Final = 90.0
 NOT_YET: Final = (
@@ -38,23 +42,24 @@ def purge(
     if as_json and not (dry_run or yes):
         raise typer.BadParameter("with --json nobody is asked: name --yes, or --dry-run")
     settings = settings_for(config)
-    asked = {"targets": targets, "due_from": _ms(since), "due_to": _ms(until)}
+    asked = {"targets": checked_pattern(targets), "due_from": _ms(since), "due_to": _ms(until)}
 
-    def ask(*, is_dry: bool) -> Any:
-        answer = fetch(
+    def purge_now(*, is_dry: bool) -> dict[str, Any]:
+        return ask(
             admin or address_of(settings.admin),
-            "/api/v1/purges",
+            "/purges",
             settings.admin.token,
             method="POST",
             body={**asked, "dry_run": is_dry},
             within_s=ANSWER_WITHIN_S,
         )
-        return json.loads(answer)
 
-    counted = ask(is_dry=True)
+    counted = purge_now(is_dry=True)
+    if yes and not (dry_run or as_json):
+        say(f"{_counted(counted)}.")
     if not (dry_run or yes):
         typer.confirm(f"{_counted(counted)}. Purge them?", abort=True)
-    done = counted if dry_run else ask(is_dry=False)
+    done = counted if dry_run else purge_now(is_dry=False)
     if as_json:
         say_json(done)
     elif dry_run:
@@ -76,7 +81,4 @@ def _counted(counted: dict[str, Any]) -> str:
 
 
 def _ms(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_instant_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return None if text is None else checked_instant_ms(text)

@@ -30,7 +30,7 @@ from proxy.config.values import (
     LevelsMs,
     Patterns,
     SizeBytes,
-    auto_is_cores,
+    auto_is_no_number,
     auto_is_no_size,
     auto_is_none,
     check_topic,
@@ -256,8 +256,9 @@ class Settings(Section):
         BeforeValidator(auto_is_no_size, json_schema_input_type=str | int | None),
     ] = Field(None, alias="disk_reserve")
     workers: Annotated[
-        int, BeforeValidator(auto_is_cores, json_schema_input_type=int | Literal["auto"])
-    ] = Field(1, ge=1, le=1024)
+        Annotated[int, Field(ge=1, le=1024)] | None,
+        BeforeValidator(auto_is_no_number, json_schema_input_type=int | Literal["auto"]),
+    ] = 1
     memory: MemorySettings = Field(MemorySettings(), validate_default=True)
     store: StoreKind = "wheel"
     bodies: Literal["local", "kafka"] = "local"

@@ -1,7 +1,6 @@
 """The kinds of value that settings have, and how each is read from text."""
 
 import json
-import os
 import re
 from difflib import get_close_matches
 from typing import Annotated
@@ -54,16 +53,9 @@ def auto_is_no_size(value: object) -> object:
     return None if value == "auto" else _size_bytes(value)
 
 
-def usable_cores() -> int:
-    """Cores that this process may use, where the system tells. A quota on them is not seen."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def auto_is_cores(value: object) -> object:
-    """A number, or the usable cores for `auto`."""
-    return usable_cores() if value == "auto" else value
+def auto_is_no_number(value: object) -> object:
+    """A number, or None for `auto`."""
+    return None if value == "auto" else value
 
 
 def _split_commas(value: object) -> object:

@@ -1,13 +1,13 @@
 """Hands records to the client library: the only place that produces."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message
 
 from proxy.dispatch.outgoing_records import OutgoingRecord
 from proxy.publishing.kafka_transactions import KafkaTransactions
-from proxy.records.body import Content, unpacked
+from proxy.records.body import BY_KEY, Kept, unpacked
 from proxy.records.headers import DUE, ORIGIN, PREFIX
 from proxy.scheduling.batch import Batch
 from storage.store import Entry
@@ -66,16 +66,19 @@ class RecordWriter:
         """
         prefix, produce = batch.ingress.prefix, self._kafka.producer.produce
         for entry, (partition, key, value, headers) in _contents(batch.deliveries):
-            stamped = [header for header in headers if header[0][:6] != PREFIX]
-            stamped.append((ORIGIN, f"{prefix}{entry[1]}"))  # type: ignore[arg-type]
-            stamped.append((DUE, str(entry[0])))  # type: ignore[arg-type]
+            stamps: Any = (ORIGIN, f"{prefix}{entry[1]}"), (DUE, str(entry[0]))
+            if isinstance(headers, bytes):
+                partition, stamped = BY_KEY, list(stamps)  # noqa: PLW2901
+            else:
+                stamped = [header for header in headers if header[0][:6] != PREFIX]
+                stamped += stamps
             try:
-                produce(entry[2], value, key, partition, None, None, NOW, stamped)  # type: ignore[arg-type]
+                produce(entry[2], value, key, partition, None, None, NOW, stamped)
             except BufferError:
                 self.produce(OutgoingRecord(entry[2], value, key, partition, stamped))
 
 
-def _contents(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Content]]:
+def _contents(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Kept]]:
     """Entries with what they hold, unpacked just in time: so it stays in the caches."""
     for start in range(0, len(entries), UNPACKED_AT_ONCE):
         part = entries[start : start + UNPACKED_AT_ONCE]

@@ -36,6 +36,8 @@ ASKED_AT_ONCE: Final = 500
 REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
+RENEWED_WITHIN_MS: Final = 15_000
+"""By then an answer that is not waited for has come, or none will (ASK_TIMEOUT_S)."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -62,6 +64,7 @@ class Targets:
         self.known = KnownTargets(is_compressing=is_compressing)
         self._unavailable = UnavailablePartitions(admin)
         self._known_until_ms: dict[str, int] = {}
+        self._renewed: dict[str, Future[TopicDescription]] = {}
         self._tried_until_ms: dict[str, int] = {}
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
@@ -79,15 +82,22 @@ class Targets:
         return bool(self.known.unavailable)
 
     def learn(self, topics: set[str], now_ms: int) -> None:
-        """Make sure that all of `topics` are known as they are now; ask the broker if not."""
+        """Make sure that all of `topics` are known as they are now; ask the broker if not.
+
+        What is said of those that take records is renewed without waiting: until the answer is
+        there they are taken for what they were.
+        """
         self._try_sizes_again(topics, now_ms)
         until_ms = self._known_until_ms
-        stale = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
+        old = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
+        self._renew([topic for topic in old if self._may_be_renewed(topic, now_ms)], now_ms)
+        stale = [topic for topic in old if until_ms.get(topic, 0) <= now_ms]
         if len(until_ms) + len(stale) > REMEMBERED:
             until_ms.clear()
             self._tried_until_ms.clear()
             self.known.clear()
             self._unavailable.clear()
+            self._renewed.clear()
             stale = list(topics)
         for start in range(0, len(stale), ASKED_AT_ONCE):
             self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
@@ -118,6 +128,7 @@ class Targets:
         """The broker contradicted what is remembered of these: ask again next time."""
         for topic in topics:
             self._known_until_ms.pop(topic, None)
+            self._renewed.pop(topic, None)
             self.known.rules.pop(topic, None)
 
     def _try_sizes_again(self, topics: set[str], now_ms: int) -> None:
@@ -143,9 +154,29 @@ class Targets:
             if created:
                 time.sleep(CREATED_PAUSE_S)
 
+    def _may_be_renewed(self, topic: str, now_ms: int) -> bool:
+        """Whether it was known until a moment ago, and takes records."""
+        until_ms = self._known_until_ms.get(topic)
+        return until_ms is not None and until_ms + KNOWN_FOR_MS > now_ms and self.known.takes(topic)
+
+    def _renew(self, topics: list[str], now_ms: int) -> None:
+        """Ask about these, and note the answers that have come meanwhile."""
+        for start in range(0, len(topics), ASKED_AT_ONCE):
+            self._renewed |= self._describe(topics[start : start + ASKED_AT_ONCE], ASK_TIMEOUT_S)
+        self._known_until_ms |= dict.fromkeys(topics, now_ms + RENEWED_WITHIN_MS)
+        come = {topic: answer for topic, answer in self._renewed.items() if answer.done()}
+        for topic, answer in come.items():
+            del self._renewed[topic]
+            if _is_unanswered(answer):
+                self._known_until_ms.pop(topic, None)
+        self._note_answers({t: one for t, one in come.items() if not _is_unanswered(one)}, now_ms)
+
     def _ask(self, topics: list[str], now_ms: int) -> None:
+        self._note_answers(self._described(topics), now_ms)
+
+    def _note_answers(self, answers: Mapping[str, Future[TopicDescription]], now_ms: int) -> None:
         described: dict[str, TopicDescription] = {}
-        for topic, answer in self._described(topics).items():
+        for topic, answer in answers.items():
             try:
                 described[topic] = answer.result()
             except KafkaException as error:
@@ -162,16 +193,18 @@ class Targets:
     def _described(self, topics: list[str]) -> dict[str, Future[TopicDescription]]:
         """The answers. A client that waits for a controller that is gone has to find another."""
         for timeout_s in (FIRST_ASK_TIMEOUT_S, ASK_TIMEOUT_S):
-            answers: dict[str, Future[TopicDescription]] = self._admin.describe_topics(
-                TopicCollection(topics),
-                include_authorized_operations=True,
-                request_timeout=timeout_s,
-            )
+            answers = self._describe(topics, timeout_s)
             if not any(map(_is_unanswered, answers.values())):
                 break
             find_controller(
                 self._admin, next(filter(self.known.takes, self.known.partitions), None)
             )
+        return answers
+
+    def _describe(self, topics: list[str], timeout_s: float) -> dict[str, Future[TopicDescription]]:
+        answers: dict[str, Future[TopicDescription]] = self._admin.describe_topics(
+            TopicCollection(topics), include_authorized_operations=True, request_timeout=timeout_s
+        )
         return answers
 
     def _note_error(self, topic: str, error: KafkaError, now_ms: int) -> None:

@@ -11,15 +11,21 @@ from typing import Final, NamedTuple, TypeAlias, cast
 
 import msgpack
 
+from proxy.records.header_shapes import expanded
 from storage.store import Entry
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Content: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 """(partition or -1, key, value, headers)."""
+Kept: TypeAlias = tuple[int, bytes | None, bytes | None, Headers | bytes]
+"""The same as it is kept: with the shape of its headers in place of a -1 (`header_shapes`) the time
+that they ask for stands for them."""
 
-BODY_FORMAT: Final = 2
+BY_KEY: Final = -1
+BODY_FORMAT: Final = 3
 """Version of bodies on disk: a folder with bodies of another one is rebuilt."""
-NO_PARTITION: Final = 0xFF
+NEGATIVE: Final = 0xE0
+"""From this byte on a small number below 0 is packed: no partition is named."""
 CONTENT_ALONE: Final = 0x94
 WITH_PURPOSE: Final = 0x95
 """First bytes of a body: an array of four or, with a purpose before them, of five. A stub begins
@@ -57,19 +63,19 @@ def packer() -> Pack:
     return cast(Pack, msgpack.Packer(autoreset=True).pack)
 
 
-def unpacked(entries: Iterable[Entry]) -> Iterator[Content]:
-    """The contents of entries' bodies, one after the other; none may have a purpose."""
+def unpacked(entries: Iterable[Entry]) -> Iterator[Kept]:
+    """What is kept of entries' bodies, one after the other; none may have a purpose."""
     unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=LARGEST_BATCH_BYTES)
     unpacker.feed(b"".join([entry[3] for entry in entries]))
-    return cast(Iterator[Content], unpacker)
+    return cast(Iterator[Kept], unpacker)
 
 
 def needs_dispatch(body: bytes) -> bool:
     """Whether this is more than a delivery by key: it names a partition, or has a purpose.
 
-    Without either -1 comes first, which packs to one byte, behind the array's own.
+    Without either -1 or a shape comes first, which packs to one byte, behind the array's own.
     """
-    return body[1] != NO_PARTITION
+    return body[1] < NEGATIVE
 
 
 def has_purpose(body: bytes) -> bool:
@@ -92,7 +98,9 @@ def body_bytes(body: bytes) -> int:
     return cast(int, msgpack.unpackb(body)) if is_stub(body) else len(body)
 
 
-def parts_of(body: bytes) -> tuple[Purpose | None, Content]:
-    """What one body holds; None where the entry is a delivery at its own time."""
+def parts_of(body: bytes, target: str) -> tuple[Purpose | None, Content]:
+    """What the body of an entry for `target` holds; None where it is delivered at its own time."""
     *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)
+    if partition < BY_KEY:
+        headers, partition = expanded(partition, headers, target), BY_KEY
     return Purpose(*purpose[0]) if purpose else None, (partition, key, value, list(headers))

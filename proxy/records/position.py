@@ -88,6 +88,11 @@ class Position:
         """What fires at or below has ended."""
         return Watermark(self.watermark_ms, self.cursor)
 
+    @property
+    def purged_below(self) -> int:
+        """All that purges below this offset end has ended, and been told."""
+        return self.next_offset if self.purge is None else self.purge.at
+
     def ended_upto(self, offset: int) -> Watermark:
         """What of this offset has ended: if it fires at or below."""
         if self.set_back is None or offset >= self.set_back.below:

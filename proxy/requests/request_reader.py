@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-from proxy.records.body import Headers, Purpose, packer
+from proxy.records.body import BY_KEY, Headers, Purpose, packer
+from proxy.records.header_shapes import SHAPES
 from proxy.records.headers import (
     CANCEL,
     ID,
@@ -32,14 +33,17 @@ from proxy.records.message import Message
 from proxy.records.rejection import Rejection, unforeseen
 from proxy.requests.aliases.translation import alias_reader
 from proxy.requests.due_times import DueTimes
-from proxy.requests.header_values import BY_KEY, LONGEST_ID_BYTES, read_partition
+from proxy.requests.header_values import LONGEST_ID_BYTES, read_partition
 from proxy.requests.parsed import Compact, ParsedBatch, ParsedRecord, Scheduled, full
 from proxy.requests.policy import Policy
 from proxy.requests.special_requests import SpecialRequests, UnparsedRecord
 from proxy.requests.target_names import TargetNames
+from storage.store import Entry
 
 FOREVER_MS: Final = 2**62
 USUAL: Final = PLAIN | {ID}
+TARGET_AND_TIME: Final = 2
+"""So many headers say all that most records ask for."""
 MOST_USUAL_NAMES: Final = 1_000
 LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
@@ -108,6 +112,10 @@ class RequestReader:
         The entry keeps the headers as they came; requests and stamps are stripped on delivery,
         and a dead letter shows what was really asked.
         """
+        if len(headers) == TARGET_AND_TIME:
+            plain = self._plain(headers, key, value, timestamp_ms, offset)
+            if plain is not None:
+                return plain
         asked = dict(headers)
         ident = asked.get(ID, NO_ID)
         if (
@@ -137,6 +145,29 @@ class RequestReader:
             return entry if ident is NO_ID else Scheduled(entry, ident, None, due_ms, rolls=True)
         entry = due_ms, offset, target, self._pack((asked_partition, key, value, headers))
         return entry if ident is NO_ID else (entry, ident)
+
+    def _plain(
+        self,
+        headers: Headers,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        offset: int,
+    ) -> Entry | None:
+        """The entry of a record that asks for a target and a time and no more, where all is well;
+        None: a closer look is needed."""
+        (first, a), (second, b) = headers
+        shape = SHAPES.get((first, second))
+        if shape is None:
+            return None
+        topic, name, time = (a, second, b) if first == TOPIC else (b, first, a)
+        target = self._targets.get(topic) or self._names.target({TOPIC: topic})
+        if time is None or not isinstance(target, str):
+            return None
+        due_ms = self._due_ms({name: time}, timestamp_ms)
+        if isinstance(due_ms, Rejection) or due_ms - timestamp_ms > self._roll_after_ms:
+            return None
+        return due_ms, offset, target, self._pack((shape, key, value, time))
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
         """Whether it asks for more than to be delivered, perhaps under an id."""

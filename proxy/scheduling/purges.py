@@ -50,6 +50,11 @@ class Purges:
         """Offset of the last purge; NOTHING where there is none."""
         return self._offsets[-1] if self._offsets else NOTHING
 
+    def between(self, first: int, below: int) -> list[tuple[int, Purge]]:
+        """Those known that were written at these offsets."""
+        index, end = bisect_left(self._offsets, first), bisect_left(self._offsets, below)
+        return list(zip(self._offsets[index:end], self._purges[index:end], strict=True))
+
     def add(self, offset: int, purge: Purge) -> None:
         """A purge is read at this offset, perhaps again."""
         if offset <= self.last:

@@ -87,9 +87,9 @@ class Shard:
         self._register, self._readers, self.read_back = register, readers, read_back
         self._stored_below = store.covered
         self.half_messages = HalfMessages(read_back, position.watermark, position.set_back)
-        self._purges = Purges(ingress, register, position)
-        self._sweep = Sweep(self._purges, self.scan, self._delete, read_back)
-        self._identities = Identities(register, self.half_messages, self._purges, position)
+        self.purges = Purges(ingress, register, position)
+        self._sweep = Sweep(self.purges, self.scan, self._delete, read_back)
+        self._identities = Identities(register, self.half_messages, self.purges, position)
         self._identities.load_half_messages(read_from)
         self._rules, self._shed = rules, shed
         recalls = Recalls(read_back, self._identities, shed)
@@ -99,7 +99,7 @@ class Shard:
             self._identities,
             self.half_messages,
             recalls,
-            self._purges,
+            self.purges,
             shed,
             count_intake,
         )
@@ -258,7 +258,7 @@ class Shard:
         if may_fire and max_pending > 0 and max_bytes > 0:
             pending, events, taken_back, upto = self._due(now_ms, max_pending, max_bytes)
             watermark = max(watermark, upto)
-            pending, outcomes = self._purges.without_ended(pending)
+            pending, outcomes = self.purges.without_ended(pending)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         most_swept = max_swept - len(pending) if self.state is State.READY else 0
         swept = self._sweep.piece(self.position.watermark, watermark, most_swept)
@@ -295,9 +295,9 @@ class Shard:
         self._register.advance(*watermark)
         self.half_messages.advance(watermark)
         self._shed.confirm(plan.position.shed_at, plan.position.floor)
-        self._identities.position = self._purges.position = plan.position
+        self._identities.position = self.purges.position = plan.position
         self._sweep.told(plan.swept)
-        self._purges.forget(self.next_offset)
+        self.purges.forget(self.next_offset)
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
 

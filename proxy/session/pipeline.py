@@ -137,6 +137,7 @@ class Pipeline:
         took_s = time.monotonic() - under_way.started_s
         self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
+            self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)
             self.shards[partition].confirm(plan, map(named_hop, batch.hops))
             self._parked.told(partition)
             if partition in self._uncommitted_at_first:

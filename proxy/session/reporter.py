@@ -94,6 +94,7 @@ class Reporter:
             ahead_ms=ahead_ms,
             pending_bytes=shard.pending_bytes(),
             cancelled=shard.store.pending() - pending,
+            is_purging=position.purge is not None,
         )
 
     def _state(self, shard: Shard, ahead_ms: int) -> ShardState:

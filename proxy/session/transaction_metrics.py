@@ -1,12 +1,18 @@
-"""What transactions have ended, as metrics; dead letters are logged, too."""
+"""What transactions have ended, as metrics; dead letters and purges are logged, too."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
+from proxy.records.outcome import PURGED_BY, Outcome
+from proxy.records.position import Position
+from proxy.requests.parsed import Purge
+from proxy.requests.times import LATEST_MS
 from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
+from storage.register import NOTHING
 from storage.store import dues_of, targets_of
 
 log = structlog.get_logger(__name__)
@@ -17,6 +23,8 @@ class TransactionMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._purged: dict[str, int] = {}
+        """How many records each purge has ended that was taken in here, until it is done."""
 
     def aborted(self, seconds: float) -> None:
         """One was aborted for good, after so long."""
@@ -39,6 +47,39 @@ class TransactionMetrics:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)
                 _log_dead_letters(batch, reasons)
+
+    def count_purges(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
+        """Count what purges have ended, and tell each once as it is taken in and done; `position`
+        is committed, and not taken over by its shard yet."""
+        purges, before = shard.purges, shard.position
+        if purges.last == NOTHING:
+            return
+        for offset, purge in purges.between(before.next_offset, position.next_offset):
+            self._tell_purge(shard.ingress.origin(offset), purge)
+        self._count_purged(outcomes)
+        for offset, _ in purges.between(before.purged_below, position.purged_below):
+            origin = shard.ingress.origin(offset)
+            self._metrics.count_purge("done")
+            log.info("purge done", purge=origin, records=self._purged.pop(origin, None))
+
+    def _tell_purge(self, origin: str, purge: Purge) -> None:
+        self._purged[origin] = 0
+        self._metrics.count_purge("taken-in")
+        log.warning(
+            "purge taken in: what waits for these targets is not delivered",
+            purge=origin,
+            targets=purge.targets,
+            due_from=purge.due_from_ms or None,
+            due_to=purge.due_to_ms if purge.due_to_ms < LATEST_MS else None,
+        )
+
+    def _count_purged(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome.detail.startswith(PURGED_BY):
+                self._metrics.purged_records.inc()
+                origin = outcome.detail.removeprefix(PURGED_BY)
+                if origin in self._purged:
+                    self._purged[origin] += 1
 
 
 def _ends_by_target(batch: Batch | ResolvedBatch) -> Iterator[tuple[str | None, str]]:

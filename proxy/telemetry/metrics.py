@@ -44,6 +44,7 @@ DELAY_BOUNDS_MS = (
 )
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
+PurgeState = Literal["taken-in", "done"]
 TraceResult = Literal["exported", "dropped", "failed", "deleted", "invalid"]
 
 
@@ -73,6 +74,8 @@ class Metrics:
             ["outcome"],
         )
         self.traced = self._counter("traced_records", "What became of spans.", ["result"])
+        self.purges = self._counter("purges", "Purges of an ingress partition.", ["state"])
+        self.purged_records = self._counter("purged_records", "Records that purges have ended.")
         self._begin_at_zero()
         self.sessions_lost = self._counter(
             "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
@@ -118,12 +121,7 @@ class Metrics:
         self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
         retries = RetryMetrics(targets_shown)
         self.intake = Intake(self.targets, retries)
-        for collector in (self.targets, retries, StatusCollector(read_status, targets_shown)):
-            self.registry.register(collector)
-        ProcessCollector("delay_proxy", registry=self.registry)
-        Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
-            {"version": __version__}
-        )
+        self._register(self.targets, retries, StatusCollector(read_status, targets_shown))
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
         """Count what a committed transaction delivered, each record to its target so late."""
@@ -147,6 +145,10 @@ class Metrics:
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
+    def count_purge(self, state: PurgeState) -> None:
+        """Count a purge of one partition, as it is taken in or done."""
+        self.purges.labels(state).inc()
+
     def count_traced(self, result: TraceResult, records: int) -> None:
         """Count what became of the spans of records."""
         self.traced.labels(result).inc(records)
@@ -162,12 +164,23 @@ class Metrics:
         self.disk_bytes.set(disk_bytes)
         self.disk_free_bytes.set(free_bytes)
 
+    def _register(self, *collectors: Collector) -> None:
+        """These, and what is known of the process."""
+        for collector in collectors:
+            self.registry.register(collector)
+        ProcessCollector("delay_proxy", registry=self.registry)
+        Info("delay_proxy_build", "Version of the proxy.", registry=self.registry).info(
+            {"version": __version__}
+        )
+
     def _begin_at_zero(self) -> None:
         """A series that begins with its first count hides that count from `increase`."""
         for result in get_args(TransactionResult):
             self.transactions.labels(result)
         for traced in get_args(TraceResult):
             self.traced.labels(traced)
+        for state in get_args(PurgeState):
+            self.purges.labels(state)
         for reason in REASONS:
             self.dead_letters.labels(reason)
         for outcome in OUTCOMES:
@@ -244,6 +257,11 @@ SHARD_FACTS: tuple[ShardFact, ...] = (
         "oldest_undecided_half_message_timestamp_seconds",
         "When the oldest of them was written; NaN where there is none, or it is not known.",
         lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
+    ),
+    (
+        "purge_under_way",
+        "1 while records that a purge has ended are still to get their outcomes, else 0.",
+        lambda shard: float(shard.is_purging),
     ),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (

@@ -28,7 +28,7 @@ class ShardStatus:
     that the broker still has, None before it was asked; `aging` counts the offsets from the floor
     on that it may delete soon. `pending_bytes`: what waits in the local
     data. `cancelled` counts what was cancelled or replaced and lies there until its time; `pending`
-    is without it.
+    is without it. `is_purging`: records that a purge has ended have not all got their outcome yet.
     """
 
     topic: str
@@ -47,6 +47,7 @@ class ShardStatus:
     ahead_ms: int = 0
     pending_bytes: int = 0
     cancelled: int = 0
+    is_purging: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Final
 
 import structlog
+from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.api import AdminApi
@@ -22,10 +23,12 @@ from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.clock import wall_clock_ms
+from proxy.config.cores import usable_cores
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate
 from proxy.extras import require_store, require_tracing
-from proxy.kafka.topics import ensure_topics
+from proxy.kafka.access.broker_errors import HearingAdminClient
+from proxy.kafka.topics import admin_client, describe_topic, ensure_topics
 from proxy.recovery.local_state import locked_data_dir
 from proxy.recovery.open_files import raise_open_files
 from proxy.session.admin_side import AdminSide
@@ -49,15 +52,17 @@ def run(settings: Settings) -> int:
     with locked_data_dir(settings.data_dir), stop_signals() as is_stopping:
         size_bytes = shutil.disk_usage(settings.data_dir).total
         DiskReserve(settings.disk_reserve_bytes).refuse_unreachable(settings.data_dir, size_bytes)
-        _await_topics(settings, is_stopping)
-        run_all = _run_here if settings.workers == 1 else _run_processes
-        exit_code = run_all(settings, is_stopping)
+        workers = _await_topics(settings, is_stopping)
+        if workers == 1:
+            exit_code = _run_here(settings, is_stopping)
+        else:
+            exit_code = _run_processes(settings, workers, is_stopping)
         log.info("proxy stopped")
     return exit_code
 
 
-def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None:
-    """The own topics are there, or it is told to stop.
+def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
+    """How many workers are to run, once the own topics are there, or it is told to stop.
 
     Brokers that come and go are waited for, as they are later on. Addresses at which nobody
     listens are an error at once: they may be wrong.
@@ -65,13 +70,23 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> None:
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
         try:
-            ensure_topics(settings)
+            admin = admin_client(settings)
+            ensure_topics(settings, admin)
+            return settings.workers or _workers_that_pay(settings, admin)
         except BrokerLate as late:
             if time.monotonic() > deadline:
                 raise
             log.warning("start waits for Kafka", why=str(late))
-        else:
-            return
+    return 1
+
+
+def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
+    """One for each core that may be used, and at most one for each ingress partition."""
+    try:
+        partitions = describe_topic(settings.topics.ingress, admin).partitions
+    except KafkaException as error:
+        raise admin.sentence(error) from None
+    return min(usable_cores(), partitions)
 
 
 def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
@@ -82,12 +97,12 @@ def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     return 0
 
 
-def _run_processes(settings: Settings, is_stopping: Callable[[], bool]) -> int:
+def _run_processes(settings: Settings, count: int, is_stopping: Callable[[], bool]) -> int:
     snapshots, workers = WorkerSnapshots(), ChildWorkers()
     registry = CollectorRegistry()
     registry.register(snapshots)
-    with _admin_port(settings, registry, snapshots.statuses, workers):
-        return WorkerProcesses(settings, snapshots, workers).run(is_stopping)
+    with _admin_port(settings, registry, snapshots.statuses, workers, count):
+        return WorkerProcesses(settings, count, snapshots, workers).run(is_stopping)
 
 
 @contextmanager
@@ -96,6 +111,7 @@ def _admin_port(
     registry: CollectorRegistry,
     read_statuses: Callable[[], Sequence[Status]],
     workers: Workers,
+    count: int = 1,
 ) -> Iterator[None]:
     broker = BrokerAccess(settings)
     calls = Calls(
@@ -120,6 +136,6 @@ def _admin_port(
             broker=settings.bootstrap_servers,
             admin_port=server.port,
             page=page_address(settings.admin.host, server.port),
-            workers=settings.workers,
+            workers=count,
         )
         yield

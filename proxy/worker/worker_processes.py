@@ -36,15 +36,16 @@ class WorkerProcesses:
     """The children of one `run`, by worker number."""
 
     def __init__(
-        self, settings: Settings, snapshots: WorkerSnapshots, workers: ChildWorkers
+        self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: ChildWorkers
     ) -> None:
-        self._settings, self._snapshots, self._workers = settings, snapshots, workers
+        self._settings, self._count = settings, count
+        self._snapshots, self._workers = snapshots, workers
         self._spawn = multiprocessing.get_context("spawn")
         self._children: dict[int, SpawnProcess] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> int:
         """Keep all workers running until told to stop, or one refuses; the exit code."""
-        for worker in range(self._settings.workers):
+        for worker in range(self._count):
             self._start(worker)
         exit_code = 0
         while not is_stopping() and exit_code == 0:

@@ -1,7 +1,8 @@
 """One batch of a continuous audit, from what arrived to what is published.
 
-1. What arrived up to the horizon is put beside what the batch before left open, and beside the
-   ingress records that the proxy had read by then. Where that is much, it is read in portions.
+1. What arrived up to the horizon, and retention has not deleted since, is put beside what the batch
+   before left open, and beside the ingress records that the proxy had read by then. Where that is
+   much, it is read in portions.
 2. All that must have ended by the horizon gets its verdict; the rest stays open.
 3. Violations, windows and totals are written, then published to the topic and to Prometheus.
 4. A new horizon is taken for the next batch. 5. The state is put in its place.
@@ -20,6 +21,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.continuous.audit_topic import publish
+from spark_jobs.continuous.deletions import told_by
 from spark_jobs.continuous.gathering import TABLES as GATHERED_TABLES
 from spark_jobs.continuous.gathering import Gathering, News, first_of, left_to_read
 from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
@@ -117,8 +119,9 @@ class Batches:
         """
         self.go_on()
         before = self._states.read(number - 1)
-        partitions = self._partitions(before.tally)
-        before = replace(before, tally=self._gathered(number - 1, before.tally, partitions))
+        tally = self._without_deleted(number - 1, before.tally)
+        partitions = self._partitions(tally)
+        before = replace(before, tally=self._gathered(number - 1, tally, partitions))
         self._records.go_back(before.open_version)
         with materialising(self._spark, self._job.output) as materialise:
             tally, version = self._judged(before, partitions, number, materialise)
@@ -127,6 +130,15 @@ class Batches:
             self._gathering.forget()
         self._tidy(number)
         self._say(number, tally)
+
+    def _without_deleted(self, left_by: int, tally: Tally) -> Tally:
+        """The tally that a batch left, but for what retention has deleted since."""
+        left, gone = told_by(self._broker, self._job.own.ingress, tally)
+        for sentence in gone.sentences():
+            print(sentence, file=sys.stderr, flush=True)
+        if gone.requests or gone.ends:
+            self._states.amend(left_by, left)
+        return left
 
     def _gathered(self, left_by: int, tally: Tally, partitions: list[PartitionState]) -> Tally:
         """The tally that a batch left, once no more than `max_offsets` are left to read."""

@@ -8,15 +8,17 @@ from spark_jobs.kafka.broker import Place
 from spark_jobs.requests.parsing import PARSED
 from spark_jobs.runtime.frames import Schema
 
-VERSION: Final = 5
+VERSION: Final = 6
 KNOWN: Final[Schema] = {
     "known_verdict": "string",
     "known_ends": "bigint",
     "known_from": "string",
     "known_first_ms": "bigint",
+    "known_to_others": "boolean",
 }
 """What a previous audit found of a record that it left open: its verdict, how many ends it had, the
-outcome of the record that it hopped from, and when it was first written."""
+outcome of the record that it hopped from, when it was first written, and whether others were judged
+by it."""
 
 REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED with what is known of each already: nothing of those that are read for the first time."""

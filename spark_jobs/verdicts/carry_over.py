@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import ENDS
+from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.evidence.record_histories import KINDS_OF_END, NOT_COMPARED, PLACE
@@ -40,8 +41,10 @@ _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
 _IS_PENDING: Final = f"ruling.verdict IN {names(NOT_DONE)}"
 _BROKEN_ANEW: Final = f"""
 ruling.verdict IN {names(VIOLATIONS)} AND ({_ENDS} > request.known_ends
-  OR (successors > 1 AND request.known_verdict NOT IN {names(VIOLATIONS)}))
+  OR (successors > 1 AND request.known_verdict NOT IN {names(VIOLATIONS)})
+  OR request.known_verdict = 'missed')
 """
+"""What missed a record did so wrongly if that is delivered long after."""
 
 GETS_VERDICT: Final = f"""
 CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
@@ -74,7 +77,9 @@ min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
 """SQL: of the records that share an id, those from this offset on are kept. What opened the
 generation of one that is not done tells what may become of it."""
 
-_TELLS_OTHERS: Final = f"(subject.ident IS NOT NULL OR request.kind = 'recall' OR {_IS_OPEN})"
+_TELLS_OTHERS: Final = f"""
+(subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
+"""
 """Of the hops of a record without an id those that are done tell nothing more."""
 _PURGES: Final = """
 (request.kind = 'purge' AND offset < next_offset
@@ -120,6 +125,7 @@ def open_rows(histories: DataFrame) -> DataFrame:
         "known_ends": _ENDS,
         "known_from": "came_from",
         "known_first_ms": "first_ms",
+        "known_to_others": "subject IS NOT NULL",
     }
     kept = {name: f"request.{name}" for name in REQUESTS if name not in PLACE}
     kept |= dict.fromkeys(NOT_COMPARED, "NULL") | known

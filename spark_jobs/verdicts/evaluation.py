@@ -1,15 +1,15 @@
 """One verdict for each record, by its history and the rules, and a sentence where it is needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.evidence.moves import WAS_MOVED
+from spark_jobs.evidence.moves import IS_MOVE, WAS_MOVED
 from spark_jobs.evidence.record_histories import PLACE
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
@@ -100,6 +100,9 @@ _FIELDS: Final = ", ".join(
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 """SQL of a struct of VERDICTS; null where this audit gives none."""
+_IS_RECALL: Final = "request.kind = 'recall'"
+_MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
+_NAMED: Final = "coalesce(request.recalled, request.hop_from)"
 KNOWS_ALL: Final = "NOT settled_only AND max(known_from) OVER () = 0 AS knows_all"
 """SQL: whether all of the ingress is known: without end, some topics are seen further than it."""
 
@@ -133,13 +136,11 @@ def evaluate(
     state = f.broadcast(known)
     targets = f.broadcast(circumstances.targets(spark))
     first = materialise(_evaluated_alone(histories, state, targets))
-    others = first.filter("needs_others").select("history.*").select(*histories.columns)
-    has_recalls = not others.filter("request.kind = 'recall'").isEmpty()
+    alone, others, has_recalls = _apart(first, histories.columns, materialise)
     purges = purges_in(others)
     placed = _beside_state(others, state)
     told = told_by_others(placed, purges, materialise, has_recalls=has_recalls)
     second = materialise(_evaluated_together(others, told, state, targets))
-    alone = first.filter("NOT needs_others")
 
     def of_both(name: str, *columns: str) -> DataFrame:
         chosen = (one.filter(f"{name} IS NOT NULL") for one in (alone, second))
@@ -158,6 +159,31 @@ def evaluate(
     passed = (one.filter("is_read AND verdict IS NULL") for one in (alone, second))
     skipped = reduce(DataFrame.unionByName, (one.select("partition") for one in passed))
     return Evaluation(verdicts, of_both("history"), skipped)
+
+
+class _Apart(NamedTuple):
+    """What is judged: `alone`, by its own history; `others`, those histories that depend on one
+    another. has_recalls: whether there are any among these."""
+
+    alone: DataFrame
+    others: DataFrame
+    has_recalls: bool
+
+
+def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
+    """Beside what needs others stands what waits alone, but is named by what says that it missed
+    it."""
+    alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
+    others = asked.select("history.*").select(*columns)
+    missed = others.filter(_MISSED)
+    has = others.agg(f.bool_or(f.expr(_IS_RECALL)), f.bool_or(f.expr(_MISSED))).first() or (0, 0)
+    if not has[1]:
+        return _Apart(alone, others, bool(has[0]))
+    named = missed.selectExpr("partition", f"{_NAMED} AS offset").distinct()
+    open_still = alone.filter("history IS NOT NULL").select("history.*").select(*columns)
+    waiting = materialise(open_still.join(named, [*PLACE], "left_semi"))
+    rest = alone.join(waiting.select(*PLACE), [*PLACE], "left_anti")
+    return _Apart(rest, others.unionByName(waiting), bool(has[0]))
 
 
 def _delivered_after_purges(of_both: Callable[..., DataFrame], purges: DataFrame) -> DataFrame:

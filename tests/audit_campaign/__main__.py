@@ -59,7 +59,7 @@ def main(
         chunk = drawn_chunk(seed, numbers, chosen, Figures().so_far)
         found = without_each_rule(spark, chunk, _say, with_parts=parts)
         _print_rules(found, as_json=json)
-        raise typer.Exit(0)
+        raise typer.Exit(0 if all(one.noticed_by for one in found) else 1)
     figures = Figures()
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("runs", total=len(numbers))

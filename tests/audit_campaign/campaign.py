@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
-from tests.audit_campaign.contents import Contents
+from tests.audit_campaign.contents import MOVED, PENDING, Contents, Ended
 from tests.audit_campaign.judging import Prepared, Said, Verdicts, judged
 from tests.audit_campaign.operators.operator import Operator, Planted, Planting
 from tests.audit_campaign.played_run import played
@@ -24,7 +24,7 @@ from tests.audit_campaign.scene import OWN, OWN_STRIDE, PARTITIONS
 from tests.audit_campaign.sight import SIGHTS
 
 BATCH = "batch"
-SHED = "too-many: "
+SHED = "shed"
 NONE = Said("none", is_violation=False, detail="")
 
 
@@ -112,14 +112,11 @@ def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figu
     with TemporaryDirectory(prefix="audit-campaign-") as place:
         folder = Path(place)
         laid = laid_out(spark, chunk.runs, folder / "topics")
-        first: Verdicts | None = None
         for mode in modes:
             if mode in SIGHTS:
                 _judge_seen(spark, chunk, mode, folder / mode, figures)
                 continue
-            found = judged(laid, mode, folder / mode)
-            check(chunk, mode, found, first, figures)
-            first = first or found
+            check(chunk, mode, judged(laid, mode, folder / mode), figures)
 
 
 def _judge_seen(
@@ -128,35 +125,45 @@ def _judge_seen(
     """Where not all is seen: of runs without a fault alone, none of which may be a violation."""
     with materialising(spark, location(folder)) as keep:
         found = Prepared(spark, chunk.clean, sight, folder / "topics", keep).judged(keep)
-    check(Chunk(chunk.clean, ()), sight, found, None, figures)
+    check(Chunk(chunk.clean, ()), sight, found, figures)
 
 
-def check(
-    chunk: Chunk, mode: str, found: Verdicts, first: Verdicts | None, figures: Figures
-) -> None:
-    """Count what is right, keep what is wrong. first: what the first of the modes said, with which
-    the others must agree on runs without a fault."""
+def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
+    """Count what is right, keep what is wrong: in runs without a fault each record must be called
+    what it is, where all is seen."""
     by_run = _by_run(found)
-    others = _by_run(first) if first else {}
     for contents in chunk.clean:
         said = by_run.get(contents.run, {})
         figures.clean[mode] += 1
         figures.records[mode] += len(said)
-        number = contents.run // 2
-        for origin, one in said.items():
-            expected = others.get(contents.run, {}).get(origin, one)
-            if one.is_violation or not _agree(one, expected, mode):
-                wrong = Wrong(number, mode, None, origin, one, expected.verdict)
-                figures.wrong.append(wrong)
+        expected = ended_as(contents)
+        for origin in {**expected, **said}:
+            one, wanted = said.get(origin, NONE), expected.get(origin, NONE.verdict)
+            if one.is_violation or not _agree(one, wanted, mode):
+                figures.wrong.append(Wrong(contents.run // 2, mode, None, origin, one, wanted))
     for faulty in chunk.faulty:
         run = faulty.contents.run
         _check_faulty(faulty, mode, by_run.get(run - 1, {}), by_run.get(run, {}), figures)
 
 
-def _agree(one: Said, expected: Said, mode: str) -> bool:
+def ended_as(contents: Contents) -> dict[str, str]:
+    """What each record of a run without a fault is to be called, by what the topics hold of it."""
+    return {relative(one.origin): _called(one) for one in contents.records()}
+
+
+def _called(one: Ended) -> str:
+    """What it says of itself, if the proxy has read it."""
+    if not one.is_read:
+        return PENDING
+    end = one.outcome.said()["outcome"] if one.end == MOVED else one.end
+    return SHED if one.code == "too-many" else str(end).replace("-", "_")
+
+
+def _agree(one: Said, expected: str, mode: str) -> bool:
     """Without end, what need not have ended is pending: so is what was shed before its due."""
-    is_shed = mode == "follow" and one.verdict == "pending" and expected.detail.startswith(SHED)
-    return one.verdict == expected.verdict or is_shed
+    if expected == SHED:
+        expected = PENDING if mode == "follow" and one.verdict == PENDING else "dead_lettered"
+    return mode in SIGHTS or one.verdict == expected
 
 
 def _check_faulty(

@@ -75,7 +75,9 @@ class Moment:
 
 @dataclass(slots=True)
 class Contents:
-    """Of a run: all that its topics hold at the last moment, and where the proxy stood at each."""
+    """Of a run: all that its topics hold at the last moment, and where the proxy stood at each.
+    log_starts, read_to: where an ingress partition begins, and up to where an audit reads it, if
+    not as a whole."""
 
     run: int
     ingress: list[Held]
@@ -85,6 +87,7 @@ class Contents:
     partition_counts: dict[str, int]
     next_offsets: dict[str, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
+    read_to: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> Contents:
         """One in which faults can be planted."""

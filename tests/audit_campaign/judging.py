@@ -6,6 +6,7 @@ Everything but reading Kafka is the audit's own: parsing, histories, rules, what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,7 +33,7 @@ from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.check_rules import ReadCheckBacks
 from tests.audit_campaign.contents import Contents
 from tests.audit_campaign.rows_of_topics import HOP_KEYS, Laid, laid_out
-from tests.audit_campaign.scene import GROUP, LAST, OWN, TOPIC_ID
+from tests.audit_campaign.scene import GROUP, LAST, MOMENTS_MS, OWN, TOPIC_ID
 from tests.audit_campaign.sight import SIGHTS
 
 CHECK_BACK: Final = "check "
@@ -123,7 +124,7 @@ class Prepared:
         folder: Path,
         materialise: Materialise,
     ) -> None:
-        change, unseen, self._settled_only = SIGHTS[sight]
+        change, unseen, self._settled_only, self._at = SIGHTS[sight]
         seen = [change(run) for run in runs]
         self._laid = laid_out(spark, seen, folder, unseen(seen))
         self._states = partition_states(self._laid.snapshot(LAST), NOTHING_READ)
@@ -133,7 +134,8 @@ class Prepared:
     def judged(self, materialise: Materialise) -> Verdicts:
         """One audit of everything."""
         frame = partition_frame(self._laid.ingress.sparkSession, self._states)
-        seen = self._laid.circumstances(LAST, settled_only=self._settled_only)
+        then = self._laid.circumstances(self._at, settled_only=self._settled_only)
+        seen = replace(then, seen_ms=MOMENTS_MS[LAST])
         read = _checks_in(self._laid.others)
         found = evaluation.evaluate(self._histories, frame, seen, materialise, read)
         return _collected(found.verdicts)

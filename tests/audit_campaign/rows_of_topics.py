@@ -81,10 +81,12 @@ class Laid:
         """What of a snapshot says which ingress records an audit judges."""
         ends = {p: end for run in self.runs for p, end in run.moments[moment].log_ends.items()}
         starts = {p: start for run in self.runs for p, start in run.log_starts.items()}
+        read_to = {p: end for run in self.runs for p, end in run.read_to.items()}
         positions = [
-            IngressPosition(one, start, end, start, end, end)
+            IngressPosition(one, start, end, start, end, ends[one.partition])
             for one in self.committed(moment)
-            for start, end in ((starts.get(one.partition, 0), ends[one.partition]),)
+            for start in (starts.get(one.partition, 0),)
+            for end in (read_to.get(one.partition, ends[one.partition]),)
         ]
         at_ms = MOMENTS_MS[moment]
         return Snapshot(OWN.ingress, TOPIC_ID, tuple(positions), (), {}, {}, {}, at_ms)

@@ -22,16 +22,19 @@ from spark_jobs.verdicts.rules import delivery_rules, outcome_rules
 from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
 from spark_jobs.verdicts.rules.rule import Rule
 from tests.audit_campaign.campaign import Chunk, relative, run_of
-from tests.audit_campaign.judging import Prepared, Said, Verdicts
+from tests.audit_campaign.judging import MODES, Prepared, Said, Verdicts, judged
+from tests.audit_campaign.rows_of_topics import Laid, laid_out
 from tests.audit_campaign.sight import SIGHTS
 
 BRANCH: Final = re.compile(r"\bWHEN\b(.*?)\bTHEN\b(.*?)(?=\bWHEN\b|\bELSE\b|\bEND\b)", re.DOTALL)
 NOTHING: Final = "CAST(NULL AS string)"
+CHAINS: Final = MODES[1:]
+"""In which audits go on from one another."""
 
 
 class RuleOff(NamedTuple):
     """noticed_by: the operators in whose runs a verdict changed without it; seen: in which of
-    SIGHTS."""
+    SIGHTS, or CHAINS."""
 
     name: str
     noticed_by: list[str]
@@ -81,11 +84,14 @@ def _verdict_without(said: Said, number: int) -> str:
     return evaluation.RULES[rest[0]].verdict or outcome if rest else "none"
 
 
-def _rules(chunk: Chunk, at_hand: Mapping[str, Prepared], keep: Materialise) -> list[RuleOff]:
+def _rules(
+    chunk: Chunk, at_hand: Mapping[str, Prepared], whole: Laid, folder: Path, keep: Materialise
+) -> list[RuleOff]:
     """Each rule disabled in turn: which rules hold of a record is asked once, and tells what its
     verdict would be without any of them."""
     with patch.object(evaluation, "RULING", _ruling_with_all()):
         full = {sight: one.judged(keep) for sight, one in at_hand.items()}
+        full |= {mode: judged(whole, mode, folder / mode) for mode in CHAINS}
     return [_without_rule(chunk, number, full) for number in range(len(evaluation.RULES))]
 
 
@@ -169,7 +175,9 @@ def without_each_rule(
         at_hand = {
             sight: Prepared(spark, chunk.runs, sight, Path(place) / sight, keep) for sight in SIGHTS
         }
-        found = _rules(chunk, at_hand, keep)
+        folder = Path(place)
+        laid = laid_out(spark, chunk.runs, folder / "topics")
+        found = _rules(chunk, at_hand, laid, folder, keep)
         for one in found:
             say(f"{one.name}: {', '.join(one.noticed_by[:3])} ({one.seen})")
         if with_parts:

@@ -1,5 +1,6 @@
-"""What an audit may not see of the topics of a run: deleted by retention, or behind a transaction
-that is open. No verdict on a run without a fault may be a violation for that."""
+"""What an audit may not see of the topics of a run: deleted by retention, behind a transaction that
+is open, written while it looked; or settings that nobody remembers. No verdict on a run without a
+fault may be a violation for that."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Final, NamedTuple
 
 from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
 from spark_jobs.kafka.broker import Place
+from spark_jobs.kafka.positions import Committed
 from tests.audit_campaign.contents import Contents
 from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS
 from tests.support.simulation.manual_clock import START_MS
@@ -21,11 +23,12 @@ AGED_MS: Final = START_MS + PHASE_MS // 4
 
 class Sight(NamedTuple):
     """change: what is left of a run. unseen: what the audit is told. settled_only: as in
-    `Circumstances`."""
+    `Circumstances`. at: the moment that is judged."""
 
     change: Callable[[Contents], Contents]
     unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
     settled_only: bool = False
+    at: int = LAST
 
 
 def _same(run: Contents) -> Contents:
@@ -50,14 +53,14 @@ def _places(runs: Sequence[Contents], topics: Sequence[str]) -> set[Place]:
     }
 
 
-def _deleted(*topics: str) -> Sight:
+def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
     """Retention has deleted what is old in these topics, and in the ingress of some runs."""
 
     def aged(run: Contents) -> Contents:
         others = [
             one
             for one in run.others
-            if not _is_concerned(one.topic, topics) or one.timestamp_ms > GONE_MS
+            if not _is_concerned(one.topic, topics) or one.timestamp_ms > gone_ms
         ]
         left = replace(run, others=others)
         if run.run // 2 % 3:
@@ -68,17 +71,17 @@ def _deleted(*topics: str) -> Sight:
 
     def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
         places = _places(runs, topics)
-        return {place: Unseen(GONE_MS, f"{place[0]} has deleted it") for place in places}
+        return {place: Unseen(gone_ms, f"{place[0]} has deleted it") for place in places}
 
     return Sight(aged, unseen)
 
 
-def _open(*topics: str) -> Sight:
-    """In these topics a transaction is open from the second moment on."""
+def _open(*topics: str, since: int = LAST) -> Sight:
+    """In these topics a transaction has been open since what is there at this moment came."""
 
     def cut(run: Contents) -> Contents:
         others = [
-            one for one in run.others if not _is_concerned(one.topic, topics) or one.since < LAST
+            one for one in run.others if not _is_concerned(one.topic, topics) or one.since < since
         ]
         return replace(run, others=others)
 
@@ -90,6 +93,56 @@ def _open(*topics: str) -> Sight:
         }
 
     return Sight(cut, unseen)
+
+
+STOOD: Final = LAST - 1
+"""The moment that is judged where the proxy worked on."""
+
+
+def _behind() -> Sight:
+    """The proxy worked on after the audit had read where it stands: what ended since is seen, but
+    for dead letters."""
+
+    def cut(run: Contents) -> Contents:
+        others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]
+        before, last = run.moments[STOOD], run.moments[LAST]
+        now = replace(last, committed=before.committed, served=before.served)
+        return replace(run, others=others, moments=[*run.moments[:LAST], now])
+
+    return Sight(cut, _nothing, at=STOOD)
+
+
+def _ingress_open() -> Sight:
+    """A transaction is open in the ingress: neither proxy nor audit read on."""
+
+    def cut(run: Contents) -> Contents:
+        others = [one for one in run.others if one.since < LAST]
+        then = run.moments[STOOD]
+        read_to = {p: one.next_offset or 0 for p, one in then.committed.items()}
+        return replace(run, others=others, moments=[*run.moments[:LAST], then], read_to=read_to)
+
+    return Sight(cut, _nothing, at=STOOD)
+
+
+def _forgotten() -> Sight:
+    """Which settings counted is known from the floor on alone; in some runs nothing is committed,
+    or was deleted."""
+
+    def forget(run: Contents) -> Contents:
+        last = run.moments[LAST]
+        kept = {p: _policies_from_floor(one) for p, one in last.committed.items()}
+        if run.run // 2 % 3 == 0:
+            kept = {p: Committed(p) for p in kept}
+        return replace(run, moments=[*run.moments[:LAST], replace(last, committed=kept, served={})])
+
+    return Sight(forget, _nothing)
+
+
+def _policies_from_floor(one: Committed) -> Committed:
+    after = [policy for policy in one.policies if policy.first_offset > one.floor]
+    before = [policy for policy in one.policies if policy.first_offset <= one.floor]
+    at_floor = [policy._replace(first_offset=one.floor) for policy in before[-1:]]
+    return replace(one, policies=(*at_floor, *after))
 
 
 def _start(run: Contents, partition: int) -> int:
@@ -110,8 +163,13 @@ SIGHTS: Final[dict[str, Sight]] = {
     "deleted": _deleted(*ENDS),
     "letters-deleted": _deleted(OWN.dead_letters),
     "outcomes-deleted": _deleted(OWN.outcomes),
+    "outcomes-deleted-later": _deleted(OWN.outcomes, gone_ms=MOMENTS_MS[1]),
     "open": _open(*ENDS),
     "letters-open": _open(OWN.dead_letters),
     "outcomes-open": _open(OWN.outcomes),
+    "outcomes-open-for-long": _open(OWN.outcomes, since=1),
+    "behind": _behind(),
+    "ingress-open": _ingress_open(),
+    "forgotten": _forgotten(),
 }
 assert MOMENTS_MS[0] > GONE_MS

@@ -26,6 +26,7 @@ from tests.benchmarks.scenarios import (
     burst,
     ingest,
     light,
+    listing,
     pending,
     purge,
     relay,
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Callable[[World], object]] = {
     "light": light.measure,
     "pending": pending.measure,
     "purge": purge.measure,
+    "listing": listing.measure,
 }
 
 progress = Console(stderr=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tests.benchmarks.scenarios.burst import Bursts
 from tests.benchmarks.scenarios.ingest import Ingest
+from tests.benchmarks.scenarios.listing import Listing
 from tests.benchmarks.scenarios.pending import Pending
 from tests.benchmarks.scenarios.purge import Purged
 from tests.benchmarks.scenarios.relay import Relay
@@ -69,6 +70,11 @@ def _figures(name: str, result: object, relay_per_s: float) -> Iterator[Figure]:
             yield _ratio(f"{name} held", result.held_per_s, relay_per_s, ">= 0.28")
         case Pending():
             yield from _pending(result)
+        case Listing():
+            ratio = round(result.p99_ratio, 2)
+            yield Figure("p99 beside a listing / alone", ratio, "", "<= 1.1")
+            yield Figure("listed meanwhile", result.pages_per_s, "pages of 1,000 a second")
+            yield Figure("the slowest page", result.longest_page_s, "s")
         case Purged():
             yield Figure("purge until all are told", result.told_s, "s", "<= 120")
             late_ms = round(result.meanwhile.max_ms - result.before.max_ms, 1)
@@ -96,6 +102,8 @@ def _rung(name: str, ladder: Ladder, rate: int, p50: str, p99: str) -> Iterator[
 def _pending(pending: Pending) -> Iterator[Figure]:
     yield Figure("pending anonymous memory", pending.anonymous_mb, "MB", "< 500")
     yield Figure("pending peak while loading", pending.peak_anonymous_mb, "MB")
+    yield Figure("pending peak while listed", pending.listing_anonymous_mb, "MB", "< 500")
+    yield Figure("pending, pages of 1,000", pending.pages_per_s, "a second")
     yield Figure("pending disk per record", pending.disk_bytes_per_record, "bytes")
     *local, _ = pending.restarts
     for restart in local:

@@ -32,8 +32,9 @@ def _figures(report: Content) -> Iterator[str]:
 
 
 def _details(report: Content) -> Iterator[str]:
-    yield f"| measurement | records/s | p50 | p99 | max | {' | '.join(PROCESSES)} | others |"
-    yield "|---|" + "---:|" * (5 + len(PROCESSES))
+    columns = ["measurement", "records/s", "p50", "p99", "p99.9", "max", *PROCESSES, "others"]
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|" + "---:|" * (6 + len(PROCESSES))
     for name, scenario in report["scenarios"].items():
         for found in scenario.get("rounds") or scenario.get("streams") or [scenario]:
             if "cpu_us_per_record" in found:
@@ -44,7 +45,7 @@ def _detail(name: str, found: Content) -> str:
     late = found.get("lateness", {})
     cells = [f"{name} {found['rate']}/s" if "rate" in found else name]
     cells.append(_number(found.get("records_per_s") or found["offered_per_s"]))
-    cells += [_number(late.get(key)) for key in ("p50_ms", "p99_ms", "max_ms")]
+    cells += [_number(late.get(key)) for key in ("p50_ms", "p99_ms", "p999_ms", "max_ms")]
     cells += [_number(found["cpu_us_per_record"].get(process)) for process in PROCESSES]
     return f"| {' | '.join([*cells, _number(found['other_cores'])])} |"
 

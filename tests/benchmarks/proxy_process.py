@@ -55,7 +55,7 @@ class ProxyProcess:
     def wait_ready(self, timeout_s: float = 60) -> None:
         """Returns when /readyz answers 200; BenchmarkError with the log's end when it does not."""
         deadline_s = time.monotonic() + timeout_s
-        while self._get("/readyz")[0] != 200:
+        while self.get("/readyz")[0] != 200:
             if self._running().poll() is not None:
                 raise BenchmarkError(f"The proxy ended by itself. Its log:\n{self.log_tail()}")
             if time.monotonic() > deadline_s:
@@ -78,7 +78,7 @@ class ProxyProcess:
 
     def metric(self, name: str) -> float | None:
         """Sum of one metric over its labels; None when the proxy does not publish it."""
-        status, text = self._get("/metrics")
+        status, text = self.get("/metrics")
         if status != 200:
             return None
         values = [
@@ -106,8 +106,9 @@ class ProxyProcess:
         """Status and text of a call to the admin API; 0 where nobody answers."""
         return self._ask("POST", path, json.dumps(body), timeout_s)
 
-    def _get(self, path: str) -> tuple[int, str]:
-        return self._ask("GET", path, None, 2)
+    def get(self, path: str, timeout_s: float = 2) -> tuple[int, str]:
+        """The same of a question."""
+        return self._ask("GET", path, None, timeout_s)
 
     def _ask(self, method: str, path: str, body: str | None, timeout_s: float) -> tuple[int, str]:
         headers = {} if body is None else {"Content-Type": "application/json"}

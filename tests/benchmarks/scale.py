@@ -31,6 +31,8 @@ class Scale:
     refinements: int = 1
     pending_records: int = 10_000_000
     purged_records: int = 1_000_000
+    listing_rate: int = 30_000
+    listing_s: int = 60
     settle_s: float = 10
 
 
@@ -54,5 +56,7 @@ QUICK = Scale(
     refinements=0,
     pending_records=20_000,
     purged_records=20_000,
+    listing_rate=500,
+    listing_s=1,
     settle_s=1,
 )

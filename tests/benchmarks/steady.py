@@ -1,6 +1,7 @@
 """A steady stream through the proxy, and how late its records came."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from tests.benchmarks.accounting import anonymous_bytes
@@ -56,11 +57,16 @@ class Ladder:
     streams: list[Streamed]
 
 
-def run_stream(world: World, name: str, stream: Stream) -> Streamed:
-    """Sends one stream through a fresh proxy."""
+def run_stream(
+    world: World,
+    name: str,
+    stream: Stream,
+    beside: Callable[[Trial], AbstractContextManager[object]] = lambda _: nullcontext(),
+) -> Streamed:
+    """Sends one stream through a fresh proxy; `beside` it something else goes on."""
     world.say(f"{name}: {stream.rate} records/s for {stream.seconds} s")
     with trial(world, name) as made:
-        return _measure(made, stream)
+        return _measure(made, stream, beside)
 
 
 def warm_broker(world: World) -> None:
@@ -86,14 +92,16 @@ def _held(streams: list[Streamed], p99_ms: float) -> int:
     return max((tried.rate for tried in streams if tried.held(p99_ms)), default=0)
 
 
-def _measure(made: Trial, stream: Stream) -> Streamed:
+def _measure(
+    made: Trial, stream: Stream, beside: Callable[[Trial], AbstractContextManager[object]]
+) -> Streamed:
     count = stream.rate * stream.seconds
     load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
     patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60
     with Job(read, made.order(count, patience_s)) as reader:
         reader.wait_ready()
         meter = made.meter()
-        with Job(send, load) as generator:
+        with Job(send, load) as generator, beside(made):
             loaded = generator.result(patience_s)
         arrivals = reader.result(patience_s + 60)
     bill = meter.bill({"generator": loaded.cpu_s, "reader": arrivals.cpu_s})

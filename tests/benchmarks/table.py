@@ -11,6 +11,7 @@ from tests.benchmarks.figures import Figure
 from tests.benchmarks.report import Report
 from tests.benchmarks.scenarios.burst import Bursts
 from tests.benchmarks.scenarios.ingest import Ingest
+from tests.benchmarks.scenarios.listing import Listing
 from tests.benchmarks.scenarios.relay import Relay
 from tests.benchmarks.steady import Ladder, Streamed
 from tests.benchmarks.verdict import Lateness
@@ -55,7 +56,7 @@ def _figures_table(figures: list[Figure]) -> Table:
 
 def _detail_table(results: Mapping[str, object]) -> Table:
     table = Table("", title="Lateness in ms, CPU in us per record, other load in cores")
-    for column in ("records/s", "p50", "p99", "max", *_PROCESSES, "others"):
+    for column in ("records/s", "p50", "p99", "p99.9", "max", *_PROCESSES, "others"):
         table.add_column(column, justify="right")
     for name, result in results.items():
         for line in _lines(name, result):
@@ -75,7 +76,7 @@ def _lines(name: str, result: object) -> Iterator[_Line]:
                 yield _Line(name, burst.records_per_s, burst.lateness, cost, burst.other_cores)
         case Streamed():
             yield _stream_line(name, result)
-        case Ladder(streams=streams):
+        case Ladder(streams=streams) | Listing(streams=streams):
             yield from (_stream_line(f"{name} {stream.rate}/s", stream) for stream in streams)
 
 
@@ -86,9 +87,10 @@ def _stream_line(name: str, stream: Streamed) -> _Line:
 
 def _cells(line: _Line) -> tuple[str, ...]:
     late = line.lateness
-    lateness = ("", "", "") if late is None else (late.p50_ms, late.p99_ms, late.max_ms)
+    quantiles = () if late is None else (late.p50_ms, late.p99_ms, late.p999_ms, late.max_ms)
+    lateness = [str(one) for one in quantiles] or [""] * 4
     costs = [f"{line.cpu_us[name]:.1f}" if name in line.cpu_us else "" for name in _PROCESSES]
-    return (line.name, _number(line.per_s), *map(str, lateness), *costs, str(line.other_cores))
+    return (line.name, _number(line.per_s), *lateness, *costs, str(line.other_cores))
 
 
 def _number(value: float) -> str:

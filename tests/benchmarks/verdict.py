@@ -30,6 +30,7 @@ class Lateness:
     records: int
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     max_ms: float
 
 
@@ -52,11 +53,12 @@ def lateness(arrivals: Arrivals, due_from_ms: float, due_until_ms: float) -> Lat
     chosen = (arrivals.due_ms >= due_from_ms) & (arrivals.due_ms < due_until_ms)
     late_ms = arrivals.lateness_ms[chosen]
     if not len(late_ms):
-        return Lateness(0, float("nan"), float("nan"), float("nan"))
-    p50_ms, p99_ms = np.percentile(late_ms, [50, 99])
+        return Lateness(0, *[float("nan")] * 4)
+    p50_ms, p99_ms, p999_ms = np.percentile(late_ms, [50, 99, 99.9])
     return Lateness(
         len(late_ms),
         round(float(p50_ms), 1),
         round(float(p99_ms), 1),
+        round(float(p999_ms), 1),
         round(float(late_ms.max()), 1),
     )

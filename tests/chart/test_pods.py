@@ -178,9 +178,16 @@ def test_a_data_folder_where_something_else_is_mounted_is_refused(folder: str) -
     assert "Leave it /data" in refusal({"config": {"data_dir": folder}})
 
 
-@pytest.mark.parametrize("workers", ["auto", 0])
-def test_the_workers_of_a_pod_are_a_number(workers: object) -> None:
+@pytest.mark.parametrize("workers", ["many", 0])
+def test_the_workers_of_a_pod_are_a_number_or_auto(workers: object) -> None:
     assert "workers" in refusal({"config": {"workers": workers}})
+
+
+def test_workers_auto_needs_a_limit_of_cores_and_time_to_end() -> None:
+    limited: dict[str, Any] = {"resources": {"limits": {"cpu": "4"}}, "config": {"workers": "auto"}}
+    assert rendered(limited).settings["workers"] == "auto"
+    assert "Set resources.limits.cpu" in refusal({"config": {"workers": "auto"}})
+    assert "several workers" in refusal({**limited, "terminationGracePeriodSeconds": 20})
 
 
 def test_pods_are_spread_over_hosts_unless_told_otherwise() -> None:

@@ -22,6 +22,7 @@ COMMAND = (sys.executable, "-m", "proxy")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "proxy.yaml"
 KNOWN_WITHIN_S = 180.0
 TRIES = 3
+RECALLED, RESCHEDULED, PURGED, PAUSED, PARTITIONS = 1, 1, 12, 12, 4
 TOO_SLOW = re.compile("does not answer in time|No Kafka broker answers")
 
 pytestmark = pytest.mark.integration
@@ -142,20 +143,22 @@ def test_demo_holds_through_a_kill_and_says_so_to_programs() -> None:
     assert said["held"] is True
     assert said["arrived"] == said["to_arrive"] >= 100
     assert said["ended"] == {
-        "cancelled": 2,
-        "replaced": 1,
-        "requeued": 2,
+        "cancelled": 2 + RECALLED + PURGED,
+        "replaced": 1 + RESCHEDULED,
+        "requeued": 2 + 2 * PAUSED,
         "rolled": 1,
         "rolled-back": 1,
         "expired": 1,
         "dead-lettered": 6,
         "missed": 1,
-        "applied": 6,
+        "applied": 6 + RECALLED + PARTITIONS,
     }
     assert said["check_backs"] == 3
     assert "SIGKILL to the proxy" in done.stdout
+    assert f"a dry run: {PURGED} records wait" in done.stdout
+    assert re.search(r"to see what waits, open http://127\.0\.0\.1:\d+/\n", done.stdout)
     assert {verdict: n for verdict, n in said["audit"]["verdicts"].items() if n} == {
-        "delivered": 103,
+        "delivered": 103 + RESCHEDULED + PAUSED,
         **{name.replace("-", "_"): n for name, n in said["ended"].items()},
     }
     assert said["audit"]["violations"] == 0

@@ -14,6 +14,7 @@ from spark_jobs.verdicts.verdict_names import MISSING, VIOLATIONS
 from tests.audit_campaign.campaign import Chunk, Figures, drawn_chunk, judge
 from tests.audit_campaign.operators.catalogue import OPERATORS
 from tests.audit_campaign.report import lines
+from tests.audit_campaign.rules_off import without_each_rule
 
 SEED = 1
 RUNS = 130
@@ -60,9 +61,18 @@ def test_audits_that_go_on_name_what_one_of_everything_names(
     assert not figures.wrong, "\n".join(lines(figures))
 
 
-def test_nothing_is_a_violation_for_having_been_deleted(spark: SparkSession, chunk: Chunk) -> None:
-    figures = _judged(spark, chunk, "deleted")
+@pytest.mark.parametrize("sight", ["deleted", "behind", "forgotten"])
+def test_nothing_is_a_violation_for_not_being_seen(
+    spark: SparkSession, chunk: Chunk, sight: str
+) -> None:
+    figures = _judged(spark, chunk, sight)
     assert not figures.wrong, "\n".join(lines(figures))
+
+
+@pytest.mark.long
+def test_each_rule_that_is_disabled_is_noticed(spark: SparkSession, chunk: Chunk) -> None:
+    found = without_each_rule(spark, chunk, lambda _: None, with_parts=False)
+    assert [one.name for one in found if not one.noticed_by] == []
 
 
 def test_campaign_sees_that_a_rule_is_missing(spark: SparkSession, chunk: Chunk) -> None:

@@ -23,7 +23,11 @@
 {{- if regexMatch "^(127\\.|localhost$|::1$)" .Values.config.admin.host -}}
   {{- fail (printf "\n\nconfig.admin.host is %s: neither the kubelet's probes nor Prometheus reach that from outside the pod, and it would be restarted for ever. Leave it 0.0.0.0 (or \"::\" for IPv6 alone)." .Values.config.admin.host) -}}
 {{- end -}}
-{{- if and (gt (int .Values.config.workers) 1) (le (int64 .Values.terminationGracePeriodSeconds) 30) -}}
+{{- $isAuto := eq (toString .Values.config.workers) "auto" -}}
+{{- if and $isAuto (not (dig "limits" "cpu" "" (.Values.resources | default dict))) -}}
+  {{- fail "\n\nconfig.workers is auto, which counts the cores that resources.limits.cpu grants, and there is none: it would count those of the node. Set resources.limits.cpu, or a number of workers." -}}
+{{- end -}}
+{{- if and (or $isAuto (gt (int .Values.config.workers) 1)) (le (int64 .Values.terminationGracePeriodSeconds) 30) -}}
   {{- fail "\n\nterminationGracePeriodSeconds must be longer than the 30 s that several workers get (config.workers)." -}}
 {{- end -}}
 {{- if and .Values.credentials.tls.existingSecret (not (hasSuffix "SSL" $protocol)) -}}

@@ -9,9 +9,9 @@ from proxy.admin.access import is_loopback
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retries import retry_settings_findings
 from proxy.cli.terminal.output import shown_duration
+from proxy.config.cores import usable_cores
 from proxy.config.settings import Settings
 from proxy.config.sizes import shown_size
-from proxy.config.values import usable_cores
 from proxy.errors import DiskReserveTooLarge, SettingsError
 from proxy.extras import ExtraMissing, require_store, require_tracing
 from proxy.kafka.access.connection import Connection
@@ -106,6 +106,9 @@ def _wheel(settings: Settings) -> Finding:
 
 def _workers(settings: Settings) -> Iterator[Finding]:
     cores = usable_cores()
+    if settings.workers is None:
+        yield ok("workers", f"auto: {cores} here, but at most one for each ingress partition")
+        return
     if settings.workers > cores:
         yield advice(
             "workers", f"{settings.workers} processes on {cores} cores", "Use at most one per core."

@@ -25,7 +25,7 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
         yield from _timestamps(ingress, settings)
         yield from retention_findings(settings, ingress)
         yield from _largest(ingress, settings)
-        yield from _spread(ingress, settings.workers)
+        yield from _spread(ingress, settings.workers or 1)
         if dead_letters := topics.get("dead_letters"):
             yield from _sizes(ingress, dead_letters)
     own = topics.get("settings")

@@ -6,7 +6,7 @@ from confluent_kafka import Message, Producer
 
 from proxy.cli.kafka.ingress_record import IngressRecord
 from proxy.config.settings import Settings
-from proxy.errors import BrokerUnreachable, ProxyError
+from proxy.errors import BrokerLate, ProxyError
 from proxy.kafka.access.broker_errors import explain, explained
 from proxy.kafka.access.connection import Connection, client_config
 from proxy.kafka.client_settings import connected
@@ -41,7 +41,7 @@ def ingress_producer(settings: Settings) -> Producer:
 def write_to_ingress(settings: Settings, record: IngressRecord) -> Message:
     """Write one record and wait for the broker's receipt.
 
-    Raises TopicUnknown, PartitionUnknown, BrokerUnreachable or BrokerRefused.
+    Raises TopicUnknown, PartitionUnknown, BrokerUnreachable, BrokerLate or BrokerRefused.
     """
     ingress = settings.topics.ingress
     partitions = len(Connection(settings).describe_topic(ingress).partitions)
@@ -59,7 +59,8 @@ def write_to_ingress(settings: Settings, record: IngressRecord) -> Message:
     )
     producer.flush(Connection.limit_s)
     if not reports:
-        raise BrokerUnreachable(settings.bootstrap_servers, "it did not confirm the record")
+        unconfirmed = "it did not confirm the record, which may count all the same"
+        raise BrokerLate(settings.bootstrap_servers, unconfirmed)
     error, message = reports[0]
     if error is not None:
         raise explain(error, settings)

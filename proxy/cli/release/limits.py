@@ -6,15 +6,29 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from proxy.cli.release.instances import Admin, ask_each, path_of, say_silent, tell_done
+from proxy.cli.release.run_time_change import (
+    Admin,
+    ask_instances,
+    path_of,
+    say_silent,
+    tell_done,
+)
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table
 from proxy.config.settings import MOST_PER_SECOND
 from proxy.config.target_limit import OverdueLimit
+from proxy.errors import ProxyError
 from proxy.requests.times import shown_delay
 
 COLUMNS = ("targets", "per second", "overdue", "from")
 Pattern = Annotated[str, typer.Argument(help="A target, or a pattern like 'orders-*'.")]
+
+RUN_TIME = "run-time"
+
+
+class NotLimited(ProxyError):
+    """No limit was set at run time for the pattern that is to be cleared."""
+
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -28,7 +42,7 @@ def limits(
     `limits set` and `limits clear` change them at run time, for all instances."""
     if context.invoked_subcommand is not None:
         return
-    answers = ask_each(settings_for(config), admin, "GET", "/limits")
+    answers = ask_instances(settings_for(config), admin, "GET", "/limits")
     found: list[dict[str, Any]] = []
     for reply in answers.replies:
         found += [one for one in reply["limits"] if one not in found]
@@ -72,7 +86,7 @@ def set_limit(
     if overdue is not None:
         body["overdue"] = _rule(overdue)
     path = path_of("/limits", targets)
-    answers = ask_each(settings_for(config), admin, "PUT", path, body)
+    answers = ask_instances(settings_for(config), admin, "PUT", path, body)
     tell_done(answers, f"{targets} is limited.", as_json=as_json)
 
 
@@ -82,8 +96,16 @@ def clear_limit(
 ) -> None:
     """Take back what was set at run time for this pattern: what the settings say counts again.
 
-    Exit code 1 where an instance has not noticed yet."""
-    answers = ask_each(settings_for(config), admin, "DELETE", path_of("/limits", targets))
+    Exit code 1 where nothing was set, or an instance has not noticed yet."""
+    path, settings = path_of("/limits", targets), settings_for(config)
+    known = ask_instances(settings, admin, "GET", "/limits").replies
+    limits = [limit for reply in known for limit in reply["limits"]]
+    if not any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in limits):
+        raise NotLimited(
+            f"Nothing was set at run time for {targets}.",
+            "Name the pattern as it was set: `limits` lists them.",
+        )
+    answers = ask_instances(settings, admin, "DELETE", path)
     tell_done(answers, f"{targets} has no limit set at run time.", as_json=as_json)
 
 
@@ -92,7 +114,7 @@ def _rule(text: str) -> Mapping[str, str]:
     try:
         rule = OverdueLimit.model_validate({"older_than": older_than, "action": action})
     except ValidationError as error:
-        why = error.errors(include_url=False, include_context=False)[0]["msg"]
+        why = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise typer.BadParameter(
             f"{text!r} is no rule: write age:action, like 1h:drop; actions are drop, dead-letter "
             f"and deliver ({why})"

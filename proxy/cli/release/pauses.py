@@ -1,13 +1,22 @@
 """`pause`, `resume`, `pauses`: hold targets back, or stop taking in, and let go again."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from proxy.cli.release.instances import Admin, ask_each, path_of, say_silent, tell_done
+from proxy.cli.release.run_time_change import (
+    Admin,
+    Answers,
+    ask_instances,
+    path_of,
+    say_silent,
+    tell_done,
+)
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
-from proxy.config.settings import MOST_PER_SECOND
+from proxy.config.settings import MOST_PER_SECOND, Settings
+from proxy.errors import ProxyError
 
 INGEST_PATH = "/ingest/paused"
 
@@ -15,6 +24,10 @@ Targets = Annotated[
     str | None, typer.Argument(help="A target, or a pattern like 'orders-*'.", show_default=False)
 ]
 Ingest = Annotated[bool, typer.Option("--ingest", help="Not a target: the reading of the ingress.")]
+
+
+class NotPaused(ProxyError):
+    """What is to be resumed is held back by nothing."""
 
 
 def pause(
@@ -28,7 +41,7 @@ def pause(
 
     Counts for all instances, until it is resumed. Exit code 1 where one has not noticed yet."""
     path = _path(targets, is_ingest=ingest)
-    answers = ask_each(settings_for(config), admin, "PUT", path)
+    answers = ask_instances(settings_for(config), admin, "PUT", path)
     done = "Taking in is paused." if ingest else f"{targets} is paused."
     tell_done(answers, done, as_json=as_json)
 
@@ -50,14 +63,16 @@ def resume(
 ) -> None:
     """Let go what `pause` holds back: name the same pattern, or --ingest.
 
-    Exit code 1 where an instance has not noticed yet."""
-    path = _path(targets, is_ingest=ingest)
+    Exit code 1 where it is not paused, or an instance has not noticed yet."""
+    path, settings = _path(targets, is_ingest=ingest), settings_for(config)
     if ingest and per_second is not None:
         raise typer.BadParameter(
             "--per-second is for targets; the ingress is read as fast as may be"
         )
+    if targets is not None and per_second is None:
+        _refuse_unless_held(settings, admin, targets)
     rate = "" if per_second is None else f"?per_second={per_second}"
-    answers = ask_each(settings_for(config), admin, "DELETE", f"{path}{rate}")
+    answers = ask_instances(settings, admin, "DELETE", f"{path}{rate}")
     done = "Taking in goes on." if ingest else f"{targets} is resumed."
     tell_done(answers, done, as_json=as_json)
 
@@ -65,10 +80,9 @@ def resume(
 def pauses(admin: Admin = None, config: Config = None, as_json: AsJson = False) -> None:
     """List the targets that are paused or released at a rate, and whether taking in is paused."""
     settings = settings_for(config)
-    answers = ask_each(settings, admin, "GET", "/pauses")
-    ingest = ask_each(settings, admin, "GET", "/ingest")
-    paused = sorted({pattern for reply in answers.replies for pattern in reply["paused"]})
-    rates = {name: n for reply in answers.replies for name, n in reply["release_rates"].items()}
+    answers = ask_instances(settings, admin, "GET", "/pauses")
+    ingest = ask_instances(settings, admin, "GET", "/ingest")
+    paused, rates = _held(answers)
     is_ingest_paused = any(reply["paused"] for reply in ingest.replies)
     unread = sum(reply["unread"] for reply in ingest.replies)
     if as_json:
@@ -85,6 +99,25 @@ def pauses(admin: Admin = None, config: Config = None, as_json: AsJson = False) 
     if not (paused or rates or is_ingest_paused):
         say("Nothing is paused.")
     say_silent(answers)
+
+
+def _held(answers: Answers) -> tuple[list[str], dict[str, int]]:
+    """Patterns that are paused, and those of pauses that are over to their rates."""
+    paused = {pattern for reply in answers.replies for pattern in reply["paused"]}
+    rates = {name: n for reply in answers.replies for name, n in reply["release_rates"].items()}
+    return sorted(paused), rates
+
+
+def _refuse_unless_held(settings: Settings, admin: Sequence[str] | None, targets: str) -> None:
+    """A pattern with a slip of the pen would leave what is meant paused."""
+    paused, rates = _held(ask_instances(settings, admin, "GET", "/pauses"))
+    if targets not in {*paused, *rates}:
+        raise NotPaused(
+            f"{targets} is not paused, and no rate counts for it.",
+            f"Name what was paused, as it was: {', '.join(paused)}."
+            if paused
+            else "Nothing is paused.",
+        )
 
 
 def _path(targets: str | None, *, is_ingest: bool) -> str:

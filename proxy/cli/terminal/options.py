@@ -7,7 +7,10 @@ import typer
 
 from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, load_settings
+from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.requests.header_values import LONGEST_ID_BYTES, is_ident
+from proxy.requests.times import parse_delay_ms, parse_instant_ms
+from proxy.requests.topic_names import TARGETS_PATTERN
 
 Config = Annotated[
     Path | None,
@@ -25,6 +28,42 @@ def checked_ident(text: str) -> str:
     if not is_ident(text.encode()):
         raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
     return text
+
+
+def checked_pattern(text: str) -> str:
+    """A pattern of targets; raises a usage error for one that no topic's name fits."""
+    if TARGETS_PATTERN.fullmatch(text) is None:
+        raise typer.BadParameter(
+            f"{text!r} is no pattern of targets: 1 to 249 of the characters "
+            "a-z A-Z 0-9 . _ - * ? [ ] !"
+        )
+    return text
+
+
+def checked_instant_ms(text: str) -> int:
+    """A time as epoch ms; raises a usage error for what is none."""
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def checked_delay_ms(text: str) -> int:
+    """A length of time in ms; raises a usage error for what is none."""
+    try:
+        return parse_delay_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def checked_origin(text: str) -> Origin:
+    """Where a record lies; raises a usage error for what names none."""
+    if (found := read_origin(text)) is not None:
+        return found
+    shown = text if len(text) <= 60 else text[:57] + "..."
+    raise typer.BadParameter(
+        f"{shown!r} names no record: write topic/partition/offset (timer.ingress/2/4711)"
+    )
 
 
 def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:

@@ -4,15 +4,20 @@ from typing import Annotated
 
 import typer
 
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.terminal.options import (
+    AsJson,
+    Bootstrap,
+    Config,
+    checked_delay_ms,
+    checked_origin,
+    settings_for,
+)
 from proxy.cli.terminal.output import progress, say_json
 from proxy.cli.trace.output import say_story
 from proxy.clock import wall_clock_ms
-from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.kafka.access.broker_errors import explained
 from proxy.lineage.kafka_topics import Bounds, KafkaTopics, silent
 from proxy.lineage.record_trace import trace_record
-from proxy.requests.times import parse_delay_ms
 
 
 def trace(
@@ -31,7 +36,7 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Say what became of a record: each step from its first origin to its end, from the topics."""
-    named, within_ms = _read_place(origin), _read_delay_ms(retries_within)
+    named, within_ms = checked_origin(origin), checked_delay_ms(retries_within)
     settings = settings_for(config, bootstrap)
     now_ms = wall_clock_ms()
     with explained(settings):
@@ -42,19 +47,3 @@ def trace(
     else:
         say_story(found)
     raise typer.Exit(0 if found.story.is_whole else 1)
-
-
-def _read_place(text: str) -> Origin:
-    if (found := read_origin(text)) is not None:
-        return found
-    shown = text if len(text) <= 60 else text[:57] + "..."
-    raise typer.BadParameter(
-        f"{shown!r} names no record: write topic/partition/offset (timer.ingress/2/4711)"
-    )
-
-
-def _read_delay_ms(text: str) -> int:
-    try:
-        return parse_delay_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None

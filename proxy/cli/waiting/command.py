@@ -6,14 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.cli.admin_port import address_of
-from proxy.cli.terminal.options import AsJson, Config, checked_ident, settings_for
+from proxy.cli.admin_port import NotThere, addresses_of
+from proxy.cli.terminal.options import (
+    AsJson,
+    Config,
+    checked_ident,
+    checked_instant_ms,
+    checked_origin,
+    settings_for,
+)
 from proxy.cli.terminal.output import plain, say, say_json, say_table, shown_time
-from proxy.cli.waiting.instances import Answers, Found, Instances
+from proxy.cli.waiting.waiting_records import Answers, Found, WaitingRecords
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.kafka.access.connection import Connection
-from proxy.requests.times import parse_instant_ms
 
 COLUMNS = ("fires", "due", "target", "id", "origin", "bytes", "why")
 BROKER_LIMIT_S = 2.0
@@ -49,9 +55,10 @@ def list_waiting(
 ) -> None:
     """List the records that wait, in the order in which they fire, over all instances."""
     settings = settings_for(config)
-    asked = {"target": target, "due_from": since, "due_to": until, "id_prefix": id_prefix}
-    filters = {name: text for name, text in asked.items() if text is not None}
-    answers = _instances(settings, admin).listed(filters, limit)
+    times = {"due_from": _instant_ms(since), "due_to": _instant_ms(until)}
+    asked = {"target": target, **times, "id_prefix": id_prefix}
+    filters = {name: str(value) for name, value in asked.items() if value is not None}
+    answers = _records(settings, admin).listed(filters, limit)
     missing = _missing(settings, answers.partitions)
     if as_json:
         say_json(_json(answers) | {"partitions_missing": missing, "more": answers.has_more})
@@ -85,14 +92,16 @@ def find(
             raise typer.BadParameter("name --id, --origin, --target, --from or --to")
         list_waiting(target, since, until, None, limit, admin, config, as_json)
         return
-    instances = _instances(settings_for(config), admin)
+    waiting = _records(settings_for(config), admin)
+    since_ms, until_ms = _instant_ms(since), _instant_ms(until)
     if origin is not None:
-        answers = instances.at_origin(origin, with_body=body)
+        answers = waiting.at_origin(checked_origin(origin), with_body=body)
+        _refuse_unknown(answers, origin)
         kept = [one for one in answers.records if ident is None or one["id"] == ident]
     else:
-        answers = instances.with_id(checked_ident(ident or ""))
+        answers = waiting.with_id(checked_ident(ident or ""))
         kept = answers.records
-    kept = [one for one in kept if _fits(one, target, since, until)]
+    kept = [one for one in kept if _fits(one, target, since_ms, until_ms)]
     answers = answers._replace(records=kept[:limit])
     if as_json:
         say_json(_json(answers))
@@ -102,25 +111,22 @@ def find(
     _refuse_silent(answers)
 
 
-def _instances(settings: Settings, admin: Sequence[str] | None) -> Instances:
-    return Instances(admin or [address_of(settings.admin)], settings.admin.token)
+def _records(settings: Settings, admin: Sequence[str] | None) -> WaitingRecords:
+    return WaitingRecords(addresses_of(settings.admin, admin), settings.admin.token)
 
 
-def _fits(record: Found, target: str | None, since: str | None, until: str | None) -> bool:
+def _fits(record: Found, target: str | None, since_ms: int | None, until_ms: int | None) -> bool:
     if target is not None and not fnmatchcase(record["target"] or "", target):
         return False
     fires_ms = record["fires"] if record["fires"] is not None else record["due"]
     if fires_ms is None:
-        return since is None and until is None
-    is_late_enough = since is None or fires_ms >= _instant_ms(since)
-    return is_late_enough and (until is None or fires_ms <= _instant_ms(until))
+        return since_ms is None and until_ms is None
+    is_late_enough = since_ms is None or fires_ms >= since_ms
+    return is_late_enough and (until_ms is None or fires_ms <= until_ms)
 
 
-def _instant_ms(text: str) -> int:
-    try:
-        return parse_instant_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+def _instant_ms(text: str | None) -> int | None:
+    return None if text is None else checked_instant_ms(text)
 
 
 def _missing(settings: Settings, covered: set[int]) -> list[int] | None:
@@ -183,6 +189,15 @@ def _say_missing(missing: list[int] | None) -> None:
         say("Whether that is all of the ingress is not known: the broker does not answer.")
     elif missing:
         say(f"Not covered: {', '.join(map(str, missing))}. Name every instance with --admin.")
+
+
+def _refuse_unknown(answers: Answers, origin: str) -> None:
+    if not answers.records:
+        _refuse_silent(answers)
+        raise NotThere(
+            f"None of the instances asked knows {origin}.",
+            "Name it as topic/partition/offset of the ingress, and every instance with --admin.",
+        )
 
 
 def _refuse_silent(answers: Answers) -> None:

@@ -1,17 +1,22 @@
 """`reschedule`: a record that waits is delivered at another time."""
 
-import json
 from typing import Annotated, Final
 from urllib.parse import quote
 
 import typer
 
-from proxy.cli.admin_port import address_of, fetch
-from proxy.cli.terminal.options import AsJson, Config, settings_for
+from proxy.cli.admin_port import address_of, ask
+from proxy.cli.terminal.options import (
+    AsJson,
+    Config,
+    checked_delay_ms,
+    checked_instant_ms,
+    checked_origin,
+    settings_for,
+)
 from proxy.cli.terminal.output import say, say_json, shown_time
 from proxy.clock import wall_clock_ms
 from proxy.records.outcome import MISSED
-from proxy.requests.times import parse_delay_ms, parse_instant_ms
 
 WAIT: Final = "10s"
 ANSWER_WITHIN_S: Final = 90.0
@@ -34,17 +39,16 @@ def reschedule(
     """Have a record that waits delivered at another time: --at or --delay.
 
     Exit code 1 where it had ended before, or where that is not known yet."""
-    deliver_at_ms = _deliver_at_ms(at, delay)
+    deliver_at_ms, place = _deliver_at_ms(at, delay), checked_origin(origin)
     settings = settings_for(config)
-    answer = fetch(
+    done = ask(
         admin or address_of(settings.admin),
-        f"/api/v1/records/{quote(origin)}?wait={WAIT}",
+        f"/records/{quote(str(place))}?wait={WAIT}",
         settings.admin.token,
         method="PATCH",
         body={"deliver_at": deliver_at_ms},
         within_s=ANSWER_WITHIN_S,
     )
-    done = json.loads(answer)
     is_moved = done["outcome"] not in (None, MISSED)
     if as_json:
         say_json(done)
@@ -58,9 +62,4 @@ def reschedule(
 def _deliver_at_ms(at: str | None, delay: str | None) -> int:
     if (at is None) is (delay is None):
         raise typer.BadParameter("name either --at or --delay")
-    try:
-        if at is not None:
-            return parse_instant_ms(at)
-        return wall_clock_ms() + parse_delay_ms(delay or "")
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return checked_instant_ms(at) if at else wall_clock_ms() + checked_delay_ms(delay or "")

@@ -15,16 +15,19 @@ from confluent_kafka.admin import AdminClient
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
 
-UNREACHABLE: Final = frozenset(
+LATE: Final = frozenset(
     {
-        KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NOT_CONTROLLER,
     }
 )
+UNREACHABLE: Final = LATE | {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,  # noqa: SLF001
+}
 LOCKED_OUT: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,  # noqa: SLF001
@@ -132,6 +135,8 @@ def explain(error: KafkaError, settings: Settings) -> ProxyError:
             f"The broker at {bootstrap} does not let the proxy in: {said}.",
             "Correct `security.protocol`, `sasl.*` or `ssl.*` under `kafka`.",
         )
+    if error.code() in LATE:
+        return BrokerLate(bootstrap, said)
     if error.code() in UNREACHABLE:
         return BrokerUnreachable(bootstrap, said)
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001

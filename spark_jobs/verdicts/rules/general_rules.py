@@ -30,6 +30,10 @@ _MAY_HAVE_MISSED: Final = (
 """Whether it is to take a place that it has not, and may say so where that is not seen."""
 _FROM: Final = "IF(came_from IS NULL, 'has no outcome', concat('ended as ', came_from))"
 
+_NAMES_NOTHING: Final = """
+IF(partition IS NULL, 'its timer-origin names no record',
+  'the ingress never held a committed record there')
+"""
 RECORD_DELETED: Final = "the ingress has deleted the record"
 
 KNOWN_RULES: Final = (
@@ -39,16 +43,11 @@ KNOWN_RULES: Final = (
         RECORD_DELETED,
     ),
     Rule(
-        verdict.ORPHANED,
-        "request IS NULL AND partition IS NULL",
-        "its timer-origin names no record",
-    ),
-    Rule(
         verdict.DUPLICATED,
         "request IS NULL AND offset < closed_to",
         "an earlier audit saw how it ended; this is one end more",
     ),
-    Rule(verdict.ORPHANED, "request IS NULL", "the ingress never held a committed record there"),
+    Rule(verdict.ORPHANED, "request IS NULL", f"{{{_NAMES_NOTHING}}}"),
     Rule(
         verdict.UNVERIFIABLE,
         "request.kind IS NULL AND offset >= next_offset",
@@ -111,6 +110,11 @@ COUNT_RULES: Final = (
 )
 
 _NO_END: Final = "deliveries = 0 AND outcomes = 0"
+_MAY_HAVE_GONE: Final = f"""
+coalesce((successors > 0 OR next_opener.kind = 'purge')
+  AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms, false)
+"""
+"""Whether a move, or a purge, may have ended it before its time, and that is not seen."""
 ENDLESS_RULES: Final = (
     Rule(verdict.PENDING, f"{_NO_END} AND unseen_end.is_open", "{unseen_end.why}"),
     Rule(
@@ -138,7 +142,7 @@ ENDLESS_RULES: Final = (
         f"{_NO_END} AND must_have_ended",
         "the committed offsets say that it has ended; no topic shows how",
     ),
-    OVERDUE_RULE,
+    OVERDUE_RULE._replace(holds=f"{OVERDUE_RULE.holds} AND NOT {_MAY_HAVE_GONE}"),
     Rule(verdict.PENDING, _NO_END),
 )
 """Of records that were neither delivered nor have an outcome."""

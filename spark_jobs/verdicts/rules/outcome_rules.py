@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from spark_jobs.circumstances.overdue_rules import DROP
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
 from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
@@ -9,7 +10,12 @@ from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, DEFECT, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
 from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
 from spark_jobs.verdicts.purges import NAMES_ONE, named_by
-from spark_jobs.verdicts.rules.order_rules import CLOCK_MS, IGNORED_CANCEL_RULE, SHED_RULE
+from spark_jobs.verdicts.rules.order_rules import (
+    CLOCK_MS,
+    IGNORED_CANCEL_RULE,
+    SHED_RULE,
+    WAITS_STILL_RULE,
+)
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
 NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
@@ -95,9 +101,10 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
 """
 """A sentence where a dead letter's reason is not the record's, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
-_OVERDUE_BY_RULE: Final = """
+_OVERDUE_BY_RULE: Final = f"""
 exists(overdue_rules, rule -> contains(coalesce(letter.detail, outcome.detail), rule.said)
-  AND request.target RLIKE rule.targets AND rule.action = IF(letter IS NULL, 'drop', 'dead-letter'))
+  AND request.target RLIKE rule.targets
+  AND rule.action = IF(outcome.end = 'expired', '{DROP}', 'dead-letter'))
 """
 _TOO_FEW: Final = sentence(
     f"dead-lettered for {{letter.code}} after {{{_FAILURES}}} of {{least_attempts}} attempts"
@@ -154,6 +161,7 @@ OUTCOME_RULES: Final = (
         verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
     ),
     IGNORED_CANCEL_RULE,
+    WAITS_STILL_RULE,
     SHED_RULE,
     Rule(verdict.CONTRADICTED, f"{_EXCUSE_WRONG} IS NOT NULL", f"{{{_EXCUSE_WRONG}}}"),
     Rule(

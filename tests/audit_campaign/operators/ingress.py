@@ -45,6 +45,14 @@ def ingress_value_changed(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "altered"))
 
 
+@add("A header's name has U+FFFD, or bytes that Java shows so", is_plain)
+def header_blurred(t: Planting, one: Ended) -> Planted:
+    """No fault if it is the first, so it is none that can be told."""
+    for held in (one.record, one.delivery):
+        held.headers.insert(0, ("\ufffd", b"x"))
+    return named((one.origin, "unverifiable"))
+
+
 @add("The ingress asks for a later time than it was delivered at", is_plain)
 def ingress_due_changed(t: Planting, one: Ended) -> Planted:
     due = b"%d" % (one.delivery.timestamp_ms + 1)

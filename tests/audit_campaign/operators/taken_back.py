@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.audit_campaign.contents import Ended
 from tests.audit_campaign.operators.operator import (
     Operators,
@@ -86,6 +88,27 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     t.bury(one, "publish-failed", "made up", at_ms)
     sides = [(one.origin, "dead_lettered missing"), *t.recalls_of(one)]
     return named((cancel.origin, "contradicted"), sides=sides)
+
+
+def _waits_on(t: Planting, one: Ended) -> bool:
+    """Whether its due has not come; what is rolled before that has an id."""
+    texts = t.contents.policies.values()
+    is_rolled = any(json.loads(text)["roll_after_ms"] is not None for text in texts)
+    is_far = one.due_ms > t.watermark_ms(one.partition)
+    return is_far and not (is_rolled and one.ident is None)
+
+
+@add(
+    "A cancel or recall is ignored: it says missed, and the record waits still",
+    lambda t, one: _was_cancelled(t, one) and _waits_on(t, one),
+)
+def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
+    """Where a cancel names it, it must have ended, too."""
+    cancel = _cancel_that_applied(t, one)
+    assert cancel
+    t.contents.remove(one.outcome)
+    cancel.outcome.say(outcome="missed")
+    return named((cancel.origin, "contradicted"), sides=[(one.origin, "pending missing")])
 
 
 def _was_replaced(t: Planting, one: Ended) -> bool:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tests.benchmarks.accounting import anonymous_bytes, disk_bytes
+from tests.benchmarks.lister import Lister
 from tests.benchmarks.loads import send
 from tests.benchmarks.peak import AnonymousPeak
 from tests.benchmarks.processes import Job
@@ -21,8 +22,9 @@ PATIENCE_S = 1_800
 class Pending:
     """What many waiting records cost. Memory is the proxy's, mapped files apart.
 
-    `rebuilt_per_s` counts from the start of the process to the first delivery, after its disk
-    was taken away; `lost` is by how much the proxy's own count fell short after restarts.
+    `listing_anonymous_mb` is the peak while what waits is listed, page after page; `rebuilt_per_s`
+    counts from the start of the process to the first delivery, after its disk was taken away;
+    `lost` is by how much the proxy's own count fell short after restarts.
     """
 
     records: int
@@ -30,6 +32,8 @@ class Pending:
     loaded_per_s: float
     anonymous_mb: float
     peak_anonymous_mb: float
+    listing_anonymous_mb: float
+    pages_per_s: float
     disk_mb: float
     disk_bytes_per_record: float
     restarts: list[Restart]
@@ -55,6 +59,8 @@ def _measure(made: Trial) -> Pending:
         loaded_s = _load(made, count)
         time.sleep(made.world.scale.settle_s)
     settled_bytes, held_bytes = anonymous_bytes(made.proxy.pid), disk_bytes(made.proxy.data_dir)
+    with closing(AnonymousPeak(made.proxy.pid)) as listing_peak, Lister(made.proxy) as lister:
+        time.sleep(made.world.scale.listing_s)
     restarts = [
         restart(made, "clean stop", made.proxy.stop, count),
         restart(made, "killed", lambda: made.proxy.stop(signal.SIGKILL), count),
@@ -66,6 +72,8 @@ def _measure(made: Trial) -> Pending:
         loaded_per_s=round(count / loaded_s),
         anonymous_mb=round(settled_bytes / 1e6, 1),
         peak_anonymous_mb=round(peak.bytes / 1e6, 1),
+        listing_anonymous_mb=round(listing_peak.bytes / 1e6, 1),
+        pages_per_s=lister.pages_per_s,
         disk_mb=round(held_bytes / 1e6, 1),
         disk_bytes_per_record=round(held_bytes / count, 1),
         restarts=restarts,

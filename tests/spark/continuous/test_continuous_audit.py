@@ -10,6 +10,7 @@ from threading import Event
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import TopicPartition
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,7 @@ from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.topic_copies import TopicCopy, append
 from tests.support.oracle.committed_reader import CommittedReader
+from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
 
@@ -253,6 +255,54 @@ def test_target_that_was_created_anew_ends_the_audit_with_a_sentence(
     going.start()
     with pytest.raises(NotOurs, match=f"The topic {scene.orders} was deleted or created anew"):
         going.wait(SEEN_WITHIN_S)
+
+
+def test_what_retention_deletes_while_the_audit_is_stopped_is_told_and_it_goes_on(
+    spark: SparkSession, scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its horizon asks for all that the topics held: deliveries, and the first ingress records."""
+    scene = scene._replace(folder=tmp_path / "stopped")
+    scene.send([(f"last-{n}", ()) for n in range(6)])
+    scene.made.await_ingested()
+    begun = Batches(
+        spark, scene.job(scene.folder), Publication(scene.topic), 99, told_nobody, go_on
+    )
+    begun.begin()
+    gone = {(scene.made.ingress, 0): 2, (scene.orders, 0): -1, (scene.orders, 1): -1}
+    delete_before(scene.made.bootstrap, gone)
+    going = scene.audit(spark)
+    try:
+        wait_for(lambda: has_judged(going), SEEN_WITHIN_S, "a batch")
+    finally:
+        going.stop()
+    assert going.tally is not None
+    assert going.tally.lost == 2
+    assert going.tally.totals.violations == {}
+    assert going.tally.totals.verdicts["unverifiable"] >= 4
+    told = capsys.readouterr().err
+    assert f"{scene.made.ingress}, partition 0, from offset 0 to 1 before that was read" in told
+    assert f"Retention has deleted {scene.orders}, partition " in told
+
+
+def has_judged(audit: ContinuousAudit) -> bool:
+    assert not audit.wait(0.05)
+    return audit.tally is not None and bool(audit.tally.totals.verdicts)
+
+
+def told_nobody(_number: int, _tally: Tally) -> None:
+    """No batch is done."""
+
+
+def go_on() -> None:
+    """Nobody stops it."""
+
+
+def delete_before(bootstrap: str, offsets: dict[tuple[str, int], int]) -> None:
+    """Delete records before these offsets as retention would; -1 is the end."""
+    below = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+    admin = admin_client(bootstrap)
+    for deleted in admin.delete_records(below).values():
+        deleted.result(SEEN_WITHIN_S)
 
 
 def silent(spark: SparkSession, scene: Scene) -> ContinuousAudit:

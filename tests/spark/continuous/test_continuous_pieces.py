@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
 from spark_jobs.circumstances.unseen import Unseen
 from spark_jobs.continuous.continuous_audit import ContinuousAudit
+from spark_jobs.continuous.deletions import deleted, without
 from spark_jobs.continuous.gathering import first_of, left_to_read
 from spark_jobs.continuous.horizon import Horizon, Position
 from spark_jobs.continuous.state import BEFORE_ALL, Gathered, States, Tally, check_state_place
@@ -44,6 +45,38 @@ HORIZON = Horizon(
 )
 TALLY = Tally("g at i", HORIZON, {0: Span(1, 2)}, Totals({"delivered": 3}, {}, {"10": 3}, 3, 7), 1)
 READING = replace(TALLY, ends={("a", 0): 5}, gathered=Gathered(2, 3, {("a", 0): 7, ("i", 0): 1}))
+
+
+STARTS = {("i", 0): 1, ("a", 0): 0, ("a", 1): 0}
+"""Where the logs of READING's topics begin, while nothing is deleted."""
+
+
+def test_what_is_deleted_before_it_was_read_is_left_out_and_known_as_unseen() -> None:
+    gone = deleted("i", READING, {("i", 0): 4, ("a", 0): 8, ("a", 1): 3})
+    assert gone.requests == [Range("i", 0, 2, 4)]
+    assert gone.ends == [Range("a", 0, 7, 8), Range("a", 1, 0, 3)]
+    assert "i, partition 0, from offset 2 to 3 before" in next(gone.sentences())
+    left = without(HORIZON, gone, {("a", 0): 50}, 98)
+    assert left.positions == (HORIZON.positions[0]._replace(log_start=4),)
+    assert left.ends == (Range("a", 0, 8, 9), Range("a", 1, 3, 4))
+    why = "a, partition {}, has deleted records of that time"
+    assert left.unseen == {("a", n): Unseen(ms, why.format(n)) for n, ms in ((0, 50), (1, 98))}
+
+
+def test_what_is_deleted_after_it_was_read_is_no_loss() -> None:
+    read = {("i", 0): 2, ("a", 0): 7, ("a", 1): 0}
+    gone = deleted("i", READING, read)
+    assert not any(gone)
+    assert without(HORIZON, gone, {}, 98) == HORIZON
+    beyond = deleted("i", READING, {**STARTS, ("a", 1): 9})
+    assert beyond.ends == [Range("a", 1, 0, 4)]
+
+
+def test_what_was_behind_an_open_transaction_may_be_among_what_is_deleted() -> None:
+    is_open = replace(HORIZON, unseen={("a", 0): Unseen(2**62, "open", is_open=True)})
+    gone = deleted("i", replace(READING, horizon=is_open), {**STARTS, ("a", 0): 8})
+    found = without(is_open, gone, {("a", 0): 50}, 98).unseen["a", 0]
+    assert (found.until_ms, found.is_open) == (98, False)
 
 
 def test_tally_and_positions_come_back_as_they_were_written() -> None:

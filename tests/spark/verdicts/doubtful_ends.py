@@ -167,6 +167,8 @@ def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
     dropped("expired", "", "ord*", target="orders", at_ms=44_999, due_ms=40_000)
     letter("dead_lettered", "", "overdue", overdue("buried"), target="buried")
     letter("contradicted", "no such rule", "overdue", overdue("old*"), target="old-1")
+    unseen = t.record("pending", "was not there yet", target="buried", due_ms=T_MS + 1)
+    t.outcome(unseen, "dead-lettered", detail=f"overdue: {overdue('buried')}", at_ms=120_000)
     sized: dict[str, Any] = {"target": "big", "size_bytes": 90}
     letter("contradicted", "with 100 bytes; big took 100", "too-large", at_ms=61_500, **sized)
     letter("dead_lettered", "", "too-large", at_ms=62_500, **sized)

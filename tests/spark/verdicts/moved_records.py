@@ -137,6 +137,9 @@ def a_move_that_comes_too_late_is_a_stranger(t: Topics) -> None:
     move(t, "pending", t.record("pending", **LATER), offset=NEXT_OFFSET + 2)
     wrong = move(t, "altered", 9, "missed with other due", **LATER)
     missed(t, wrong, due_ms=7)
+    for ident in (None, b"w"):
+        waiting = t.record("pending", ident=ident, **LATER)
+        missed(t, move(t, "contradicted", waiting, f"at offset {waiting}, waits still"))
 
 
 def what_says_that_it_missed_and_what_it_named_are_held_together(t: Topics) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from spark_jobs.circumstances.circumstances import Circumstances
-from tests.spark.verdicts.topics_told import NEXT_OFFSET, SEEN, Story, Topics
+from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 
 LATER: dict[str, Any] = {"due_ms": 150_000}
 
@@ -114,6 +115,24 @@ def a_recall_that_was_ignored_is_found(t: Topics) -> None:
     t.outcome(recall(t, "missed", at_once), "missed", at_ms=50_000)
 
 
+def a_recall_misses_nothing_that_waits_still(t: Topics) -> None:
+    for ident in (None, b"w"):
+        waiting = t.record("pending", ident=ident, **LATER)
+        ignored = ("contradicted", waiting, f"at offset {waiting}, waits still")
+        t.outcome(recall(t, *ignored), "missed")
+    one = rolled(t)
+    two = successor(t, "pending", one)
+    t.outcome(recall(t, "contradicted", one, f"at offset {two}, waits still"), "missed")
+    t.record("missing", ident=b"c", **LATER)
+    t.outcome(t.record("contradicted", "waits still", kind="cancel", ident=b"c"), "missed")
+    t.outcome(t.record("missed", kind="cancel", ident=b"c"), "missed")
+
+
+def what_recalls_missed_may_have_ended_unseen(t: Topics) -> None:
+    waiting = t.record("pending", **LATER)
+    t.outcome(recall(t, "missed", waiting), "missed")
+
+
 def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
     t.read_from = 10
     t.outcome(recall(t, "applied", 3), "applied")
@@ -125,6 +144,8 @@ STORIES: dict[Story, Circumstances] = {
     a_recall_is_of_one_record_and_not_of_its_id: SEEN,
     a_recall_finds_what_was_rewritten: SEEN,
     a_recall_that_was_ignored_is_found: SEEN,
+    a_recall_misses_nothing_that_waits_still: SEEN,
+    what_recalls_missed_may_have_ended_unseen: replace(SEEN, unseen=OUTCOMES_GONE),
     what_recalls_name_may_have_been_deleted: SEEN,
 }
 """What is told, and the circumstances under which it is judged."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
@@ -19,6 +20,18 @@ def what_an_open_transaction_may_say_of_a_record_is_waited_for(t: Topics) -> Non
     t.outcome(rolled, "rolled")
     t.record("pending", **later, hop_from=rolled, first_origin=t.origin(rolled))
     t.record("pending", "open in outcomes", **later, hop_from=rolled, moved_due_ms=150_000)
+
+
+def what_may_have_been_let_go_unseen_is_not_overdue(t: Topics) -> None:
+    """Records that a pause holds back, and a move that lets one of them go."""
+    held: dict[str, Any] = {"due_ms": 50_000, "wanted_ms": 2**60, "fires_ms": 2**60}
+    gone = t.record("pending", **held)
+    first = {"first_offset": gone, "first_origin": t.origin(gone)}
+    named: dict[str, Any] = {"hop_from": gone, **first}
+    let_go = t.record("pending", "open in outcomes", moved_due_ms=50_000, **named)
+    stamps = "timer-origin,timer-due,timer-first-origin"
+    t.delivered(let_go, stamps=stamps, first_origin=t.origin(gone))
+    t.record("overdue", "due for 150000 ms", **held)
 
 
 def dead_letter_that_an_open_transaction_may_hold_is_waited_for(t: Topics) -> None:
@@ -67,6 +80,9 @@ def _open(topic: str) -> Circumstances:
 
 STORIES: dict[Story, Circumstances] = {
     what_an_open_transaction_may_say_of_a_record_is_waited_for: _open("outcomes"),
+    what_may_have_been_let_go_unseen_is_not_overdue: replace(
+        _open("outcomes"), limits=LatenessLimits(60_000)
+    ),
     dead_letter_that_an_open_transaction_may_hold_is_waited_for: _open("letters"),
     what_comes_with_the_next_commit_is_waited_for: SEEN,
     what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone: SEEN,

@@ -31,7 +31,7 @@ IN_A_POD: Final = {
         "bootstrap.servers: kafka:9092",
     ),
     "workers: 1": (
-        "Worker processes of a pod; a number, since `auto` would count the cores of the node.",
+        "Worker processes of a pod. auto = one for each whole core of resources.limits.cpu.",
         "workers: 1",
     ),
     "instance_id: null": (
@@ -56,7 +56,7 @@ MEAN_NOTHING: Final = {"title", "default", "description", "format", "gt", "le"}
 AMENDED: Final[dict[str, dict[str, Any]]] = {
     "instance_id": {"type": "null"},
     "data_dir": {"type": "string", "pattern": "^/."},
-    "workers": {"type": "integer", "minimum": 1},
+    "workers": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]},
     "kafka": {"minProperties": 1, "required": ["bootstrap.servers"]},
 }
 AMENDED_ADMIN: Final[dict[str, dict[str, Any]]] = {
@@ -100,8 +100,8 @@ def schema() -> str:
     made = ChartValues.model_json_schema(by_alias=True, ref_template=template)
     definitions = made["definitions"] = made.pop("$defs")
     for name, amended in AMENDED.items():
-        definitions["Settings"]["properties"][name].update(amended)
         definitions["Settings"]["properties"][name].pop("anyOf", None)
+        definitions["Settings"]["properties"][name].update(amended)
     for name, amended in AMENDED_ADMIN.items():
         definitions["AdminSettings"]["properties"][name] = amended
     dialect = {"$schema": "http://json-schema.org/draft-07/schema#"}

@@ -8,7 +8,15 @@ from proxy.cli.trial.demo.audit_process import Audited
 from proxy.cli.trial.demo.command import COLUMNS, row, summary
 from proxy.cli.trial.demo.group_result import GroupResult
 from proxy.cli.trial.demo.plan import Step, expected_verdicts, plain_plan
-from proxy.cli.trial.demo.stories import CHECKS_MS, ENVIRONMENT, ROLL_AFTER_S, story_plan
+from proxy.cli.trial.demo.stories import (
+    CHECKS_MS,
+    ENVIRONMENT,
+    MANY,
+    PURGED,
+    ROLL_AFTER_S,
+    purge_control,
+    story_plan,
+)
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.config.sources import load_settings
@@ -18,7 +26,7 @@ OUTCOMES = {
     *("cancelled", "replaced", "dead-lettered", "rolled", "requeued", "rolled-back", "expired"),
     *("applied", "missed"),
 }
-PLAN = [*plain_plan(Settings(), 1_000_000, seed=1), *story_plan()]
+PLAN = [*plain_plan(Settings(), 1_000_000, seed=1), *story_plan(), purge_control(0)]
 
 
 def test_the_plan_names_each_record_once_and_only_reasons_and_outcomes_that_exist() -> None:
@@ -33,6 +41,18 @@ def test_what_is_sent_after_a_record_is_sent_in_a_later_step() -> None:
     assert later
     assert all(steps[wanted.after or ""] < wanted.step for wanted in later)
     assert set(steps.values()) == set(Step)
+
+
+def test_a_recall_names_a_record_that_was_sent_before() -> None:
+    steps = {wanted.ident: wanted.step for wanted in PLAN}
+    recalls = [wanted for wanted in PLAN if wanted.recalls is not None]
+    assert recalls
+    assert all(steps[wanted.recalls or ""] < wanted.step for wanted in recalls)
+
+
+def test_what_a_purge_writes_belongs_to_what_it_ends() -> None:
+    purged = [wanted for wanted in PLAN if wanted.group == PURGED]
+    assert [one.ends for one in purged] == [("cancelled",)] * MANY + [("applied",)]
 
 
 def test_only_the_record_that_is_to_be_rewritten_waits_so_long() -> None:
@@ -57,7 +77,8 @@ def test_the_settings_of_the_demo_s_proxy_ask_at_the_times_that_are_planned(
 
 
 def test_each_record_is_expected_to_get_one_verdict_as_are_those_that_the_proxy_writes() -> None:
-    written_by_the_proxy = {"rolled": 1, "requeued": 2, "expired": 1}
+    parked = {"parked": MANY, "let go": MANY}
+    written_by_the_proxy = {"rolled": 1, "requeued": 2, "expired": 1, "moved": 1, **parked}
     expected = expected_verdicts(PLAN)
     assert expected.total() == len(PLAN) + sum(written_by_the_proxy.values())
     assert set(expected) == {"delivered", *(name.replace("-", "_") for name in OUTCOMES)}
@@ -69,7 +90,7 @@ def test_a_row_says_what_was_found_and_what_was_wrong() -> None:
     )
     shown = row("cancelled", result)
     assert len(shown) == len(COLUMNS)
-    assert shown == ["cancelled", "2", "1", "cancelled, 2 applied", "6 / 8 ms", "yes"]
+    assert shown == ["cancelled", "2", "1", "cancelled, 2 applied", "8 ms", "yes"]
     assert row("x", GroupResult(missing=1, early=2))[-1] == "1 missing, 2 early"
 
 

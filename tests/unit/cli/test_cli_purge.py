@@ -29,13 +29,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the admin port is asked for; all is applied but what is for `behind`."""
     bodies: list[dict[str, Any]] = []
 
-    def answer(_address: str, _path: str, _token: str | None, **how: Any) -> str:
+    def answer(_address: str, _path: str, _token: str | None, **how: Any) -> dict[str, Any]:
         bodies.append(how["body"])
         is_applied = how["body"]["targets"] != "behind"
         done = {} if how["body"]["dry_run"] else {"purges": ["t/0/1"], "applied": is_applied}
-        return json.dumps({**COUNTED, **how["body"], **done})
+        return {**COUNTED, **how["body"], **done}
 
-    monkeypatch.setattr(purge, "fetch", answer)
+    monkeypatch.setattr(purge, "ask", answer)
     return bodies
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
-from proxy.cli.release import instances
+from proxy.cli.release import run_time_change
 
 LIMITS = {
     "limits": [
@@ -33,8 +33,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What is asked of whom; `away` does not answer, `slow` has not noticed yet."""
     calls: Asked = []
 
-    def answer(address: str, path: str, _token: str | None, **how: Any) -> str:
-        calls.append((address, how["method"], path.removeprefix("/api/v1"), how["body"]))
+    def answer(address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:
+        calls.append((address, how["method"], path, how["body"]))
         if address == "away":
             raise ProxyUnreachable("No proxy answers at away.", "")
         replies: dict[str, Any] = {
@@ -43,9 +43,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
             "/limits": LIMITS,
         }
         done = {"paused": True, "in_force": address != "slow"}
-        return json.dumps(replies[calls[-1][2]] if how["method"] == "GET" else done)
+        found: dict[str, Any] = replies[path] if how["method"] == "GET" else done
+        return found
 
-    monkeypatch.setattr(instances, "fetch", answer)
+    monkeypatch.setattr(run_time_change, "ask", answer)
     return calls
 
 
@@ -62,8 +63,16 @@ def test_a_pattern_is_paused_and_resumed_at_a_rate(asked: Asked) -> None:
     assert asked == [
         ("a", "PUT", path, None),
         ("a", "DELETE", f"{path}?per_second=500", None),
+        ("a", "GET", "/pauses", None),
         ("a", "DELETE", path, None),
     ]
+
+
+def test_what_is_not_paused_is_not_resumed_and_what_is_gets_named(asked: Asked) -> None:
+    done = CliRunner().invoke(app, ["resume", "orders", "--admin", "a"])
+    assert str(done.exception).endswith("Name what was paused, as it was: orders-*.")
+    assert [one[1] for one in asked] == ["GET"]
+    assert run("resume", "bills", "--admin", "a")[0] == 0, "to forget its rate"
 
 
 def test_taking_in_is_paused_and_goes_on(asked: Asked) -> None:
@@ -123,8 +132,15 @@ def test_limits_are_set_and_cleared(asked: Asked) -> None:
     rule = {"older_than": "1h", "action": "dead-letter"}
     assert asked == [
         ("a", "PUT", "/limits/orders", {"per_second": 5, "overdue": rule}),
+        ("a", "GET", "/limits", None),
         ("a", "DELETE", "/limits/orders", None),
     ]
+
+
+def test_what_the_settings_limit_is_not_cleared_at_run_time(asked: Asked) -> None:
+    done = CliRunner().invoke(app, ["limits", "clear", "*", "--admin", "a"])
+    assert "Nothing was set at run time for *." in str(done.exception)
+    assert [one[1] for one in asked] == ["GET"]
 
 
 @pytest.mark.parametrize(

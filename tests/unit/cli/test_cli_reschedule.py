@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -20,13 +19,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """What the admin port is asked for; the outcome is the last part of the origin's topic."""
     calls: list[tuple[str, Any]] = []
 
-    def answer(_address: str, path: str, _token: str | None, **how: Any) -> str:
+    def answer(_address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:
         calls.append((path, how["body"]))
-        topic = path.split("/")[4]
+        topic = path.split("/")[2]
         outcome = {"late": "missed", "behind": None}.get(topic, "replaced")
-        return json.dumps({"origin": "timer.ingress/0/9", "outcome": outcome, "detail": None})
+        return {"origin": "timer.ingress/0/9", "outcome": outcome, "detail": None}
 
-    monkeypatch.setattr(reschedule, "fetch", answer)
+    monkeypatch.setattr(reschedule, "ask", answer)
     return calls
 
 
@@ -38,7 +37,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_the_new_time_is_sent_as_epoch_ms(asked: list[tuple[str, Any]]) -> None:
     code, said = run(ORIGIN, "--at", NOON)
     assert (code, "moved: due 2030-01-01" in said, "timer.ingress/0/9" in said) == (0, True, True)
-    assert asked == [(f"/api/v1/records/{ORIGIN}?wait=10s", {"deliver_at": NOON_MS})]
+    assert asked == [(f"/records/{ORIGIN}?wait=10s", {"deliver_at": NOON_MS})]
 
 
 def test_a_delay_counts_from_now(

@@ -74,8 +74,8 @@ def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
 
 def test_a_filter_that_cannot_be_read_is_said_with_the_reason(call: Call, admin: str) -> None:
     code, _, err = call("pending", "list", "--admin", admin, "--from", "soon")
-    assert code == 1
-    assert "`due_from`: 'soon' is not a time" in err
+    assert code == 2
+    assert "'soon' is not a time" in err
 
 
 def test_a_record_is_found_by_its_id_at_whichever_instance(call: Call, admin: str) -> None:
@@ -99,3 +99,10 @@ def test_without_id_and_origin_find_lists_by_target_and_time(call: Call, admin: 
     _, out, _ = call("find", "--target", "orders", "--admin", admin, "--json")
     assert json.loads(out)["partitions"] == [0, 1, 2]
     assert call("find", "--admin", admin)[0] == 2
+
+
+@pytest.mark.parametrize("origin", ["orders/0/0", f"{INGRESS}/77/0", f"{INGRESS}/0/99999"])
+def test_an_origin_that_no_instance_knows_is_an_error(call: Call, admin: str, origin: str) -> None:
+    code, out, err = call("find", "--origin", origin, "--admin", admin)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"Error: None of the instances asked knows {origin}. Name it as ")

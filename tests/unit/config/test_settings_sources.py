@@ -8,7 +8,6 @@ import pytest
 
 from proxy.config.settings import Settings
 from proxy.config.sources import load_settings
-from proxy.config.values import usable_cores
 from proxy.errors import SettingsError
 
 Load = Callable[..., Settings]
@@ -104,8 +103,9 @@ def test_null_in_a_variable_takes_a_value_away(load: Load) -> None:
     assert load("admin: {token: secret}", DELAY_PROXY_ADMIN__TOKEN="null").admin.token is None
 
 
-def test_workers_auto_is_the_number_of_cores(load: Load) -> None:
-    assert load("workers: auto").workers == usable_cores()
+def test_workers_auto_is_decided_when_the_partitions_are_known(load: Load) -> None:
+    assert load("workers: auto").workers is None
+    assert load("workers: 3").workers == 3
 
 
 def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(load: Load) -> None:

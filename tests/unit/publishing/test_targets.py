@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from proxy.publishing.targets import MISSING_FOR_MS, Targets
+from proxy.publishing.targets import KNOWN_FOR_MS, MISSING_FOR_MS, RENEWED_WITHIN_MS, Targets
 from tests.support.simulation.stand_in import StandInKafka
 from tests.support.simulation.stand_in_admin import StandInAdmin
 
 NOW_MS = 1_000_000
+LATER_MS = NOW_MS + KNOWN_FOR_MS
 
 
 @pytest.fixture
@@ -109,3 +112,72 @@ def test_topic_with_thousands_of_lost_partitions_does_not_flood_the_log(
         targets_of(kafka).learn({"orders"}, NOW_MS)
     assert len(said) <= 21
     assert said[-1]["partitions"] == 5_000 - 20
+
+
+class SlowAdmin(StandInAdmin):
+    """Answers later, when the test says so."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        super().__init__(kafka)
+        self.asked: list[dict[str, Future[Any]]] = []
+        self.is_slow = False
+
+    def describe_topics(self, asked: Any, **_: object) -> dict[str, Future[Any]]:
+        if not self.is_slow:
+            return super().describe_topics(asked)
+        self.asked.append({name: Future() for name in asked.topic_names})
+        return self.asked[-1]
+
+    def answer(self) -> None:
+        """What was asked last is answered now."""
+        for name, future in self.asked[-1].items():
+            future.set_result(self._describe(name).result())
+
+
+@pytest.fixture
+def slow(kafka: StandInKafka) -> tuple[SlowAdmin, Targets]:
+    """What is known of `orders` is old, and the broker slow."""
+    admin = SlowAdmin(kafka)
+    targets = Targets(cast(Any, admin))
+    targets.learn({"orders"}, NOW_MS)
+    admin.is_slow = True
+    return admin, targets
+
+
+def test_what_is_known_is_renewed_without_waiting_and_asked_for_once(
+    kafka: StandInKafka, slow: tuple[SlowAdmin, Targets]
+) -> None:
+    admin, targets = slow
+    kafka.topics["orders"] = 5
+    for later_ms in range(3):
+        targets.learn({"orders"}, LATER_MS + later_ms)
+        assert targets.known.partitions["orders"] == 2
+    assert len(admin.asked) == 1
+    admin.answer()
+    targets.learn({"orders"}, LATER_MS + 3)
+    assert targets.known.partitions["orders"] == 5
+    targets.learn({"orders"}, LATER_MS + 3 + KNOWN_FOR_MS)
+    assert len(admin.asked) == 2
+
+
+def test_an_answer_of_before_the_broker_contradicted_it_does_not_count(
+    kafka: StandInKafka, slow: tuple[SlowAdmin, Targets]
+) -> None:
+    admin, targets = slow
+    targets.learn({"orders"}, LATER_MS)
+    admin.answer()
+    targets.forget({"orders"})
+    kafka.topics["orders"], admin.is_slow = 7, False
+    targets.learn({"orders"}, LATER_MS + 1)
+    assert targets.known.partitions["orders"] == 7
+
+
+def test_where_no_answer_comes_the_broker_is_asked_and_waited_for(
+    kafka: StandInKafka, slow: tuple[SlowAdmin, Targets]
+) -> None:
+    admin, targets = slow
+    targets.learn({"orders"}, LATER_MS)
+    admin.asked[-1]["orders"].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    kafka.topics["orders"], admin.is_slow = 3, False
+    targets.learn({"orders"}, LATER_MS + RENEWED_WITHIN_MS)
+    assert targets.known.partitions["orders"] == 3

@@ -28,7 +28,7 @@ def streamed(rate: int, p99_ms: float, offered: float = 1.0, missing: int = 0) -
         rate=rate,
         records=rate,
         offered_per_s=rate * offered,
-        lateness=Lateness(rate, 1.0, p99_ms, p99_ms),
+        lateness=Lateness(rate, 1.0, p99_ms, p99_ms, p99_ms),
         verdict=Verdict(rate, early=0, missing=missing, duplicate=0),
         cpu_us_per_record={},
         other_cores=0.0,
@@ -58,7 +58,7 @@ def test_a_record_that_nobody_sent_counts_as_a_fault() -> None:
 
 def test_lateness_counts_only_records_due_within_its_span() -> None:
     came = arrivals((0, 100, 190.0), (1, 200, 207.0), (2, 300, 390.0))
-    assert lateness(came, 200, 300) == Lateness(1, 7.0, 7.0, 7.0)
+    assert lateness(came, 200, 300) == Lateness(1, 7.0, 7.0, 7.0, 7.0)
 
 
 def test_lateness_of_nothing_is_not_zero() -> None:

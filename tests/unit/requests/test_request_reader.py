@@ -1,6 +1,8 @@
 """What a record's headers ask for (docs/guide.md)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.records.delivery import delivery_of
 from proxy.records.rejection import REASONS, Rejection
@@ -218,3 +220,41 @@ def test_headers_met_before_change_no_answer_and_few_are_remembered(names_a_reco
         cancel = reader.read([*asked, ("timer-cancel", b"id")], None, None, 1, 0, number)
         assert cancel == Cancel(b"id")
     assert len(reader._usual) <= MOST_USUAL_NAMES
+
+
+TIMES = st.sampled_from(["timer-deliver-at", "timer-delay", "timer-level"])
+TEXTS = st.sampled_from([None, b"", b"3", b"30s", b"soon", b"-1", b"1800000000500", b"9" * 30])
+TARGETS = st.tuples(st.just("timer-topic"), st.sampled_from([b"orders"] * 4 + [None, b"a b"]))
+OTHERS = st.tuples(st.sampled_from(["timer-id", "timer-cancel", "trace"]), TEXTS)
+
+
+@given(
+    st.tuples(TARGETS, st.tuples(TIMES, TEXTS) | OTHERS).flatmap(st.permutations)
+    | st.lists(TARGETS | st.tuples(TIMES, TEXTS) | OTHERS, max_size=3),
+    st.sampled_from([-1, 0, TIMESTAMP_MS, 2**62]),
+    st.sampled_from([None, 20_000]),
+)
+def test_a_header_of_its_own_changes_nothing_of_what_a_record_asks_for(
+    headers: Headers, timestamp_ms: int, roll_after_ms: int | None
+) -> None:
+    """The short way of records with a target and a time alone leads where the long one leads, and
+    every header comes back."""
+    reader = RequestReader(Policy(roll_after_ms=roll_after_ms))
+    own = ("own", b"1")
+    short = reader.read(headers, b"key", b"value", timestamp_ms, 0, 7)
+    long = reader.read([*headers, own], b"key", b"value", timestamp_ms, 0, 7)
+    if not isinstance(short, Scheduled) or not isinstance(long, Scheduled):
+        assert short == long
+        return
+    assert short._replace(entry=long.entry) == long
+    delivery = delivery_of(short.entry)
+    assert delivery.headers == headers
+    assert delivery._replace(headers=[*headers, own]) == delivery_of(long.entry)
+
+
+@pytest.mark.parametrize("when", ["timer-deliver-at", "timer-delay", "timer-level"])
+def test_the_headers_of_a_record_with_a_target_and_a_time_alone_are_not_kept(when: str) -> None:
+    entry = read((when, b"3"))
+    assert not isinstance(entry, Rejection)
+    assert b"timer-" not in entry[3]
+    assert delivery_of(entry).headers == [("timer-topic", b"orders"), (when, b"3")]

@@ -19,13 +19,14 @@ LONGEST_DELAY_MS = 17_000
 
 
 class Step(IntEnum):
-    """When a record is sent: the steps of the demo, in order."""
+    """When a record is written: the steps of the demo, in order; the last by the proxy itself."""
 
     FIRST = 0
     START = 1
     SOON = 2
     ARRIVED = 3
     DOWN = 4
+    CALLED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Wanted:
     arrives: whether anything of it is to be seen in a target or among the dead letters.
     ends: outcomes of this record and of those that the proxy wrote to go on from it.
     checks_ms: times after the record's timestamp at which its producer is asked about it.
+    recalls: it takes back this other record, by its receipt, and asks for nothing else.
     """
 
     ident: str
@@ -56,6 +58,7 @@ class Wanted:
     arrives: bool = True
     ends: tuple[str, ...] = ()
     checks_ms: tuple[int, ...] = ()
+    recalls: str | None = None
 
     @property
     def all_headers(self) -> Headers:
@@ -126,16 +129,17 @@ def _absolute(now_ms: int, chance: random.Random) -> Iterator[Wanted]:
     for number in range(8):
         due_ms = now_ms + chance.randrange(6_000, LONGEST_DELAY_MS)
         yield wanted("time", number, ORDERS, (DELIVER_AT, str(due_ms)), due_ms=due_ms)
-    yield wanted("past", 0, ORDERS, (DELIVER_AT, "2001-01-01T00:00:00Z"), due_ms=978_307_200_000)
-    yield wanted("no time", 0, ORDERS)
+    yield wanted("at once", 0, ORDERS, (DELIVER_AT, "2001-01-01T00:00:00Z"), due_ms=978_307_200_000)
+    yield wanted("at once", 1, ORDERS)
 
 
 def _odd() -> Iterator[Wanted]:
-    yield wanted("null value", 0, ORDERS, (DELAY, "3s"), delay_ms=3_000, value=None)
-    yield wanted("null key", 0, ORDERS, (DELAY, "3s"), delay_ms=3_000, key=None)
-    yield wanted("other key", 0, ORDERS, (DELAY, "3s"), (KEY, "k-9"), delay_ms=3_000)
-    yield wanted("partition", 0, ORDERS, (DELAY, "3s"), (PARTITION, "2"), delay_ms=3_000)
-    yield wanted("200 kB", 0, ORDERS, (DELAY, "4s"), delay_ms=4_000, value=bytes(200_000))
+    """No value, no key, another key, a partition, 200 kB."""
+    yield wanted("odd", 0, ORDERS, (DELAY, "3s"), delay_ms=3_000, value=None)
+    yield wanted("odd", 1, ORDERS, (DELAY, "3s"), delay_ms=3_000, key=None)
+    yield wanted("odd", 2, ORDERS, (DELAY, "3s"), (KEY, "k-9"), delay_ms=3_000)
+    yield wanted("odd", 3, ORDERS, (DELAY, "3s"), (PARTITION, "2"), delay_ms=3_000)
+    yield wanted("odd", 4, ORDERS, (DELAY, "4s"), delay_ms=4_000, value=bytes(200_000))
 
 
 def _bad(settings: Settings) -> Iterator[Wanted]:

@@ -27,7 +27,10 @@ GROUP = "demo-group"
 RETRY_TOPIC, DLQ_TOPIC = f"retry.{GROUP}", f"dlq.{GROUP}"
 CHECKS = "demo-checks"
 NOWHERE = "demo-nowhere"
-TARGETS = (ORDERS, PAYMENTS, RETRY_TOPIC, DLQ_TOPIC)
+BILLS, REMINDERS = "demo-bills", "demo-reminders"
+TARGETS = (ORDERS, PAYMENTS, RETRY_TOPIC, DLQ_TOPIC, BILLS, REMINDERS)
+RESCHEDULED, PURGED, PAUSED = "rescheduled", "purged", "paused, let go"
+MANY = 12
 ROLL_AFTER_S = 18
 CHECKS_MS = (2_000, 5_000, 8_000)
 ENVIRONMENT = {
@@ -62,6 +65,10 @@ def story_plan() -> list[Wanted]:
         _undecided(),
         _nowhere(),
         _rewritten(),
+        *_recalled(),
+        _rescheduled(),
+        *_purged(),
+        *_paused(),
     ]
 
 
@@ -142,6 +149,41 @@ def _nowhere() -> Wanted:
     one = wanted("no such topic", 0, NOWHERE, (DELAY, "2s"), delay_ms=2_000)
     ends = (outcome.REQUEUED, outcome.REQUEUED, outcome.DEAD_LETTERED)
     return replace(one, reason="target-unknown", ends=ends)
+
+
+def _recalled() -> Iterator[Wanted]:
+    """Taken back by its receipt: it has no id."""
+    one = wanted("recalled", 0, ORDERS, (DELAY, "14s"), delay_ms=14_000)
+    yield replace(one, arrives=False, ends=(outcome.CANCELLED,))
+    recall = _control("recalled", Step.SOON, outcome.APPLIED, [])
+    yield replace(recall, recalls=one.ident)
+
+
+def _rescheduled() -> Wanted:
+    """An operator moves it to an earlier time."""
+    one = wanted(RESCHEDULED, 0, ORDERS, (DELAY, "17s"), delay_ms=17_000)
+    return replace(one, ends=(outcome.REPLACED,))
+
+
+def _purged() -> Iterator[Wanted]:
+    """An operator purges their target."""
+    for number in range(MANY):
+        one = wanted(PURGED, number, REMINDERS, (DELAY, "16s"), delay_ms=16_000)
+        yield replace(one, arrives=False, ends=(outcome.CANCELLED,))
+
+
+def purge_control(number: int) -> Wanted:
+    """One of the records that the proxy writes for a purge: one to each partition."""
+    one = wanted(PURGED, MANY + number, "", step=Step.CALLED)
+    return replace(one, arrives=False, ends=(outcome.APPLIED,))
+
+
+def _paused() -> Iterator[Wanted]:
+    """They fall due while their target is paused: rewritten once to wait, once to go."""
+    for number in range(MANY):
+        delay_ms = 1_000 + 50 * number
+        one = wanted(PAUSED, number, BILLS, (DELAY, str(delay_ms)), delay_ms=delay_ms)
+        yield replace(one, ends=(outcome.REQUEUED, outcome.REQUEUED))
 
 
 def _rewritten() -> Wanted:

@@ -11,7 +11,7 @@ from proxy.kafka.access.broker_errors import HearingAdminClient, explain, explai
 
 LIBRDKAFKA: Any = KafkaError
 SSL, DOWN = LIBRDKAFKA._SSL, LIBRDKAFKA._ALL_BROKERS_DOWN
-TIMED_OUT = LIBRDKAFKA._TIMED_OUT
+TIMED_OUT, MSG_TIMED_OUT = LIBRDKAFKA._TIMED_OUT, LIBRDKAFKA._MSG_TIMED_OUT
 REFUSED = "/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"
 UNRESOLVED = "/bootstrap: Failed to resolve"
 TRANSPORT, AUTHENTICATION = LIBRDKAFKA._TRANSPORT, LIBRDKAFKA._AUTHENTICATION
@@ -43,6 +43,13 @@ def test_what_a_broker_refuses_names_the_setting(code: int, said: str, setting: 
 def test_a_broker_that_is_away_is_not_taken_for_one_that_refuses() -> None:
     sentence = explain(KafkaError(TRANSPORT, "Connection refused"), Settings())
     assert isinstance(sentence, BrokerUnreachable)
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, MSG_TIMED_OUT, KafkaError.REQUEST_TIMED_OUT])
+def test_a_broker_that_was_slow_is_not_taken_for_one_that_is_away(code: int) -> None:
+    sentence = explain(KafkaError(code, "Timed out"), Settings())
+    assert isinstance(sentence, BrokerLate)
+    assert "does not answer in time" in str(sentence)
 
 
 def test_the_cause_is_told_before_its_consequences() -> None:

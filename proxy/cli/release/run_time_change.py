@@ -1,18 +1,16 @@
-"""The instances that are told of a change. It counts for all, whichever has written it; each says
+"""What is changed at run time. It counts for all instances, whichever has written it; each says
 whether its own workers go by it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote
 
 import typer
 
-from proxy.cli.admin_port import address_of, fetch
+from proxy.cli.admin_port import addresses_of, ask, ask_each
+from proxy.cli.terminal.options import checked_pattern
 from proxy.cli.terminal.output import say, say_json
 from proxy.config.settings import Settings
-from proxy.errors import ProxyError
-from proxy.requests.topic_names import TARGETS_PATTERN
 
 ANSWER_WITHIN_S: Final = 30.0
 
@@ -38,7 +36,7 @@ class Answers(NamedTuple):
         return not self.silent and all(reply["in_force"] for reply in self.replies)
 
 
-def ask_each(
+def ask_instances(
     settings: Settings,
     admin: Sequence[str] | None,
     method: str,
@@ -46,34 +44,17 @@ def ask_each(
     body: Mapping[str, Any] | None = None,
 ) -> Answers:
     """What each instance answers. Raises ProxyError where none does."""
-    answers, errors = Answers([], {}), list[ProxyError]()
-    for address in admin or [address_of(settings.admin)]:
-        try:
-            said = fetch(
-                address,
-                f"/api/v1{path}",
-                settings.admin.token,
-                method=method,
-                body=body,
-                within_s=ANSWER_WITHIN_S,
-            )
-            answers.replies.append(json.loads(said))
-        except ProxyError as error:
-            answers.silent[address] = str(error)
-            errors.append(error)
-    if not answers.replies:
-        raise errors[0]
-    return answers
+
+    def ask_one(address: str) -> dict[str, Any]:
+        how = {"method": method, "body": body, "within_s": ANSWER_WITHIN_S}
+        return ask(address, path, settings.admin.token, **how)
+
+    return Answers(*ask_each(addresses_of(settings.admin, admin), ask_one))
 
 
 def path_of(prefix: str, pattern: str) -> str:
     """Of the call about a pattern; raises a usage error for one that no topic's name fits."""
-    if TARGETS_PATTERN.fullmatch(pattern) is None:
-        raise typer.BadParameter(
-            f"{pattern!r} is no pattern of targets: 1 to 249 of the characters "
-            "a-z A-Z 0-9 . _ - * ? [ ] !"
-        )
-    return f"{prefix}/{quote(pattern, safe='')}"
+    return f"{prefix}/{quote(checked_pattern(pattern), safe='')}"
 
 
 def tell_done(answers: Answers, done: str, *, as_json: bool) -> None:

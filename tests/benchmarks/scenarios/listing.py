@@ -1,0 +1,48 @@
+"""listing: a scattered stream alone and while what waits is listed, page after page, in turns."""
+
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+from tests.benchmarks.lister import Lister
+from tests.benchmarks.steady import Stream, Streamed, run_stream
+from tests.benchmarks.trial import Trial, World
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`streams` in turns alone and beside a listing; pages listed a second, and the slowest."""
+
+    streams: list[Streamed]
+    pages_per_s: float
+    longest_page_s: float
+
+    @property
+    def p99_ratio(self) -> float:
+        """The p99 beside a listing against the one before it, the median of the rounds."""
+        alone, beside = self.streams[::2], self.streams[1::2]
+        pairs = zip(alone, beside, strict=True)
+        return median(two.lateness.p99_ms / one.lateness.p99_ms for one, two in pairs)
+
+
+def measure(world: World) -> Listing:
+    """In as many rounds as the others take."""
+    scale = world.scale
+    spread_ms = scale.scattered_spread_ms
+    stream = Stream(scale.listing_rate, scale.scattered_s, (0, spread_ms), settle_ms=spread_ms)
+    streams: list[Streamed] = []
+    listers: list[Lister] = []
+
+    def lister_of(made: Trial) -> Lister:
+        listers.append(Lister(made.proxy))
+        return listers[-1]
+
+    for number in range(scale.rounds):
+        run = partial(run_stream, world, stream=stream)
+        streams.append(run(f"listing-{number}-alone"))
+        streams.append(run(f"listing-{number}-beside", beside=lister_of))
+    return Listing(
+        streams,
+        pages_per_s=median(one.pages_per_s for one in listers),
+        longest_page_s=round(max(one.longest_s for one in listers), 3),
+    )

@@ -1,0 +1,88 @@
+"""What said wrongly that it missed a record is found by the audit that sees how that ended, and is
+kept no longer than until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.evidence.ends import ENDS, all_of
+from spark_jobs.evidence.open_records import ends_of, requests_of
+from spark_jobs.evidence.partition_state import PARTITION_STATE
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.runtime.location import location
+from spark_jobs.runtime.materialised import materialising
+from spark_jobs.verdicts.carry_over import open_rows
+from spark_jobs.verdicts.evaluation import evaluate
+from tests.spark.verdicts.moved_records import LATER, move
+from tests.spark.verdicts.recalled_records import recall
+from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Topics
+from tests.support.frames import frame_of
+
+AFTER_MS = 190_000
+UNSEEN = replace(SEEN, unseen=OUTCOMES_GONE)
+"""Where outcomes were deleted an audit cannot know that what has none waits still."""
+
+
+class Audited(NamedTuple):
+    """verdicts: by offset. kept: the rows of OPEN that the next audit begins with, and which."""
+
+    verdicts: dict[int, str]
+    kept: DataFrame
+    offsets: list[int]
+
+
+def audited(
+    spark: SparkSession, folder: Path, topics: Topics, earlier: Audited | None, seen: Circumstances
+) -> Audited:
+    """What the topics hold, judged beside what an earlier audit has left open."""
+    state = dict(zip(PARTITION_STATE, topics.state, strict=True))
+    if earlier:
+        state |= {"closed_to": NEXT_OFFSET, "audited_from": NEXT_OFFSET, "watermark_ms": AFTER_MS}
+    requests = frame_of(spark, topics.asked, REQUESTS)
+    ends = frame_of(spark, topics.ends, ENDS)
+    if earlier:
+        requests = requests.unionByName(requests_of(earlier.kept))
+        ends = all_of(ends, ends_of(earlier.kept))
+    with materialising(spark, location(folder)) as materialise:
+        partitions = frame_of(spark, [state], PARTITION_STATE)
+        histories = record_histories(requests, all_of(ends))
+        found = evaluate(histories, partitions, seen, materialise)
+        rows = open_rows(found.carried).localCheckpoint()
+        verdicts = {row.offset: row.verdict for row in found.verdicts.collect()}
+    return Audited(verdicts, rows, sorted(row.offset for row in rows.collect()))
+
+
+@pytest.mark.parametrize("by", [recall, move], ids=["recall", "move"])
+def test_what_missed_a_record_that_is_delivered_after_its_audit_is_contradicted_once(
+    spark: SparkSession, tmp_path: Path, by: Callable[..., int]
+) -> None:
+    before, after = Topics(0), Topics(0)
+    waiting, other = before.record("pending", **LATER), before.record("pending", **LATER)
+    wrong = by(before, "missed", waiting)
+    before.outcome(wrong, "missed", at_ms=45_000)
+    first = audited(spark, tmp_path / "first", before, None, UNSEEN)
+    assert first.verdicts[wrong] == "missed"
+    assert first.offsets == [waiting, other, wrong]
+    for offset in (waiting, other):
+        after.delivered(offset, due_ms=150_000, at_ms=150_004)
+    second = audited(spark, tmp_path / "second", after, first, UNSEEN)
+    assert second.verdicts[wrong] == "contradicted"
+    assert second.verdicts[other] == "delivered"
+    assert second.offsets == []
+
+
+def test_recall_that_missed_what_had_ended_is_kept_no_longer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topics = Topics(0)
+    topics.delivered(ended := topics.record("delivered"))
+    topics.outcome(recall(topics, "missed", ended), "missed")
+    assert audited(spark, tmp_path, topics, None, UNSEEN).offsets == []

@@ -1,0 +1,125 @@
+"""Whatever answers at the admin port named, or does not: one sentence, and what to do."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from proxy.cli.admin_port import NAME_IT, NotThere, ProxyUnreachable, ask, ask_each
+
+Call = Callable[..., tuple[int, str, str]]
+JSON_404 = b'HTTP/1.0 404 Not Found\r\n\r\n{"error": "%s", "detail": "It said so."}'
+NO_PROXY = {
+    "a page of something else": b"HTTP/1.0 200 OK\r\n\r\n<html>",
+    "a list": b"HTTP/1.0 200 OK\r\n\r\n[1]",
+    "another server's 404": b"HTTP/1.0 404 Not Found\r\n\r\n<html>",
+    "no HTTP": b"\0\0\0\x12what?\r\n",
+    "nothing": b"",
+}
+
+
+@contextmanager
+def answering(reply: bytes | None) -> Iterator[str]:
+    """The address of something that answers so to all, and closes; None: it never answers."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                caller, _ = listener.accept()
+            except OSError:
+                return
+            if reply is None:
+                held.append(caller)
+                continue
+            with closing(caller):
+                caller.recv(65_536)
+                caller.sendall(reply)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for caller in held:
+            caller.close()
+
+
+@pytest.mark.parametrize("reply", NO_PROXY.values(), ids=NO_PROXY)
+def test_what_is_no_proxy_is_said_to_be_none(reply: bytes) -> None:
+    with answering(reply) as address, pytest.raises(ProxyUnreachable) as raised:
+        ask(address, "/pauses", None)
+    assert f"{address} is no proxy. {NAME_IT}" in str(raised.value)
+
+
+def test_what_does_not_answer_in_time_is_said_to_be_late() -> None:
+    with answering(None) as address, pytest.raises(ProxyUnreachable) as raised:
+        ask(address, "/pauses", None, within_s=0.05)
+    assert f"http://{address} does not answer in time (0.05 s)." in str(raised.value)
+
+
+def test_a_record_that_is_not_there_is_no_error_of_the_proxy_and_an_unknown_call_is() -> None:
+    with answering(JSON_404 % b"not-found") as address, pytest.raises(NotThere, match="It said so"):
+        ask(address, "/records/t/0/1", None)
+    with (
+        answering(JSON_404 % b"no-such-path") as address,
+        pytest.raises(ProxyUnreachable, match="does not know this call"),
+    ):
+        ask(address, "/later", None)
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:abc", "localhost:99999", "http://", "", "a b", "ftp://localhost:1"]
+)
+def test_an_address_that_is_none_is_refused_in_a_sentence(call: Call, address: str) -> None:
+    for command in (("pauses",), ("find", "--id", "x"), ("purge", "orders", "--dry-run")):
+        code, out, err = call(*command, "--admin", address)
+        assert (code, out) == (1, "")
+        assert err.startswith("Error: No proxy answers at ")
+        assert err.endswith(f"{NAME_IT}\n")
+
+
+def test_one_that_answers_is_enough_and_the_others_are_named() -> None:
+    def asking(address: str) -> int:
+        if address == "away":
+            raise ProxyUnreachable("It is away.")
+        return len(address)
+
+    assert ask_each(["away", "here"], asking) == ([4], {"away": "It is away."})
+    with pytest.raises(ProxyUnreachable, match="It is away"):
+        ask_each(["away", "away"], asking)
+
+
+def test_where_no_instance_answers_nothing_is_said_to_wait(call: Call) -> None:
+    for command in (("find", "--id", "x"), ("pending", "list")):
+        code, out, err = call(*command, "--admin", "127.0.0.1:1")
+        assert (code, out) == (1, "")
+        assert (
+            err == f"Error: No proxy answers at http://127.0.0.1:1: Connection refused. {NAME_IT}\n"
+        )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("reschedule", "17", "--delay", "5s"),
+        ("find", "--origin", "17"),
+        ("purge", "or ders", "--dry-run"),
+        ("purge", "orders", "--from", "yesterday"),
+        ("pending", "list", "--from", "tomorrow"),
+        ("find", "--id", "x", "--to", "tomorrow"),
+        ("reschedule", "t/0/1", "--delay", "soon"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(
+    call: Call, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = call(*arguments, "--admin", "127.0.0.1:1")
+    assert (code, out) == (2, "")
+    assert "No proxy answers" not in err
