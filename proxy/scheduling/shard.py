@@ -149,11 +149,7 @@ class Shard:
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""
-        return self.store.pending() - self.cancelled()
-
-    def cancelled(self) -> int:
-        """How many entries were cancelled or replaced, and lie in the store until their time."""
-        return self._register.tombstones_by_target().total
+        return self.store.pending() - self._register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
         """How many of them for each target; by name for a bounded number of them."""

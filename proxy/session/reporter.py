@@ -76,6 +76,7 @@ class Reporter:
         end = max(self._ingress.newest(partition), retained.end if retained else -1)
         behind = max(0, end - shard.next_offset)
         ahead_ms = self._clock.ahead_ms(position.watermark_ms)
+        pending = shard.pending()
         return ShardStatus(
             topic=self._ingress.topic,
             partition=partition,
@@ -83,7 +84,7 @@ class Reporter:
             next_offset=position.next_offset,
             watermark_ms=position.watermark_ms,
             floor=position.floor,
-            pending=shard.pending(),
+            pending=pending,
             behind=behind,
             behind_ms=max(0, now_ms - shard.read_ms) if behind and shard.read_ms else 0,
             undecided=len(shard.half_messages),
@@ -92,7 +93,7 @@ class Reporter:
             aging=retained.aging(position.floor) if retained else 0,
             ahead_ms=ahead_ms,
             pending_bytes=shard.pending_bytes(),
-            cancelled=shard.cancelled(),
+            cancelled=shard.store.pending() - pending,
             is_purging=position.purge is not None,
         )
 
