@@ -1,7 +1,8 @@
 """A retry consumer as a process of its own, to be killed: `python -m` with its options as JSON.
 
-Every third number fails twice before it can be handled. What is handled goes into the journal,
-a line for each call of the handler.
+Every third number fails twice before it can be handled, and the number `stuck` never ends: it waits
+for its next attempt when the consumer is orderly, else its handler hangs. What is handled goes into
+the journal, a line for each call of the handler.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from proxy.client import Received, RetryConsumer
+from proxy.client import Received, RetryConsumer, RetryLater
 
 FAILS_TIMES = 2
 WORK_S = 0.02
@@ -29,17 +30,26 @@ def fails(number: int) -> bool:
 def main(options: dict[str, Any]) -> None:
     """Work until SIGTERM."""
     journal = os.open(options.pop("journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    stuck, work_s = options.pop("stuck", None), options.pop("work_s", WORK_S)
 
     def handle(record: Received) -> None:
         number = int(record.value or b"")
-        time.sleep(WORK_S * (number % UNEVEN))
+        time.sleep(work_s * (number % UNEVEN))
         os.write(journal, b"%d %d\n" % (number, record.attempt))
+        if number == stuck:
+            _never_end(is_orderly=options.get("orderly", False))
         if fails(number) and record.attempt < FAILS_TIMES:
             raise ValueError(f"{number} fails")
 
     consumer = RetryConsumer(handler=handle, **options)
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     consumer.run()
+
+
+def _never_end(*, is_orderly: bool) -> None:
+    if is_orderly:
+        raise RetryLater("1h")
+    time.sleep(3_600)
 
 
 if __name__ == "__main__":

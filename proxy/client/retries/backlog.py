@@ -1,62 +1,100 @@
-"""What a consumer has read, but whose offsets are not committed yet.
+"""What a consumer has read, and what of that its next commit has to say.
 
-Pure bookkeeping. One rule: an offset is committed only when everything before it is either
-handled or stored as a retry request. A request is stored no sooner than its offset can be
-committed: then both can be one transaction, and no failure is retried twice.
+Pure bookkeeping. One rule: a record is committed as done, by its offset or in the metadata, only
+when it is handled or its retry request is stored.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
 
 from proxy.client.place import Partition, Place
 from proxy.client.request import Request
-from proxy.client.retries.attempts import Attempt, Attempts
+from proxy.client.retries.attempts import Attempts
+from proxy.client.retries.offset_metadata import (
+    MOST_CHARACTERS,
+    Attempt,
+    Remembered,
+    read,
+    written,
+)
+from proxy.client.retries.progress import Progress, Range
+
+LEAST_CHARACTERS: Final = 250
+"""A broker that does not take so many gets none."""
+MOST_REPEATED: Final = 1_000
+"""Of a partition's offsets, where not all that is done behind the first undone can be committed."""
+
+log = logging.getLogger("proxy.client")
 
 
-@dataclass(slots=True)
-class _Lane:
-    """One partition: `first` to `end` is done with and can be settled, `read` is behind that.
+class Position(NamedTuple):
+    """What is to be committed of a partition."""
 
-    `read` has for each record, in the order of offsets, whether it is done, and its request.
-    """
-
-    first: int
-    end: int
-    records: int = 0
-    read: OrderedDict[int, tuple[bool, Request | None]] = field(default_factory=OrderedDict)
+    partition: Partition
+    offset: int
+    metadata: str | None
 
 
 class Backlog:
-    """Records of each partition since the last commit; they may end in any order."""
+    """Records of each partition since the last commit; they may end in any order.
 
-    def __init__(self) -> None:
-        self._lanes: dict[Partition, _Lane] = {}
-        self._requests: list[tuple[Place, Request]] = []
+    `cluster` is the broker's id of it: what another cluster's group has committed is not ours.
+    """
+
+    def __init__(self, cluster: str = "-") -> None:
+        self._cluster = cluster
+        self._progress: dict[Partition, Progress] = {}
+        self._remembered: dict[Partition, tuple[int, list[Range]]] = {}
+        """Of partitions not read yet: the committed offset, and what is done behind it."""
+        self._most_characters = MOST_CHARACTERS
         self.attempts = Attempts()
         """Of records that are tried again where they lie."""
         self.request_bytes = 0
-        """Of all requests that are not stored, those too that have to wait for records before."""
+        """Of all requests that are not stored."""
+
+    def restore(self, partition: Partition, offset: int, metadata: str | None) -> None:
+        """Go on from what was committed. What somebody else has put there is left alone."""
+        self.drop([partition])
+        remembered = read(self._cluster, offset, metadata)
+        if remembered is not None:
+            self.attempts.restore(partition, remembered.waiting)
+            self._remembered[partition] = offset, remembered.done
+        elif metadata:
+            log.warning(
+                "%s: what is committed beside offset %s was not written by this client in this "
+                "cluster, and is ignored: %.100r",
+                partition,
+                offset,
+                metadata,
+            )
 
     def taken(self, place: Place) -> bool:
-        """The record there has been read. False when it has been before: the client library can
-        give a record twice after a rebalance.
+        """The record there has been read. False when it has been before (the client library can
+        give a record twice after a rebalance), or when a commit says that it is done.
         """
-        offset = place.offset
-        lane = self._lanes.setdefault(place.topic_partition, _Lane(offset, offset))
-        if offset < lane.end or (lane.read and offset <= next(reversed(lane.read))):
-            return False
-        lane.read[offset] = (False, None)
-        return True
+        partition, offset = place.topic_partition, place.offset
+        if partition not in self._progress:
+            committed, done = self._remembered.pop(partition, (0, []))
+            is_same_log = committed <= offset
+            self._progress[partition] = Progress(offset, done if is_same_log else [])
+        return self._progress[partition].take(offset)
+
+    def position(self, partition: Partition) -> int:
+        """Behind all that was read of it, and what follows that and is done."""
+        return self._progress[partition].position
 
     def handled(self, place: Place) -> None:
         """The record there is done with."""
-        self._done(place, None)
+        self._progress[place.topic_partition].ended += 1
+        self._done(place)
 
     def failed(self, place: Place, request: Request) -> None:
         """The record there is done with once the request is stored."""
+        progress = self._progress[place.topic_partition]
+        progress.ended += 1
+        progress.requests[place.offset] = request
         self.request_bytes += request.size_bytes
-        self._done(place, request)
 
     def waits(self, place: Place, attempt: Attempt) -> None:
         """The record there is tried again: that it has failed is to be committed before that."""
@@ -64,75 +102,99 @@ class Backlog:
 
     @property
     def records(self) -> int:
-        """How many records can be settled."""
-        return sum(lane.records for lane in self._lanes.values())
+        """How many have ended since the last commit."""
+        return sum(progress.ended for progress in self._progress.values())
 
     @property
     def requests(self) -> list[tuple[Place, Request]]:
-        """What has to be stored before the offsets are committed."""
-        return list(self._requests)
+        """All that are not stored."""
+        return [
+            (Place(*partition, offset), request)
+            for partition, progress in self._progress.items()
+            for offset, request in progress.requests.items()
+        ]
+
+    @property
+    def requests_before_end(self) -> list[tuple[Place, Request]]:
+        """Those alone with which the offset passes their record."""
+        ends = {name: one.end(is_stored=True) for name, one in self._progress.items()}
+        return [
+            (place, request)
+            for place, request in self.requests
+            if place.offset < ends[place.topic_partition]
+        ]
 
     def crowded(self, most: int) -> set[Partition]:
-        """The partitions with so many records, or more, that cannot be settled yet."""
-        return {name for name, lane in self._lanes.items() if len(lane.read) >= most}
-
-    def stored(self) -> None:
-        """Every request is stored: only the offsets are left."""
-        self.request_bytes -= sum(request.size_bytes for _, request in self._requests)
-        self._requests.clear()
-
-    def offsets(self, unstored: Collection[Place] = ()) -> dict[Partition, int]:
-        """The next offset of each partition, given the records whose requests are not stored.
-
-        Partitions that cannot move are left out.
+        """The partitions with so many records, or more, that are not done, or of which more is done
+        in between than can be committed.
         """
-        reached = {}
-        for partition, lane in self._lanes.items():
-            held = [place.offset for place in unstored if place.topic_partition == partition]
-            offset = min([lane.end, *held])
-            if offset > lane.first or partition in self.attempts.unsaved:
-                reached[partition] = offset
-        return reached
+        return {
+            name for name, one in self._progress.items() if one.undone >= most or one.is_too_much
+        }
+
+    def stored(self, places: Iterable[Place]) -> None:
+        """The requests of these records are stored."""
+        for place in places:
+            request = self._progress[place.topic_partition].requests[place.offset]
+            self.request_bytes -= request.size_bytes
+            self._done(place)
+
+    def positions(self, *, is_stored: bool = False) -> list[Position]:
+        """What a commit has to say now, or once `requests_before_end` are stored: for one
+        transaction with them. Partitions of which there is nothing new are left out.
+        """
+        return [
+            self._position(partition, progress, progress.end(is_stored=is_stored))
+            for partition, progress in self._progress.items()
+            if progress.ended
+            or progress.end() > progress.committed
+            or partition in self.attempts.unsaved
+        ]
+
+    def shorten(self) -> bool:
+        """The broker does not take so much metadata: half of it. False when there is none left."""
+        is_any_left = self._most_characters > 0
+        half = self._most_characters // 2
+        self._most_characters = half if half >= LEAST_CHARACTERS else 0
+        log.warning(
+            "the broker takes less than 4,096 bytes beside an offset (offset.metadata.max.bytes): "
+            "%s are used, so that more records may come again after a restart",
+            self._most_characters,
+        )
+        return is_any_left
 
     def settled(self) -> None:
-        """Requests are stored, offsets are committed: what was read since is left."""
-        self.stored()
-        self.attempts.saved({name: lane.end for name, lane in self._lanes.items()})
-        self._lanes = {name: lane for name, lane in self._lanes.items() if lane.read}
-        for lane in self._lanes.values():
-            lane.first, lane.records = lane.end, 0
+        """The positions are committed: what was read since is left."""
+        for progress in self._progress.values():
+            progress.settled()
+        self.attempts.saved({name: one.committed for name, one in self._progress.items()})
+        self._progress = {name: one for name, one in self._progress.items() if not one.is_over}
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that went to another consumer: it will get their records again."""
         self.attempts.drop(partitions)
         for partition in partitions:
-            lane = self._lanes.pop(partition, None)
-            for _, request in lane.read.values() if lane else ():
-                self.request_bytes -= request.size_bytes if request else 0
-            gone = [kept for kept in self._requests if kept[0].topic_partition == partition]
-            self.request_bytes -= sum(request.size_bytes for _, request in gone)
-            self._requests = [kept for kept in self._requests if kept not in gone]
+            self._remembered.pop(partition, None)
+            if progress := self._progress.pop(partition, None):
+                gone = progress.requests.values()
+                self.request_bytes -= sum(request.size_bytes for request in gone)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._lanes.clear()
-        self._requests.clear()
+        self.drop([*self._progress, *self._remembered])
         self.attempts.clear()
-        self.request_bytes = 0
 
     def __bool__(self) -> bool:
-        has_done = any(lane.records for lane in self._lanes.values())
-        return has_done or bool(self.attempts.unsaved)
+        return self.records > 0 or bool(self.attempts.unsaved)
 
-    def _done(self, place: Place, request: Request | None) -> None:
+    def _position(self, partition: Partition, progress: Progress, end: int) -> Position:
+        remembered = Remembered(
+            self.attempts.behind(partition, end), list(progress.done_behind(end))
+        )
+        text, has_all_done = written(self._cluster, end, remembered, self._most_characters)
+        progress.is_too_much = not has_all_done and progress.position - end >= MOST_REPEATED
+        return Position(partition, end, text)
+
+    def _done(self, place: Place) -> None:
         self.attempts.done(place)
-        lane = self._lanes[place.topic_partition]
-        lane.read[place.offset] = (True, request)
-        while lane.read:
-            offset, (is_done, kept) = next(iter(lane.read.items()))
-            if not is_done:
-                return
-            del lane.read[offset]
-            lane.end, lane.records = offset + 1, lane.records + 1
-            if kept is not None:
-                self._requests.append((place._replace(offset=offset), kept))
+        self._progress[place.topic_partition].done(place.offset)

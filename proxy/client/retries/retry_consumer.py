@@ -20,7 +20,7 @@ from proxy.client.kafka_settings import (
     consumer_settings,
     producer_settings,
 )
-from proxy.client.needed_topics import ensure_topics
+from proxy.client.needed_topics import cluster_of, ensure_topics
 from proxy.client.retries.consumer_loop import ConsumerLoop
 from proxy.client.retries.handling.failure_rules import Exceptions, FailureRules
 from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
@@ -118,6 +118,8 @@ class RetryConsumer:
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
         self._stopping = threading.Event()
+        self._handling: Handling | None = None
+        """That of the last run: some of its handlers may still be running."""
 
     def run(self) -> None:
         """Work until `stop` is called; then commit what is handled, leave the group and return.
@@ -138,6 +140,8 @@ class RetryConsumer:
 
     def run_with(self, runner: Runner) -> None:
         """The same, with handlers that are called by this runner."""
+        if self._handling is not None:
+            self._handling.raise_if_too_many_hang(self._max_hanging)
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
         try:
             with closing(runner), closing(Consumer(self._consumer_settings)) as consumer:
@@ -155,20 +159,22 @@ class RetryConsumer:
             max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
             target=self._retry_target,
         )
+        handling = self._handling = self._new_handling(runner)
         loop = ConsumerLoop(
             consumer,
             _settlement(consumer, writer),
-            self._handling(runner),
+            handling,
             self._rules,
             request_of,
             self._retry_topic,
             self._max_hanging,
             _poll_interval_s(self._consumer_settings) / 2,
             self._local_retries,
+            cluster_of(consumer, self._retry_topic),
         )
         loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
 
-    def _handling(self, runner: Runner) -> Handling:
+    def _new_handling(self, runner: Runner) -> Handling:
         return Handling(
             runner,
             self._parallel,

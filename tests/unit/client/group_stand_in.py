@@ -116,5 +116,8 @@ class MemberStandIn:
             self._group.committed[place.partition] = place
         return offsets
 
+    def consumer_group_metadata(self) -> object:
+        return "metadata"
+
     def committed(self, partitions: list[TopicPartition], _within_s: float) -> list[TopicPartition]:
         return [self._group.committed[one.partition] for one in partitions]
