@@ -1,17 +1,19 @@
 """A retry consumer as a process of its own, to be killed: `python -m` with its options as JSON.
 
-Every third number fails twice before it can be handled, and the number `stuck` never ends: it waits
-for its next attempt when the consumer is orderly, else its handler hangs. What is handled goes into
-the journal, a line for each call of the handler.
+Every third number fails twice before it can be handled, and the number `stuck` does not end at its
+first attempt: it waits for the next when the consumer is orderly, else its handler hangs. What is
+handled goes into the journal, a line for each call of the handler.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
 import time
+from pkgutil import resolve_name
 from typing import Any
 
 from proxy.client import Received, RetryConsumer, RetryLater
@@ -20,6 +22,16 @@ FAILS_TIMES = 2
 WORK_S = 0.02
 UNEVEN = 7
 """Handlers take different times, so that they end out of order."""
+RETRIES = "proxy.client.retries"
+MOMENTS = {
+    "handler given up": (f"{RETRIES}.handling.handler_threads:HandlerThreads", "give_up", 1),
+    "requests stored": (f"{RETRIES}.settlement", "commit", 3),
+    "transaction open": ("proxy.client.transactions:Transactions", "add_offsets", 3),
+    "offsets committed": (f"{RETRIES}.backlog:Backlog", "settled", 3),
+    "partitions revoked": (f"{RETRIES}.consumer_loop:ConsumerLoop", "_on_revoke", 1),
+    "stopping": (f"{RETRIES}.consumer_loop:ConsumerLoop", "_finish", 1),
+}
+"""When a process may be killed: before the call of what, and before which call."""
 
 
 def fails(number: int) -> bool:
@@ -29,6 +41,9 @@ def fails(number: int) -> bool:
 
 def main(options: dict[str, Any]) -> None:
     """Work until SIGTERM."""
+    dies_in = options.pop("dies_in", None)
+    if dies_in is not None:
+        _die_in(dies_in)
     journal = os.open(options.pop("journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     stuck, work_s = options.pop("stuck", None), options.pop("work_s", WORK_S)
 
@@ -36,7 +51,7 @@ def main(options: dict[str, Any]) -> None:
         number = int(record.value or b"")
         time.sleep(work_s * (number % UNEVEN))
         os.write(journal, b"%d %d\n" % (number, record.attempt))
-        if number == stuck:
+        if number == stuck and not record.attempt:
             _never_end(is_orderly=options.get("orderly", False))
         if fails(number) and record.attempt < FAILS_TIMES:
             raise ValueError(f"{number} fails")
@@ -44,6 +59,20 @@ def main(options: dict[str, Any]) -> None:
     consumer = RetryConsumer(handler=handle, **options)
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     consumer.run()
+
+
+def _die_in(moment: str) -> None:
+    path, attribute, calls = MOMENTS[moment]
+    owner = resolve_name(path)
+    original = getattr(owner, attribute)
+    count = itertools.count(1)
+
+    def killed(*args: Any, **options: Any) -> Any:
+        if next(count) == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **options)
+
+    setattr(owner, attribute, killed)
 
 
 def _never_end(*, is_orderly: bool) -> None:

@@ -108,7 +108,7 @@ def test_with_too_many_handlers_hanging_the_consumer_ends_with_all_of_it_counted
         consumer.run()
     handler.may_go.set()
     consumer.stop()
-    wait_for(lambda: len(handler.handled) == 3, WITHIN_S, "the handlers")
+    wait_for(lambda: len(handler.handled) >= 3, WITHIN_S, "the handlers")
     consumer.run()
 
 
@@ -149,15 +149,15 @@ def test_nothing_behind_a_record_in_hand_is_committed(world: World, handler: Han
         wait_for(lambda: world.committed(world.orders) == 52, WITHIN_S, "all of it")
 
 
-def test_behind_a_record_that_hangs_so_many_are_read_and_other_partitions_go_on(
+def test_behind_a_record_that_hangs_all_others_of_its_partition_are_handled(
     world: World, handler: Handler
 ) -> None:
     world.write(Outgoing(b"k", HANGS, partition=0), *numbered(2_500))
     world.write(*numbered(2_500, partition=1))
     with at_work(world, handler, parallel=2):
         wait_for(lambda: len(handler.values(1)) == 2_500, WITHIN_S, "the other partition")
-        wait_for(lambda: len(handler.values(0)) >= 999, WITHIN_S, "those behind it")
-        assert len(handler.values(0)) <= 1_100
+        wait_for(lambda: len(handler.values(0)) == 2_500, WITHIN_S, "those behind it")
+        assert world.committed(world.orders) <= 0
         handler.may_go.set()
         wait_for(lambda: world.committed(world.orders) == 2_501, WITHIN_S, "all of it")
     assert len(handler.handled) == 5_001

@@ -6,17 +6,18 @@ A relay stands in for the proxy and delivers at once.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.integration.retry_process import FAILS_TIMES, fails
+from tests.integration.retry_process import FAILS_TIMES, MOMENTS, fails
 from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World
 from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.integration
 REPOSITORY = Path(__file__).parents[2]
 RECORDS = 1_200
 KEYS = 40
+HANGS_ONCE = 1
 KILLS = 4
 MANY = 24_000
 """More than are read again to be left out."""
@@ -44,7 +46,7 @@ class Fleet:
         self.journal.touch()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *, is_static: bool) -> None:
+    def start(self, name: str, *, is_static: bool, dies_in: str | None = None) -> None:
         """With a name of its own in the group, which a successor takes over at once, if static."""
         world = self.world
         config = {"bootstrap.servers": world.bootstrap, **QUIET, **CLASSIC, **POLLS}
@@ -62,6 +64,7 @@ class Fleet:
             "producer_config": producer,
             "parallel": 4,
             "journal": str(self.journal),
+            "dies_in": dies_in,
             **self._options,
         }
         command = [sys.executable, "-m", "tests.integration.retry_process", json.dumps(options)]
@@ -71,6 +74,13 @@ class Fleet:
         process = self._running.pop(name)
         process.kill()
         process.wait(WITHIN_S)
+
+    def await_death(self, name: str) -> None:
+        """It kills itself."""
+        assert self._running.pop(name).wait(WITHIN_S) == -signal.SIGKILL
+
+    def tell_to_stop(self, name: str) -> None:
+        self._running[name].terminate()
 
     def stop(self, name: str) -> None:
         process = self._running.pop(name)
@@ -103,7 +113,8 @@ class Fleet:
 
 @pytest.fixture(params=[False, True], ids=["at-least-once", "exactly-once"])
 def fleet(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    made = Fleet(World(kafka), tmp_path, is_exact=request.param)
+    options = {"stuck": HANGS_ONCE, "handler_timeout": "2s"}
+    made = Fleet(World(kafka), tmp_path, is_exact=request.param, **options)
     yield made
     made.close()
 
@@ -149,31 +160,47 @@ def come_and_go(fleet: Fleet) -> None:
     fleet.kill("guest")
 
 
+def die_in_each_moment(fleet: Fleet) -> None:
+    """Processes are killed where it matters most, while they handle all that is written here."""
+    fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in range(RECORDS)))
+    for moment in MOMENTS:
+        if moment == "transaction open" and not fleet.is_exact:
+            continue
+        fleet.start("one", is_static=True, dies_in=moment)
+        if moment == "partitions revoked":
+            fleet.start("guest", is_static=False)
+        if moment == "stopping":
+            fleet.await_progress(10)
+            fleet.tell_to_stop("one")
+        fleet.await_death("one")
+    fleet.start("one", is_static=True)
+
+
+@pytest.mark.parametrize("happens", [come_and_go, die_in_each_moment])
 def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
-    fleet: Fleet,
+    fleet: Fleet, happens: Callable[[Fleet], None]
 ) -> None:
     """In transactions each failure is handed over exactly once, without at least once."""
     world = fleet.world
     with Relay(world):
-        come_and_go(fleet)
+        happens(fleet)
         wait_for(lambda: set(fleet.attempts()) == set(range(RECORDS)), WITHIN_S, "all of it")
         wait_for(lambda: _is_done(fleet), WITHIN_S, "all retries")
         wait_for(lambda: all_committed(world), WITHIN_S, "all offsets")
         fleet.stop("one")
     wanted = list(range(FAILS_TIMES))
     asked = asked_attempts(world)
-    assert set(asked) == {number for number in range(RECORDS) if fails(number)}
-    assert {number: sorted(set(found)) for number, found in asked.items()} == dict.fromkeys(
-        asked, wanted
-    )
+    assert set(asked) - {HANGS_ONCE} == {number for number in range(RECORDS) if fails(number)}
+    expected = dict.fromkeys(asked, wanted) | {HANGS_ONCE: [0]}
+    assert {number: sorted(set(found)) for number, found in asked.items()} == expected
     if fleet.is_exact:
-        assert asked == dict.fromkeys(asked, wanted)
+        assert asked == expected
 
 
 def _is_done(fleet: Fleet) -> bool:
     """Whether what fails at first has been handled in the end, with every failure counted."""
     return all(
-        attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1))
+        attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1 + (number == HANGS_ONCE)))
         for number, attempts in fleet.attempts().items()
     )
 
