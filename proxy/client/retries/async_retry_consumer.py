@@ -50,6 +50,8 @@ class AsyncRetryConsumer:
         handler: AsyncHandler,
         **options: Unpack[RetryOptions],
     ) -> None:
+        if not callable(handler):
+            raise ConfigRefused(f"the handler is {handler!r}: give a coroutine function")
         if isroutine(handler) and not iscoroutinefunction(handler):
             raise ConfigRefused(
                 f"the handler {handler!r} is no coroutine function: write `async def`, or use "

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from confluent_kafka import Consumer
@@ -19,8 +18,14 @@ from proxy.client.kafka_settings import (
     connection_settings,
     consumer_settings,
     producer_settings,
+    refuse_no_mapping,
 )
 from proxy.client.needed_topics import cluster_of, ensure_topics
+from proxy.client.retries.consumer_arguments import (
+    checked_retry_topic,
+    checked_topics,
+    refuse_unusable_handler,
+)
 from proxy.client.retries.consumer_loop import ConsumerLoop
 from proxy.client.retries.handling.failure_rules import Exceptions, FailureRules
 from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
@@ -98,16 +103,10 @@ class RetryConsumer:
         orderly: bool = False,
         orderly_delays: str | None = None,
     ) -> None:
-        if isinstance(topics, str) or not topics:
-            raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
-        if iscoroutinefunction(handler):
-            raise ConfigRefused(
-                f"the handler {handler!r} is a coroutine function, which nobody would await: use "
-                "AsyncRetryConsumer"
-            )
-        self._group, self._topics, self._handler = group, list(topics), handler
-        self._retry_target = retry_topic
-        self._retry_topic = retry_topic or f"retry.{group}"
+        refuse_unusable_handler(handler)
+        self._topics = checked_topics(topics, group, ingress)
+        self._group, self._handler, self._retry_target = group, handler, retry_topic
+        self._retry_topic = checked_retry_topic(retry_topic, group)
         self._max_attempts = _at_least(1, max_attempts, "max_attempts")
         self._ingress = ingress
         self._rules = FailureRules(retry, give_up, ignore)
@@ -209,6 +208,7 @@ def _seconds(length: Delay, name: str) -> float:
 
 def _for_requests(config: Settings, given: Settings) -> dict[str, object]:
     """Settings of the producer: a request must be stored well before the group gives up on us."""
+    refuse_no_mapping(given)
     within = {"message.timeout.ms": STORE_WITHIN_MS}
     if {"message.timeout.ms", "delivery.timeout.ms"} & given.keys() or TRANSACTIONAL_ID in given:
         within = {}
