@@ -25,9 +25,9 @@ UNEVEN = 7
 RETRIES = "proxy.client.retries"
 MOMENTS = {
     "handler given up": (f"{RETRIES}.handling.handler_threads:HandlerThreads", "give_up", 1),
-    "requests stored": (f"{RETRIES}.settlement", "commit", 3),
+    "requests stored": (f"{RETRIES}.committing.settlement", "commit", 3),
     "transaction open": ("proxy.client.transactions:Transactions", "add_offsets", 3),
-    "offsets committed": (f"{RETRIES}.backlog:Backlog", "settled", 3),
+    "offsets committed": (f"{RETRIES}.committing.backlog:Backlog", "settled", 3),
     "partitions revoked": (f"{RETRIES}.consumer_loop:ConsumerLoop", "_on_revoke", 1),
     "stopping": (f"{RETRIES}.consumer_loop:ConsumerLoop", "_finish", 1),
 }

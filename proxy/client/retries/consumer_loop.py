@@ -11,14 +11,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from proxy.client.place import Partition, Place, UnreadableHeaders, place_of
 from proxy.client.request import Request
-from proxy.client.retries.backlog import Backlog
+from proxy.client.retries.committing.backlog import Backlog
+from proxy.client.retries.committing.settlement import (
+    GroupMoved,
+    MetadataTooLarge,
+    Settlement,
+    committed,
+)
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
 from proxy.client.retries.local_retries import LocalRetries
 from proxy.client.retries.pauses import Pauses
 from proxy.client.retries.received import Received, received
-from proxy.client.retries.settlement import GroupMoved, MetadataTooLarge, Settlement, committed
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02

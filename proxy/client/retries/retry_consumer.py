@@ -21,6 +21,7 @@ from proxy.client.kafka_settings import (
     refuse_no_mapping,
 )
 from proxy.client.needed_topics import cluster_of, ensure_topics
+from proxy.client.retries.committing.settlement import AtLeastOnce, ExactlyOnce, Settlement
 from proxy.client.retries.consumer_arguments import (
     checked_retry_topic,
     checked_topics,
@@ -34,7 +35,6 @@ from proxy.client.retries.handling.job import Runner
 from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
 from proxy.client.retries.local_retries import local_retries
 from proxy.client.retries.retry_request import retry_request
-from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, Settlement
 from proxy.client.transactions import Transactions
 from proxy.client.when import Delay, delay_text
 from proxy.requests.times import parse_delay_ms

@@ -18,16 +18,16 @@ from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
 from proxy.client.retries import consumer_loop
+from proxy.client.retries.committing.offset_metadata import Attempt, read
+from proxy.client.retries.committing.settlement import AtLeastOnce, ExactlyOnce
 from proxy.client.retries.consumer_loop import ConsumerLoop
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import Handling
 from proxy.client.retries.handling.job import Job, Jobs
 from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
 from proxy.client.retries.local_retries import LocalRetries
-from proxy.client.retries.offset_metadata import Attempt, read
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_request import retry_request
-from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce
 from tests.support.simulation.manual_clock import ManualTime
 from tests.unit.client.group_stand_in import TOPIC, GroupStandIn, MemberStandIn
 

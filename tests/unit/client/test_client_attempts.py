@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from proxy.client.place import Place
-from proxy.client.retries.attempts import Attempts
-from proxy.client.retries.offset_metadata import Attempt
+from proxy.client.retries.committing.attempts import Attempts
+from proxy.client.retries.committing.offset_metadata import Attempt
 
 ORDERS = ("orders", 0)
 

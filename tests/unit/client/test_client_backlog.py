@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from proxy.client.place import Partition, Place
 from proxy.client.request import Request
-from proxy.client.retries.backlog import MOST_REPEATED, Backlog
-from proxy.client.retries.offset_metadata import Attempt
+from proxy.client.retries.committing.backlog import MOST_REPEATED, Backlog
+from proxy.client.retries.committing.offset_metadata import Attempt
 
 REQUEST = Request(b"k", b"v" * 10, [("a", b"1")])
 ORDERS = ("orders", 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from proxy.client.place import Place
+from proxy.client.retries.committing.offset_metadata import Attempt
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.local_retries import DELAYS, LocalRetries
-from proxy.client.retries.offset_metadata import Attempt
 from proxy.client.retries.received import Received
 from proxy.requests.times import parse_levels
 from tests.support.simulation.manual_clock import START_MS, ManualTime

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.client.retries.offset_metadata import (
+from proxy.client.retries.committing.offset_metadata import (
     MOST_CHARACTERS,
     Attempt,
     Remembered,
@@ -16,7 +16,7 @@ from proxy.client.retries.offset_metadata import (
     read,
     written,
 )
-from proxy.client.retries.progress import Range
+from proxy.client.retries.committing.progress import Range
 
 NOW_MS = 1_800_000_000_000
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.client.retries.progress import Progress, Range
+from proxy.client.retries.committing.progress import Progress, Range
 
 
 def read_to(progress: Progress, *offsets: int) -> Progress:

@@ -20,9 +20,9 @@ from proxy.client.errors import (
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
-from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.offset_metadata import Attempt
-from proxy.client.retries.settlement import (
+from proxy.client.retries.committing.backlog import Backlog
+from proxy.client.retries.committing.offset_metadata import Attempt
+from proxy.client.retries.committing.settlement import (
     AtLeastOnce,
     ExactlyOnce,
     GroupMoved,

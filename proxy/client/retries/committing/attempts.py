@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from proxy.client.place import Partition, Place
-from proxy.client.retries.offset_metadata import Attempt
+from proxy.client.retries.committing.offset_metadata import Attempt
 
 
 class Attempts:

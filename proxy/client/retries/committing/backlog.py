@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 
 from proxy.client.place import Partition, Place
 from proxy.client.request import Request
-from proxy.client.retries.attempts import Attempts
-from proxy.client.retries.offset_metadata import (
+from proxy.client.retries.committing.attempts import Attempts
+from proxy.client.retries.committing.offset_metadata import (
     MOST_CHARACTERS,
     Attempt,
     Remembered,
     read,
     written,
 )
-from proxy.client.retries.progress import Progress, Range
+from proxy.client.retries.committing.progress import Progress, Range
 
 LEAST_CHARACTERS: Final = 250
 """A broker that does not take so many gets none."""

@@ -20,7 +20,7 @@ from proxy.client.ingress_writer import IngressWriter
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
-from proxy.client.retries.backlog import Backlog, Position
+from proxy.client.retries.committing.backlog import Backlog, Position
 from proxy.client.transactions import Transactions
 
 OTHER_GENERATION: Final = frozenset(

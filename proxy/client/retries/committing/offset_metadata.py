@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from proxy.client.retries.progress import Range
+from proxy.client.retries.committing.progress import Range
 
 FORMAT: Final = re.compile(
     r"retry-1 (?P<cluster>\S+) (?P<offset>\d{1,18})"
