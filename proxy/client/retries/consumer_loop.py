@@ -17,6 +17,7 @@ from proxy.client.retries.committing.settlement import (
     MetadataTooLarge,
     Settlement,
     committed,
+    log_end,
 )
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.handling.failure_rules import FailureRules
@@ -280,7 +281,8 @@ class ConsumerLoop:
             return
         for one in committed(consumer, partitions, self._revoke_within_s):
             partition = (one.topic, one.partition)
-            self._backlog.restore(partition, one.offset, one.metadata)
+            end = log_end(consumer, one) if one.metadata else 0
+            self._backlog.restore(partition, one.offset, one.metadata, end)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What is in hand may end, for as long as the group waits for its members."""

@@ -116,6 +116,9 @@ class MemberStandIn:
             self._group.committed[place.partition] = place
         return offsets
 
+    def get_watermark_offsets(self, place: TopicPartition, _within_s: float) -> tuple[int, int]:
+        return 0, len(self._group.keys[place.partition])
+
     def consumer_group_metadata(self) -> object:
         return "metadata"
 

@@ -115,7 +115,7 @@ def test_a_record_that_comes_a_second_time_is_told() -> None:
 
 def test_what_another_consumer_has_done_is_left_out_and_still_said() -> None:
     backlog = Backlog()
-    backlog.restore(ORDERS, 4, "retry-1 - 4;failed 1 0:2:0;done 1 3 1 2")
+    backlog.restore(ORDERS, 4, "retry-1 - 4;failed 1 0:2:0;done 1 3 1 2", 12)
     taken = [offset for offset in range(4, 12) if backlog.taken(at(offset))]
     assert taken == [4, 8, 11]
     assert backlog.position(ORDERS) == 12
@@ -127,13 +127,19 @@ def test_what_another_consumer_has_done_is_left_out_and_still_said() -> None:
 def test_in_a_log_that_begins_anew_nothing_is_left_out() -> None:
     """Its offsets are those of other records."""
     backlog = Backlog()
-    backlog.restore(ORDERS, 4, "retry-1 - 4;done 1 3")
+    backlog.restore(ORDERS, 4, "retry-1 - 4;done 1 3", 8)
     assert all(backlog.taken(at(offset)) for offset in range(8))
+
+
+def test_in_a_log_that_has_lost_records_nothing_is_left_out() -> None:
+    backlog = Backlog()
+    backlog.restore(ORDERS, 4, "retry-1 - 4;done 1 3", 7)
+    assert all(backlog.taken(at(offset)) for offset in range(4, 8))
 
 
 def test_what_another_program_has_committed_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     backlog = Backlog()
-    backlog.restore(ORDERS, 4, "by another program")
+    backlog.restore(ORDERS, 4, "by another program", 9)
     assert all(backlog.taken(at(offset)) for offset in range(4, 8))
     assert "is ignored: 'by another program'" in caplog.text
 
@@ -255,7 +261,7 @@ def test_a_commit_says_of_each_record_whether_it_is_done_and_of_none_too_early(
     backlog.stored(place for place, kind in kinds.items() if kind == "stored")
     found, begins = Backlog(), dict.fromkeys(ends, 0)
     for (topic, number), offset, text in backlog.positions():
-        found.restore((topic, number), offset, text)
+        found.restore((topic, number), offset, text, 10**6)
         begins[number] = offset
     again = [one for one in kinds if one.offset >= begins[one.partition] and found.taken(one)]
     assert again == [place for place, kind in kinds.items() if kind in {"unstored", "in hand"}]

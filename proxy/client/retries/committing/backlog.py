@@ -53,17 +53,21 @@ class Backlog:
         self.request_bytes = 0
         """Of all requests that are not stored."""
 
-    def restore(self, partition: Partition, offset: int, metadata: str | None) -> None:
-        """Go on from what was committed. What somebody else has put there is left alone."""
+    def restore(
+        self, partition: Partition, offset: int, metadata: str | None, log_end: int
+    ) -> None:
+        """Go on from what was committed. What somebody else has put there is left alone; so is what
+        lies behind the log's end: it has lost records, and others will have their offsets.
+        """
         self.drop([partition])
         remembered = read(self._cluster, offset, metadata)
-        if remembered is not None:
+        if remembered is not None and all(end <= log_end for _, end in remembered.done):
             self.attempts.restore(partition, remembered.waiting)
             self._remembered[partition] = offset, remembered.done
         elif metadata:
             log.warning(
-                "%s: what is committed beside offset %s was not written by this client in this "
-                "cluster, and is ignored: %.100r",
+                "%s: what is committed beside offset %s was not written by this client for this "
+                "log, and is ignored: %.100r",
                 partition,
                 offset,
                 metadata,

@@ -159,6 +159,16 @@ def committed(
             log.info("waiting for committed offsets: %s", error.args[0].str())
 
 
+def log_end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Where the partition ends now; 0 when no broker says it."""
+    try:
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(partition, ASK_WITHIN_S)
+    except KafkaException as error:
+        log.warning("%s: where it ends is not known: %s", partition, error.args[0].str())
+        return 0
+    return found[1] if found is not None else 0
+
+
 def _raise_first_error(answers: Sequence[TopicPartition]) -> None:
     """An answer about several partitions may be right for some of them only."""
     errors = [one.error for one in answers if one.error is not None]
