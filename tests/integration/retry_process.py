@@ -23,15 +23,15 @@ WORK_S = 0.02
 UNEVEN = 7
 """Handlers take different times, so that they end out of order."""
 RETRIES = "proxy.client.retries"
-MOMENTS = {
-    "handler given up": (f"{RETRIES}.handling.handler_threads:HandlerThreads", "give_up", 1),
-    "requests stored": (f"{RETRIES}.committing.settlement", "commit", 3),
-    "transaction open": ("proxy.client.transactions:Transactions", "add_offsets", 3),
-    "offsets committed": (f"{RETRIES}.committing.backlog:Backlog", "settled", 3),
-    "partitions revoked": (f"{RETRIES}.consumer_loop:ConsumerLoop", "_on_revoke", 1),
-    "stopping": (f"{RETRIES}.consumer_loop:ConsumerLoop", "_finish", 1),
+OWNERS = {
+    "give_up": f"{RETRIES}.handling.handler_threads:HandlerThreads",
+    "commit": f"{RETRIES}.committing.settlement",
+    "add_offsets": "proxy.client.transactions:Transactions",
+    "settled": f"{RETRIES}.committing.backlog:Backlog",
+    "_finish": f"{RETRIES}.consumer_loop:ConsumerLoop",
+    "_on_revoke": f"{RETRIES}.consumer_loop:ConsumerLoop",
 }
-"""When a process may be killed: before the call of what, and before which call."""
+"""Of the calls before which a process may be killed."""
 
 
 def fails(number: int) -> bool:
@@ -61,10 +61,11 @@ def main(options: dict[str, Any]) -> None:
     consumer.run()
 
 
-def _die_in(moment: str) -> None:
-    path, attribute, calls = MOMENTS[moment]
-    owner = resolve_name(path)
-    original = getattr(owner, attribute)
+def _die_in(moment: tuple[str, int]) -> None:
+    """By SIGKILL, before such a call."""
+    name, calls = moment
+    owner = resolve_name(OWNERS[name])
+    original = getattr(owner, name)
     count = itertools.count(1)
 
     def killed(*args: Any, **options: Any) -> Any:
@@ -72,7 +73,7 @@ def _die_in(moment: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*args, **options)
 
-    setattr(owner, attribute, killed)
+    setattr(owner, name, killed)
 
 
 def _never_end(*, is_orderly: bool) -> None:
