@@ -285,7 +285,7 @@ def random_run(seed: int, kind: Kind) -> World:
         for offset in range(RECORDS)
     }
     world = World(keys, failing, kind)
-    with patch.object(consumer_loop, "LOOK_EVERY_S", 0):
+    with patch.multiple(consumer_loop, LOOK_EVERY_S=0, SEEK_OVER=2):
         world.share_out((0, 1))
         for _ in range(MOVES_EACH):
             world.move(chance)

@@ -105,6 +105,10 @@ class MemberStandIn:
                 return StoredMessage(number, offset, keys[offset])
         return None
 
+    def seek(self, place: TopicPartition) -> None:
+        assert place.offset > self.positions[place.partition]
+        self.positions[place.partition] = place.offset
+
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         assert not asynchronous
         if self._group.refuses_commits:
