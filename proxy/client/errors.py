@@ -91,16 +91,17 @@ class RetryNotStored(ClientError):
 
 
 class HandlersHang(ClientError):
-    """Too many handlers were given up because they did not return in time, and still run.
+    """Handlers were given up because they did not return in time, and still run: too many of them,
+    or one that blocks the event loop.
 
     What is handled is committed. A thread cannot be ended from outside: start the process anew.
     """
 
-    def __init__(self, hanging: int, most: int) -> None:
+    def __init__(self, hanging: int, why: str) -> None:
         super().__init__(
-            f"{hanging} handlers have not returned within handler_timeout and still run, more than "
-            f"max_hanging={most}: start this process anew, which alone ends their threads, and "
-            "give what the handler waits for (its database, its HTTP client) a time limit"
+            f"{hanging} handlers have not returned within handler_timeout and still run, {why}: "
+            "start this process anew, which alone ends them, and give what the handler waits for "
+            "(its database, its HTTP client) a time limit"
         )
         self.hanging = hanging
 

@@ -17,10 +17,11 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from proxy.client.errors import ClientError, NotStored, QueueFull, StillUnsent
+from proxy.client.errors import ClientError, ConfigRefused, NotStored, QueueFull, StillUnsent
 from proxy.client.kafka_settings import Settings, producer_settings, without_report_callback
 from proxy.client.receipt import Receipt, receipt_of
 from proxy.client.request import Request
+from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 """As confluent_kafka has it: (error or None, message)."""
@@ -44,6 +45,7 @@ class IngressWriter:
 
     def __init__(self, config: Settings, ingress: str, max_block_s: float) -> None:
         settings = producer_settings(config)
+        _refuse_unusable(ingress, max_block_s)
         self.ingress = ingress
         self.transactional_id: str | None = settings.get("transactional.id")
         self._for_all = without_report_callback(settings)
@@ -144,6 +146,13 @@ class _Count:
     def add(self, number: int) -> None:
         with self._lock:
             self.count += number
+
+
+def _refuse_unusable(ingress: object, max_block_s: object) -> None:
+    if not isinstance(ingress, str) or not is_legal_topic(ingress):
+        raise ConfigRefused(f"ingress is {ingress!r}, which names no topic: {TOPIC_NAME_RULE}")
+    if not isinstance(max_block_s, int | float) or not max_block_s >= 0:
+        raise ConfigRefused(f"max_block_s is {max_block_s!r}: it must be seconds, 0 or more")
 
 
 class _Reports:

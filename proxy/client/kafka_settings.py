@@ -65,6 +65,7 @@ def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
 
 def connection_settings(given: Settings) -> dict[str, Any]:
     """Those of a client's settings that say how to reach the broker."""
+    refuse_no_mapping(given)
     return {name: value for name, value in given.items() if name.startswith(CONNECTION)}
 
 
@@ -74,7 +75,17 @@ def without_report_callback(settings: dict[str, Any]) -> Callable[..., object] |
     return next((callback for callback in callbacks if callback is not None), None)
 
 
+def refuse_no_mapping(given: object) -> None:
+    """Raises ConfigRefused."""
+    if not isinstance(given, Mapping):
+        raise ConfigRefused(
+            f"the settings are a {type(given).__name__}: give a dict, for example "
+            "{'bootstrap.servers': 'localhost:9092'}"
+        )
+
+
 def _need_brokers(given: Settings) -> None:
+    refuse_no_mapping(given)
     if not {"bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers"} & given.keys():
         raise ConfigRefused(
             "the settings name no broker: add 'bootstrap.servers', for example 'localhost:9092'"

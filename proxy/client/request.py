@@ -67,6 +67,8 @@ class Request:
 
 def delayed(record: DelayedRecord) -> Request:
     """The request that makes the record appear. Raises RequestRefused."""
+    if not isinstance(record, DelayedRecord):
+        raise RequestRefused(f"{record!r} is no DelayedRecord: write DelayedRecord(topic, value)")
     asked: WireHeaders = [(TOPIC, topic_bytes(record.topic))]
     asked += time_headers(record.delay, record.deliver_at, record.level)
     if record.partition is not None:

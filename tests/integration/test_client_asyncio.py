@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,15 +16,18 @@ from proxy.client import (
     AsyncDelayProducer,
     AsyncRetryConsumer,
     DeadLetter,
+    HandlersHang,
     NotStored,
     QueueFull,
     Received,
     RequestRefused,
+    RetryLater,
     RetryNotStored,
 )
-from tests.integration.retry_world import CLASSIC, WITHIN_S, World
+from tests.integration.retry_world import CLASSIC, WITHIN_S, World, at_work
 from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing, new_topic, read_to_end
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -135,6 +140,54 @@ def test_run_that_is_cancelled_commits_what_is_handled_and_leaves_what_is_in_han
     asyncio.run(main())
     assert world.committed(world.orders) == 2
     assert world.requests(0) == []
+
+
+def test_a_handler_that_blocks_the_loop_for_good_leaves_its_partitions_to_others(
+    world: World,
+) -> None:
+    """It is handed over to be retried, and the others are handled by somebody else."""
+    world.write(*numbered(30))
+    may_go = threading.Event()
+    seen: list[bytes | None] = []
+
+    async def block(_record: Received) -> None:
+        may_go.wait(WITHIN_S)
+
+    blocked = consumer_of(world, block, handler_timeout="300ms")
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(asyncio.run, blocked.run())
+        wait_for(lambda: world.requests(0), WITHIN_S, "the first to be given up")
+        with at_work(world, lambda record: seen.append(record.value)):
+            wait_for(lambda: committed(world, 30), WITHIN_S, "the others")
+        may_go.set()
+        with pytest.raises(HandlersHang, match="blocks the event loop"):
+            ended.result(WITHIN_S)
+    assert seen == [record.value for record in numbered(30)[1:]]
+
+
+def test_a_key_waits_for_its_failed_record_over_a_restart_and_others_are_handled_once(
+    world: World,
+) -> None:
+    values = [b"fails", *(b"%d" % n for n in range(20)), b"behind"]
+    keys = {b"fails": b"k", b"behind": b"k"}
+    world.write(*(Outgoing(keys.get(value, value), value, partition=0) for value in values))
+    calls: list[tuple[bytes | None, int]] = []
+
+    async def handle(record: Received) -> None:
+        await asyncio.sleep(0)
+        calls.append((record.value, record.attempt))
+        if record.value == b"fails" and record.attempt < 2:
+            raise RetryLater("2s")
+
+    async def main() -> None:
+        first = consumer_of(world, handle, parallel=5, orderly=True)
+        await work(first, lambda: len(calls) == 21)
+        second = consumer_of(world, handle, parallel=5, orderly=True)
+        await work(second, lambda: committed(world, 22))
+
+    asyncio.run(main())
+    assert sorted(calls[:21]) == sorted([(b"fails", 0), *((value, 0) for value in values[1:-1])])
+    assert calls[21:] == [(b"fails", 1), (b"fails", 2), (b"behind", 0)]
 
 
 def test_what_ends_the_consumer_is_raised_where_it_is_awaited(world: World) -> None:

@@ -123,7 +123,7 @@ def test_while_a_key_waits_others_go_on_and_the_offset_stands_with_its_count(
         wait_for(lambda: world.metadata(world.orders), WITHIN_S, "the count")
     assert b"k" not in handled
     assert world.committed(world.orders) == 0
-    assert world.metadata(world.orders).endswith(" 0:1:0")
+    assert " 0:1:0;done 1 50" in world.metadata(world.orders)
 
 
 def test_when_its_attempts_are_used_up_a_record_is_a_dead_letter_and_its_key_goes_on(

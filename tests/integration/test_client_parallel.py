@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.client import HandlersHang, Received
+from tests.conftest import StartBroker
 from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World, at_work
 from tests.support.records import Outgoing, read_to_end
 from tests.support.waiting import wait_for
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.integration
 POLL_INTERVAL_MS = 6_000
 LONGER_S = 8.0
 HANGS = b"hangs"
+FEW_BYTES = 300
 
 
 @pytest.fixture
@@ -104,6 +106,8 @@ def test_with_too_many_handlers_hanging_the_consumer_ends_with_all_of_it_counted
         consumer.run()
     assert len(world.requests(3)) == 3
     assert world.committed(world.orders) == 3
+    with pytest.raises(HandlersHang, match="3 handlers .* max_hanging=2"):
+        consumer.run()
 
 
 def test_so_many_handlers_run_beside_each_other(world: World) -> None:
@@ -143,18 +147,37 @@ def test_nothing_behind_a_record_in_hand_is_committed(world: World, handler: Han
         wait_for(lambda: world.committed(world.orders) == 52, WITHIN_S, "all of it")
 
 
-def test_behind_a_record_that_hangs_so_many_are_read_and_other_partitions_go_on(
+def test_behind_a_record_that_hangs_all_others_of_its_partition_are_handled(
     world: World, handler: Handler
 ) -> None:
     world.write(Outgoing(b"k", HANGS, partition=0), *numbered(2_500))
     world.write(*numbered(2_500, partition=1))
     with at_work(world, handler, parallel=2):
         wait_for(lambda: len(handler.values(1)) == 2_500, WITHIN_S, "the other partition")
-        wait_for(lambda: len(handler.values(0)) >= 999, WITHIN_S, "those behind it")
-        assert len(handler.values(0)) <= 1_100
+        wait_for(lambda: len(handler.values(0)) == 2_500, WITHIN_S, "those behind it")
+        assert world.committed(world.orders) <= 0
         handler.may_go.set()
         wait_for(lambda: world.committed(world.orders) == 2_501, WITHIN_S, "all of it")
     assert len(handler.handled) == 5_001
+
+
+def test_a_broker_that_takes_little_beside_an_offset_is_given_less(
+    own_broker: StartBroker, handler: Handler, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what is done in too many pieces; nothing else comes of it, then or later."""
+    world = World(
+        own_broker(overrides={"offset.metadata.max.bytes": str(FEW_BYTES)}).bootstrap_servers
+    )
+    hanging = [Outgoing(None, HANGS if n % 10 == 0 else b"%d" % n, partition=0) for n in range(800)]
+    world.write(*hanging)
+    with at_work(world, handler, parallel=90):
+        wait_for(lambda: len(handler.handled) == 720, WITHIN_S, "the others")
+        wait_for(lambda: world.metadata(world.orders), WITHIN_S, "the metadata")
+        assert len(world.metadata(world.orders)) <= FEW_BYTES
+        assert "the broker takes less than 4,096 bytes" in caplog.text
+        handler.may_go.set()
+        wait_for(lambda: world.committed(world.orders) == 800, WITHIN_S, "all of it")
+    assert len(handler.handled) == 800
 
 
 def test_a_partition_that_comes_back_is_read_though_it_was_paused_when_it_went(

@@ -6,10 +6,11 @@ A relay stands in for the proxy and delivers at once.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,17 @@ pytestmark = pytest.mark.integration
 REPOSITORY = Path(__file__).parents[2]
 RECORDS = 1_200
 KEYS = 40
+HANGS_ONCE = 1
 KILLS = 4
+GIVEN_UP, STOPPING, REVOKED = ("give_up", 1), ("_finish", 1), ("_on_revoke", 1)
+COMMITTED = ("settled", 3)
+STORED = {False: ("commit", 3), True: ("add_offsets", 3)}
+"""Retry requests, and not the offsets yet; in a transaction, or else."""
+MANY = 24_000
+"""More than are read again to be left out."""
 TRANSACTION_MS = 10_000
+POLLS = {"max.poll.interval.ms": 20_000}
+"""Half of it is waited for what hangs when the group is shared out anew."""
 
 
 class Fleet:
@@ -40,10 +50,10 @@ class Fleet:
         self.journal.touch()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *, is_static: bool) -> None:
+    def start(self, name: str, *, is_static: bool, dies_in: tuple[str, int] | None = None) -> None:
         """With a name of its own in the group, which a successor takes over at once, if static."""
         world = self.world
-        config = {"bootstrap.servers": world.bootstrap, **QUIET, **CLASSIC}
+        config = {"bootstrap.servers": world.bootstrap, **QUIET, **CLASSIC, **POLLS}
         producer: dict[str, Any] = {"message.timeout.ms": TRANSACTION_MS}
         if is_static:
             config["group.instance.id"] = f"{world.group}-{name}"
@@ -58,6 +68,7 @@ class Fleet:
             "producer_config": producer,
             "parallel": 4,
             "journal": str(self.journal),
+            "dies_in": dies_in,
             **self._options,
         }
         command = [sys.executable, "-m", "tests.integration.retry_process", json.dumps(options)]
@@ -67,6 +78,13 @@ class Fleet:
         process = self._running.pop(name)
         process.kill()
         process.wait(WITHIN_S)
+
+    def await_death(self, name: str) -> None:
+        """It kills itself."""
+        assert self._running.pop(name).wait(WITHIN_S) == -signal.SIGKILL
+
+    def tell_to_stop(self, name: str) -> None:
+        self._running[name].terminate()
 
     def stop(self, name: str) -> None:
         process = self._running.pop(name)
@@ -99,7 +117,8 @@ class Fleet:
 
 @pytest.fixture(params=[False, True], ids=["at-least-once", "exactly-once"])
 def fleet(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    made = Fleet(World(kafka), tmp_path, is_exact=request.param)
+    options = {"stuck": HANGS_ONCE, "handler_timeout": "5s"}
+    made = Fleet(World(kafka), tmp_path, is_exact=request.param, **options)
     yield made
     made.close()
 
@@ -145,56 +164,73 @@ def come_and_go(fleet: Fleet) -> None:
     fleet.kill("guest")
 
 
+def die_in_each_moment(fleet: Fleet) -> None:
+    """Processes are killed where it matters most, while they handle all that is written here."""
+    fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in range(RECORDS)))
+    for moment in (GIVEN_UP, STORED[fleet.is_exact], COMMITTED, STOPPING, REVOKED):
+        fleet.start("one", is_static=True, dies_in=moment)
+        if moment == REVOKED:
+            fleet.start("guest", is_static=False)
+        if moment == STOPPING:
+            fleet.await_progress(10)
+            fleet.tell_to_stop("one")
+        fleet.await_death("one")
+    fleet.start("one", is_static=True)
+
+
+@pytest.mark.parametrize("happens", [come_and_go, die_in_each_moment])
 def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
-    fleet: Fleet,
+    fleet: Fleet, happens: Callable[[Fleet], None]
 ) -> None:
     """In transactions each failure is handed over exactly once, without at least once."""
     world = fleet.world
     with Relay(world):
-        come_and_go(fleet)
+        happens(fleet)
         wait_for(lambda: set(fleet.attempts()) == set(range(RECORDS)), WITHIN_S, "all of it")
         wait_for(lambda: _is_done(fleet), WITHIN_S, "all retries")
         wait_for(lambda: all_committed(world), WITHIN_S, "all offsets")
         fleet.stop("one")
     wanted = list(range(FAILS_TIMES))
     asked = asked_attempts(world)
-    assert set(asked) == {number for number in range(RECORDS) if fails(number)}
-    assert {number: sorted(set(found)) for number, found in asked.items()} == dict.fromkeys(
-        asked, wanted
-    )
+    assert set(asked) - {HANGS_ONCE} == {number for number in range(RECORDS) if fails(number)}
+    expected = dict.fromkeys(asked, wanted) | {HANGS_ONCE: [0]}
+    assert {number: sorted(set(found)) for number, found in asked.items()} == expected
     if fleet.is_exact:
-        assert asked == dict.fromkeys(asked, wanted)
+        assert asked == expected
 
 
 def _is_done(fleet: Fleet) -> bool:
     """Whether what fails at first has been handled in the end, with every failure counted."""
     return all(
-        attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1))
+        attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1 + (number == HANGS_ONCE)))
         for number, attempts in fleet.attempts().items()
     )
 
 
+@pytest.mark.parametrize("is_exact", [False, True], ids=["at-least-once", "exactly-once"])
 def test_killed_in_mid_retry_a_key_goes_on_in_order_and_no_attempt_is_forgotten(
-    kafka: str, tmp_path: Path
+    kafka: str, tmp_path: Path, is_exact: bool
 ) -> None:
-    """Up to its first success the counts of each number never fall and leave none out, and the
-    next number of its key is not handled before that.
+    """Up to its end the counts of each number never fall and leave none out, and the next number of
+    its key is not handled before that; in transactions each is given up once.
     """
-    options = {"orderly": True, "orderly_delays": "100ms"}
-    fleet = Fleet(World(kafka), tmp_path, is_exact=False, **options)
+    most_failures = 1 if is_exact else FAILS_TIMES
+    options = {"orderly": True, "orderly_delays": "100ms", "max_attempts": most_failures}
+    fleet = Fleet(World(kafka), tmp_path, is_exact=is_exact, **options)
     try:
         come_and_go(fleet)
         wait_for(lambda: all_committed(fleet.world), WITHIN_S, "all offsets")
         fleet.stop("one")
     finally:
         fleet.close()
-    assert fleet.world.requests(0) == []
+    given_up = [number for number in range(RECORDS) if is_exact and fails(number)]
+    assert sorted(int(one.value or b"") for one in fleet.world.requests(0)) == given_up
     for key in range(KEYS):
-        _hold_order(fleet, list(range(key, RECORDS, KEYS)))
+        _hold_order(fleet, list(range(key, RECORDS, KEYS)), most_failures)
 
 
-def _hold_order(fleet: Fleet, numbers: list[int]) -> None:
-    """What comes again after its success is left out."""
+def _hold_order(fleet: Fleet, numbers: list[int], most_failures: int) -> None:
+    """What comes again after its end is left out."""
     done: list[int] = []
     counts: dict[int, list[int]] = defaultdict(list)
     for number, attempt in fleet.calls():
@@ -202,9 +238,46 @@ def _hold_order(fleet: Fleet, numbers: list[int]) -> None:
             continue
         assert number == numbers[len(done)]
         counts[number].append(attempt)
-        if attempt == (FAILS_TIMES if fails(number) else 0):
+        if attempt == (most_failures if fails(number) else 0):
             done.append(number)
     assert done == numbers
     for found in counts.values():
         assert found == sorted(found)
         assert set(found) == set(range(found[-1] + 1))
+
+
+@pytest.mark.parametrize("is_orderly", [True, False], ids=["waits", "hangs"])
+def test_behind_a_record_that_is_not_done_for_long_no_other_is_handled_again(
+    kafka: str, tmp_path: Path, is_orderly: bool
+) -> None:
+    """Neither after a SIGKILL, nor by the consumers that share the partitions out then; so many
+    that they are not even read again.
+    """
+    numbers = [number for number in range(MANY) if not fails(number)]
+    stuck, before, after = numbers[0], numbers[1:-100], numbers[-100:]
+    options = {"orderly": is_orderly, "stuck": stuck, "work_s": 0}
+    fleet = Fleet(World(kafka), tmp_path, is_exact=False, **options)
+    world = fleet.world
+
+    def is_all_done_but_one(done: int) -> bool:
+        return world.metadata(world.orders).endswith(f";done 1 {done}")
+
+    try:
+        world.write(Outgoing(b"stuck", b"%d" % stuck, partition=0), *map(_in_partition_0, before))
+        fleet.start("one", is_static=True)
+        wait_for(lambda: is_all_done_but_one(len(before)), WITHIN_S, "the others")
+        fleet.kill("one")
+        fleet.start("one", is_static=True)
+        fleet.start("guest", is_static=False)
+        world.write(*map(_in_partition_0, after))
+        wait_for(lambda: is_all_done_but_one(len(before + after)), WITHIN_S, "what came later")
+    finally:
+        fleet.close()
+    assert world.committed(world.orders) == 0
+    handled = Counter(number for number, _ in fleet.calls())
+    assert handled.pop(stuck) <= (1 if is_orderly else 3)
+    assert handled == dict.fromkeys(before + after, 1)
+
+
+def _in_partition_0(number: int) -> Outgoing:
+    return Outgoing(b"%d" % (number % KEYS), b"%d" % number, partition=0)

@@ -67,6 +67,7 @@ class TransactionalDelayProducer:
         in_background: bool = True,
         max_block_s: float = MAX_BLOCK_S,
     ) -> None:
+        given = {**connection_settings(config), **(consumer_config or {})}
         if TRANSACTIONAL_ID in config:
             raise ConfigRefused(
                 "a transactional.id makes Kafka transactions, which half messages are not and do "
@@ -74,7 +75,8 @@ class TransactionalDelayProducer:
             )
         if not is_legal_topic(check_topic):
             raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
-        given = {**connection_settings(config), **(consumer_config or {})}
+        if not callable(getattr(listener, "check", None)):
+            raise ConfigRefused(f"the listener {listener!r} has no method check(half): add one")
         settings = consumer_settings(given, group or f"{check_topic}.listeners")
         self._check_topic = check_topic
         self._writer = IngressWriter(config, ingress, max_block_s)

@@ -1,6 +1,7 @@
 """The consumer with retries for asyncio: its handler is a coroutine function."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,6 +16,8 @@ from proxy.client.retries.handling.handler_tasks import AsyncHandler, HandlerTas
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_consumer import RetryConsumer
 from proxy.client.when import Delay
+
+log = logging.getLogger("proxy.client")
 
 
 class RetryOptions(TypedDict, total=False):
@@ -50,6 +53,8 @@ class AsyncRetryConsumer:
         handler: AsyncHandler,
         **options: Unpack[RetryOptions],
     ) -> None:
+        if not callable(handler):
+            raise ConfigRefused(f"the handler is {handler!r}: give a coroutine function")
         if isroutine(handler) and not iscoroutinefunction(handler):
             raise ConfigRefused(
                 f"the handler {handler!r} is no coroutine function: write `async def`, or use "
@@ -87,6 +92,7 @@ def _in_a_thread(consumer: RetryConsumer, tasks: HandlerTasks) -> Future[None]:
         try:
             consumer.run_with(tasks)
         except BaseException as error:  # noqa: BLE001 (raised again where `run` is awaited)
+            log.error("the consumer has left its group: %s", error)  # the loop may be blocked
             ended.set_exception(error)
         else:
             ended.set_result(None)

@@ -9,17 +9,22 @@ from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from proxy.client.errors import HandlersHang
-from proxy.client.place import Partition, UnreadableHeaders, place_of
+from proxy.client.place import Partition, Place, UnreadableHeaders, place_of
 from proxy.client.request import Request
-from proxy.client.retries.backlog import Backlog
+from proxy.client.retries.committing.backlog import Backlog
+from proxy.client.retries.committing.settlement import (
+    GroupMoved,
+    MetadataTooLarge,
+    Settlement,
+    committed,
+    log_end,
+)
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
 from proxy.client.retries.local_retries import LocalRetries
 from proxy.client.retries.pauses import Pauses
 from proxy.client.retries.received import Received, received
-from proxy.client.retries.settlement import GroupMoved, Settlement, committed
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
@@ -29,8 +34,10 @@ SETTLE_EVERY_S: Final = 1.0
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
 MOST_WAITING: Final = 100
-MOST_BEHIND: Final = 1_000
-"""Records of a partition that are read while one before them is not done with."""
+MOST_UNDONE: Final = 1_000
+"""Records of a partition that are read and not done with."""
+SEEK_OVER: Final = 10_000
+"""So many records that are done already are not read again."""
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
 """Of a partition's records that are suspended, or held back behind one."""
 
@@ -57,12 +64,13 @@ class ConsumerLoop:
         max_hanging: int,
         revoke_within_s: float,
         local_retries: LocalRetries | None = None,
+        cluster: str = "-",
     ) -> None:
         self._consumer, self._settlement, self._handling = consumer, settlement, handling
         self._rules, self._request_of, self._retry_topic = rules, request_of, retry_topic
         self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
         self._local_retries = local_retries
-        self._backlog, self._pauses = Backlog(), Pauses(consumer)
+        self._backlog, self._pauses = Backlog(cluster), Pauses(consumer)
         self._polled_s = 0.0
         self._unsettled_since_s: float | None = None
         self._is_over = False
@@ -143,14 +151,14 @@ class ConsumerLoop:
     def _crowded(self) -> AbstractSet[Partition]:
         """Partitions with too many records behind one that is not done with, or too large ones."""
         backlog, handling = self._backlog, self._handling
-        still = backlog.crowded(MOST_BEHIND // 2) | handling.crowded(MOST_HELD_BYTES // 2)
-        now = backlog.crowded(MOST_BEHIND) | handling.crowded(MOST_HELD_BYTES)
+        still = backlog.crowded(MOST_UNDONE // 2) | handling.crowded(MOST_HELD_BYTES // 2)
+        now = backlog.crowded(MOST_UNDONE) | handling.crowded(MOST_HELD_BYTES)
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
         place = place_of(message)
         if not self._backlog.taken(place):
-            log.info("%s came again and is left out", place)
+            self._leave_out(place)
             return
         try:
             record = received(message, self._retry_topic)
@@ -164,6 +172,13 @@ class ConsumerLoop:
             wait_s = self._local_retries.wait_s(attempt)
             self._handling.add(replace(record, attempt=attempt.failures), wait_s)
 
+    def _leave_out(self, place: Place) -> None:
+        """It came again, or was done before a restart, and many behind it maybe."""
+        log.debug("%s is done, or in hand, and is left out", place)
+        position = self._backlog.position(place.topic_partition)
+        if position - place.offset > SEEK_OVER:
+            self._consumer.seek(TopicPartition(place.topic, place.partition, position))
+
     def _note_outcomes(self, wait_s: float) -> None:
         """Raises what ends the consumer, after all that has ended is noted."""
         fatal: BaseException | None = None
@@ -176,8 +191,8 @@ class ConsumerLoop:
                 fatal = error
         if fatal is not None:
             raise fatal
-        if (hanging := self._handling.hanging) > self._max_hanging:
-            raise HandlersHang(hanging, self._max_hanging)
+        self._handling.raise_if_too_many_hang(self._max_hanging)
+        self._handling.raise_if_none_begins()
 
     def _raised(self, record: Received, error: Exception) -> None:
         if isinstance(error, HandlerTimedOut):
@@ -230,7 +245,7 @@ class ConsumerLoop:
         if not self._backlog:
             return True
         try:
-            self._settlement.settle(self._backlog)
+            self._settle_whatever_the_broker_takes()
         except GroupMoved as moved:
             log.info("the group is being shared out anew: %s", moved)
             return False
@@ -239,6 +254,15 @@ class ConsumerLoop:
             raise
         self._unsettled_since_s = None
         return True
+
+    def _settle_whatever_the_broker_takes(self) -> None:
+        while True:
+            try:
+                self._settlement.settle(self._backlog)
+                return
+            except MetadataTooLarge:
+                if not self._backlog.shorten():
+                    raise
 
     def _finish(self) -> None:
         """What no handler has begun with is left; it will be read again."""
@@ -249,12 +273,16 @@ class ConsumerLoop:
         self._settle()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """What has failed there before goes on to be counted."""
-        if self._local_retries is None:
+        """What has failed there before goes on to be counted, what was done is not done again.
+
+        One that leaves the group may still get partitions, and no answers any more.
+        """
+        if self._is_over:
             return
         for one in committed(consumer, partitions, self._revoke_within_s):
             partition = (one.topic, one.partition)
-            self._backlog.attempts.restore(partition, one.offset, one.metadata)
+            end = log_end(consumer, one) if one.metadata else 0
+            self._backlog.restore(partition, one.offset, one.metadata, end)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What is in hand may end, for as long as the group waits for its members."""

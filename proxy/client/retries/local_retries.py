@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from proxy.client.errors import ConfigRefused
-from proxy.client.retries.attempts import Attempt
+from proxy.client.retries.committing.offset_metadata import Attempt
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import Received
 from proxy.requests.times import parse_delay_ms, parse_levels

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from confluent_kafka import Consumer
@@ -19,8 +18,15 @@ from proxy.client.kafka_settings import (
     connection_settings,
     consumer_settings,
     producer_settings,
+    refuse_no_mapping,
 )
-from proxy.client.needed_topics import ensure_topics
+from proxy.client.needed_topics import cluster_of, ensure_topics
+from proxy.client.retries.committing.settlement import AtLeastOnce, ExactlyOnce, Settlement
+from proxy.client.retries.consumer_arguments import (
+    checked_retry_topic,
+    checked_topics,
+    refuse_unusable_handler,
+)
 from proxy.client.retries.consumer_loop import ConsumerLoop
 from proxy.client.retries.handling.failure_rules import Exceptions, FailureRules
 from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
@@ -29,7 +35,6 @@ from proxy.client.retries.handling.job import Runner
 from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
 from proxy.client.retries.local_retries import local_retries
 from proxy.client.retries.retry_request import retry_request
-from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, Settlement
 from proxy.client.transactions import Transactions
 from proxy.client.when import Delay, delay_text
 from proxy.requests.times import parse_delay_ms
@@ -98,16 +103,10 @@ class RetryConsumer:
         orderly: bool = False,
         orderly_delays: str | None = None,
     ) -> None:
-        if isinstance(topics, str) or not topics:
-            raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
-        if iscoroutinefunction(handler):
-            raise ConfigRefused(
-                f"the handler {handler!r} is a coroutine function, which nobody would await: use "
-                "AsyncRetryConsumer"
-            )
-        self._group, self._topics, self._handler = group, list(topics), handler
-        self._retry_target = retry_topic
-        self._retry_topic = retry_topic or f"retry.{group}"
+        refuse_unusable_handler(handler)
+        self._topics = checked_topics(topics, group, ingress)
+        self._group, self._handler, self._retry_target = group, handler, retry_topic
+        self._retry_topic = checked_retry_topic(retry_topic, group)
         self._max_attempts = _at_least(1, max_attempts, "max_attempts")
         self._ingress = ingress
         self._rules = FailureRules(retry, give_up, ignore)
@@ -118,6 +117,8 @@ class RetryConsumer:
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
         self._stopping = threading.Event()
+        self._handling: Handling | None = None
+        """That of the last run: some of its handlers may still be running."""
 
     def run(self) -> None:
         """Work until `stop` is called; then commit what is handled, leave the group and return.
@@ -138,6 +139,8 @@ class RetryConsumer:
 
     def run_with(self, runner: Runner) -> None:
         """The same, with handlers that are called by this runner."""
+        if self._handling is not None:
+            self._handling.raise_if_too_many_hang(self._max_hanging)
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
         try:
             with closing(runner), closing(Consumer(self._consumer_settings)) as consumer:
@@ -155,20 +158,22 @@ class RetryConsumer:
             max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
             target=self._retry_target,
         )
+        handling = self._handling = self._new_handling(runner)
         loop = ConsumerLoop(
             consumer,
             _settlement(consumer, writer),
-            self._handling(runner),
+            handling,
             self._rules,
             request_of,
             self._retry_topic,
             self._max_hanging,
             _poll_interval_s(self._consumer_settings) / 2,
             self._local_retries,
+            cluster_of(consumer, self._retry_topic),
         )
         loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
 
-    def _handling(self, runner: Runner) -> Handling:
+    def _new_handling(self, runner: Runner) -> Handling:
         return Handling(
             runner,
             self._parallel,
@@ -203,6 +208,7 @@ def _seconds(length: Delay, name: str) -> float:
 
 def _for_requests(config: Settings, given: Settings) -> dict[str, object]:
     """Settings of the producer: a request must be stored well before the group gives up on us."""
+    refuse_no_mapping(given)
     within = {"message.timeout.ms": STORE_WITHIN_MS}
     if {"message.timeout.ms", "delivery.timeout.ms"} & given.keys() or TRANSACTIONAL_ID in given:
         within = {}

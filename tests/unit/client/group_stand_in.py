@@ -105,6 +105,10 @@ class MemberStandIn:
                 return StoredMessage(number, offset, keys[offset])
         return None
 
+    def seek(self, place: TopicPartition) -> None:
+        assert place.offset > self.positions[place.partition]
+        self.positions[place.partition] = place.offset
+
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         assert not asynchronous
         if self._group.refuses_commits:
@@ -115,6 +119,12 @@ class MemberStandIn:
             assert place.offset >= self._group.committed[place.partition].offset
             self._group.committed[place.partition] = place
         return offsets
+
+    def get_watermark_offsets(self, place: TopicPartition, _within_s: float) -> tuple[int, int]:
+        return 0, len(self._group.keys[place.partition])
+
+    def consumer_group_metadata(self) -> object:
+        return "metadata"
 
     def committed(self, partitions: list[TopicPartition], _within_s: float) -> list[TopicPartition]:
         return [self._group.committed[one.partition] for one in partitions]

@@ -61,6 +61,11 @@ def test_receipts_come_in_the_order_of_the_records() -> None:
     assert [receipt.offset for receipt in receipts] == [0, 1, 2, 3, 4]
 
 
+def test_what_is_no_record_is_told_by_its_place() -> None:
+    with pytest.raises(BatchFailed, match=r"record 1: \('orders', 'b'\) is no DelayedRecord"):
+        write(Writer(), [*records("a"), ("orders", "b")])
+
+
 def test_an_empty_batch_is_no_failure() -> None:
     assert write(Writer(), []) == []
 

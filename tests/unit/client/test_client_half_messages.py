@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from proxy.client import DelayedRecord, HalfMessage, RequestRefused, State
+from proxy.client import (
+    ConfigRefused,
+    DelayedRecord,
+    HalfMessage,
+    RequestRefused,
+    State,
+    TransactionalDelayProducer,
+)
 from proxy.client.half_messages.half_message import check_back, decision, half_of, prepared
 from proxy.client.request import Request, WireHeaders
 
@@ -114,3 +122,17 @@ def test_an_odd_check_number_is_nought() -> None:
     assert half is not None
     assert half.check == 0
     assert half.header("a") is None
+
+
+@pytest.mark.parametrize(
+    ("config", "listener", "said"),
+    [
+        (None, object(), "the settings are a NoneType"),
+        ({"bootstrap.servers": "localhost:9"}, None, "the listener None has no method check"),
+    ],
+)
+def test_a_producer_that_nobody_could_ask_back_is_refused(
+    config: Any, listener: Any, said: str
+) -> None:
+    with pytest.raises(ConfigRefused, match=said):
+        TransactionalDelayProducer(config, listener, "checks")

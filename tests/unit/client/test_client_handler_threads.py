@@ -111,3 +111,14 @@ def test_no_thread_keeps_the_process_from_ending(hanging: Hanging) -> None:
     HandlerThreads(hanging, 2).wake(Work(2))
     hanging.await_begun(2)
     assert all(thread.daemon for thread in hanging.threads)
+
+
+def test_a_coroutine_that_nobody_would_await_is_a_failure_and_not_taken_for_success() -> None:
+    async def handle() -> None:
+        """Never begun."""
+
+    threads, work = HandlerThreads(lambda _record: handle(), 1), Work(1)
+    threads.wake(work)
+    (error,) = work.errors()
+    assert isinstance(error, TypeError)
+    threads.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.client.errors import HandlersHang
 from proxy.client.place import Place
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
 from proxy.client.retries.handling.job import Job, Jobs
@@ -19,9 +20,10 @@ class HeldRunner:
     def __init__(self) -> None:
         self.running: dict[int, Job] = {}
         self.left: list[int] = []
+        self.is_blocked = False
 
     def wake(self, jobs: Jobs) -> None:
-        while job := jobs.take():
+        while not self.is_blocked and (job := jobs.take()):
             self.running[job.record.read_from.offset] = job
 
     def give_up(self, job: Job) -> None:
@@ -249,3 +251,43 @@ def test_an_outcome_that_was_not_told_is_forgotten_with_its_partition() -> None:
     world.handling.drop([ORDERS])
     assert world.outcomes() == {}
     assert world.handling.is_idle
+
+
+def test_while_no_handler_begins_or_ends_the_log_says_so_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(parallel=2)
+    world.add(0, 1, 2, 3)
+    for _ in range(5):
+        world.now_s += 30
+        world.outcomes()
+    says = "no handler has begun or ended: 2 at work, 0 given up that still run, 2 records wait"
+    assert caplog.text.count(says) == 2
+    world.end(0)
+    world.now_s += 59
+    world.outcomes()
+    assert caplog.text.count("no handler has begun") == 2
+
+
+def test_handlers_that_wait_for_nothing_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.add(0)
+    for _ in range(5):
+        world.now_s += 120
+        world.outcomes()
+    assert "no handler has begun" not in caplog.text
+
+
+def test_that_none_begins_for_too_long_ends_the_consumer() -> None:
+    """Whoever calls them, an event loop, is blocked by one that was given up."""
+    world = World(parallel=2)
+    world.add(0, 1)
+    world.runner.is_blocked = True
+    world.add(2)
+    world.now_s += TIMEOUT_S
+    assert list(world.outcomes()) == [0, 1]
+    world.handling.raise_if_none_begins()
+    world.now_s += TIMEOUT_S
+    world.outcomes()
+    with pytest.raises(HandlersHang, match="2 handlers .* one of them blocks the event loop"):
+        world.handling.raise_if_none_begins()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.client.place import Place
-from proxy.client.retries.attempts import Attempt
+from proxy.client.retries.committing.offset_metadata import Attempt
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.local_retries import DELAYS, LocalRetries
 from proxy.client.retries.received import Received

@@ -152,6 +152,22 @@ def test_what_cannot_be_asked_for_is_refused_before_anything_is_sent() -> None:
         assert len(producer) == 0
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"config": None}, "the settings are a NoneType: give a dict"),
+        ({"config": "localhost:9092"}, "the settings are a str: give a dict"),
+        ({"ingress": ""}, "ingress is '', which names no topic"),
+        ({"max_block_s": "5"}, "max_block_s is '5'"),
+        ({"max_block_s": -1}, "max_block_s is -1"),
+        ({"max_block_s": float("nan")}, "max_block_s is nan"),
+    ],
+)
+def test_a_producer_that_could_not_send_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigRefused, match=said):
+        DelayProducer(**{"config": {"bootstrap.servers": "localhost:9"}, **change})
+
+
 def test_a_full_queue_is_waited_for_no_longer_than_allowed() -> None:
     settings = {**NOBODY, "queue.buffering.max.messages": 1}
     producer = DelayProducer(settings, max_block_s=0.05)

@@ -77,3 +77,45 @@ def test_an_asynchronous_consumer_takes_every_option_of_the_other() -> None:
     taken = set(RetryConsumer.__init__.__kwdefaults__ or {})
     (options,) = AsyncRetryConsumer.__init__.__annotations__["options"].__args__
     assert set(options.__annotations__) == taken
+
+
+class HandlesInLoop:
+    """A callable whose records nobody would await."""
+
+    async def __call__(self, _record: Received) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"config": "localhost:9"}, "the settings are a str: give a dict"),
+        ({"producer_config": "localhost:9"}, "the settings are a str: give a dict"),
+        ({"group": ""}, "group is '', which names no topic"),
+        ({"group": None}, "group is None, which names no topic"),
+        ({"group": "g" * 249}, "group is 'ggg.*', which names no topic"),
+        ({"topics": "orders"}, "topics is 'orders': give a list"),
+        ({"topics": []}, r"topics is \[\]: give a list"),
+        ({"topics": [5]}, "topics is 5, which names no topic"),
+        ({"topics": ["dlq.billing"]}, "'dlq.billing', where this consumer's failures go"),
+        ({"topics": ["timer.ingress"]}, "'timer.ingress', where this consumer's failures go"),
+        ({"retry_topic": ""}, "retry_topic is '', which names no topic"),
+        ({"ingress": None}, "ingress is None, which names no topic"),
+        ({"handler": None}, "the handler is None"),
+        ({"handler": HandlesInLoop()}, "a coroutine function, which nobody would await"),
+    ],
+)
+def test_what_it_cannot_work_with_is_refused(change: dict[str, Any], said: str) -> None:
+    given = {"config": CONFIG, "group": "billing", "topics": ["orders"], "handler": handle}
+    with pytest.raises(ConfigRefused, match=said):
+        RetryConsumer(**{**given, **change})
+
+
+def test_topics_may_be_named_by_a_pattern() -> None:
+    RetryConsumer(CONFIG, "billing", ["^orders[.].*"], handle)
+
+
+def test_an_async_handler_that_cannot_be_called_is_refused() -> None:
+    not_callable: Any = None
+    with pytest.raises(ConfigRefused, match="the handler is None"):
+        AsyncRetryConsumer(CONFIG, "billing", ["orders"], not_callable)

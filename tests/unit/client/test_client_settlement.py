@@ -20,9 +20,14 @@ from proxy.client.errors import (
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
-from proxy.client.retries.attempts import Attempt
-from proxy.client.retries.backlog import Backlog
-from proxy.client.retries.settlement import AtLeastOnce, ExactlyOnce, GroupMoved
+from proxy.client.retries.committing.backlog import Backlog
+from proxy.client.retries.committing.offset_metadata import Attempt
+from proxy.client.retries.committing.settlement import (
+    AtLeastOnce,
+    ExactlyOnce,
+    GroupMoved,
+    MetadataTooLarge,
+)
 
 MOVED = KafkaError.REBALANCE_IN_PROGRESS
 AWAY = KafkaError._MSG_TIMED_OUT
@@ -117,14 +122,29 @@ def test_offsets_stop_before_the_first_record_that_is_not_stored(world: World) -
     world.refuses = {b"3": AWAY}
     with pytest.raises(RetryNotStored, match=r"1 failed records .* first orders/0/3"):
         at_least_once(world).settle(backlog(1, 3))
-    assert world.done == ["write 1", "write 3", "commit 0:3"]
+    assert world.done == ["write 1", "write 3", "commit 0:3 retry-1 - 3;done 1 1"]
 
 
-def test_when_the_first_record_is_not_stored_nothing_is_committed(world: World) -> None:
+def test_what_is_done_behind_one_that_is_not_stored_is_committed_beside_it(world: World) -> None:
     world.refuses = {b"0": AWAY}
     with pytest.raises(RetryNotStored):
         at_least_once(world).settle(backlog(0, 4))
-    assert world.done == ["write 0", "write 4"]
+    assert world.done == ["write 0", "write 4", "commit 0:0 retry-1 - 0;done 1 4"]
+
+
+def test_behind_a_record_in_hand_a_request_is_stored_at_once_but_waits_for_a_transaction(
+    world: World,
+) -> None:
+    """Which has to be once and for all, whatever becomes of the metadata."""
+    left = Backlog()
+    for offset in range(2):
+        left.taken(Place("orders", 0, offset))
+    left.failed(Place("orders", 0, 1), Request(None, b"1", []))
+    exactly_once(world).settle(left)
+    assert world.done == ["commit 0:0"]
+    left.handled(Place("orders", 0, 0))
+    exactly_once(world).settle(left)
+    assert world.done[1:] == ["begin", "write 1", "offset 0:2", "end"]
 
 
 def test_a_failing_commit_does_not_hide_what_was_not_stored(world: World) -> None:
@@ -192,19 +212,28 @@ def waiting_backlog(*failed: int) -> Backlog:
 def test_the_failures_of_what_waits_are_committed_beside_the_offset(world: World) -> None:
     left = waiting_backlog(1)
     at_least_once(world).settle(left)
-    assert world.done == ["write 1", "commit 0:5 orderly-1 1 0:2:0"]
+    assert world.done == ["write 1", "commit 0:5 retry-1 - 5;failed 1 0:2:0"]
     assert not left
 
 
 def test_in_a_transaction_too(world: World) -> None:
     exactly_once(world).settle(waiting_backlog(1))
-    assert world.done == ["begin", "write 1", "offset 0:5 orderly-1 1 0:2:0", "end"]
+    assert world.done == ["begin", "write 1", "offset 0:5 retry-1 - 5;failed 1 0:2:0", "end"]
 
 
 def test_an_offset_that_is_refused_alone_is_told(world: World) -> None:
-    world.refused_metadata = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
+    world.refused_metadata = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         at_least_once(world).settle(backlog())
+
+
+def test_metadata_that_is_too_large_may_be_shortened(world: World) -> None:
+    world.refused_metadata = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
+    with pytest.raises(MetadataTooLarge):
+        at_least_once(world).settle(backlog())
+    world.transaction_fails = TransactionFailed(world.refused_metadata, "not taken")
+    with pytest.raises(MetadataTooLarge):
+        exactly_once(world).settle(backlog(1))
 
 
 @pytest.mark.parametrize("kind", [TransactionInDoubt, ProducerFenced])

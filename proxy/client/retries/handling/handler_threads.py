@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from inspect import iscoroutine
 from typing import TypeAlias
 
 from proxy.client.retries.handling.job import Job, Jobs
@@ -62,7 +63,14 @@ class HandlerThreads:
 
     def _error_of(self, record: Received) -> BaseException | None:
         try:
-            self._handler(record)
+            _refuse_coroutine(self._handler(record))
         except BaseException as error:  # noqa: BLE001 (raised again by the thread that polls)
             return error
         return None
+
+
+def _refuse_coroutine(returned: object) -> None:
+    """Or a record would count as handled that nobody has handled."""
+    if iscoroutine(returned):
+        returned.close()
+        raise TypeError("the handler returned a coroutine: only AsyncRetryConsumer awaits them")

@@ -7,6 +7,7 @@ from math import inf
 from threading import Condition
 from typing import Final, NamedTuple
 
+from proxy.client.errors import HandlersHang
 from proxy.client.place import Partition
 from proxy.client.retries.handling.job import Job, Runner
 from proxy.client.retries.handling.key_order import KeyOf, KeyOrder, by_key
@@ -14,6 +15,10 @@ from proxy.client.retries.received import Received
 
 FEW_WAITING: Final = 50
 """With so few records left the thread that polls is woken, to get more."""
+SAY_EVERY_S: Final = 60.0
+"""That records wait and nothing moves."""
+BEGINS_WITHIN_S: Final = 10.0
+"""On any machine, when there is a handler to begin."""
 
 log = logging.getLogger("proxy.client")
 
@@ -56,6 +61,10 @@ class Handling:
         self._given_up: set[Job] = set()
         self._ended: list[Outcome] = []
         self._is_over = False
+        self._moved_s = self._said_s = now_s()
+        """When a handler last began or ended, or no record waited for one; when that was said."""
+        self._idle_since_s: float | None = None
+        """Since then records wait, no handler is at work, and none has begun."""
 
     @property
     def waiting(self) -> int:
@@ -77,6 +86,17 @@ class Handling:
     def hanging(self) -> int:
         """Handlers that were given up and have not returned."""
         return len(self._given_up)
+
+    def raise_if_too_many_hang(self, most: int) -> None:
+        """Raises HandlersHang."""
+        if self.hanging > most:
+            raise HandlersHang(self.hanging, f"more than max_hanging={most}")
+
+    def raise_if_none_begins(self) -> None:
+        """Raises HandlersHang: records wait, none is at work, and it goes on so for too long."""
+        long_s = max(self._timeout_s, BEGINS_WITHIN_S)
+        if self._idle_since_s is not None and self._now_s() - self._idle_since_s >= long_s:
+            raise HandlersHang(self.hanging, "one of them blocks the event loop")
 
     def is_at_work(self, partitions: Collection[Partition] | None = None) -> bool:
         """Whether a record of these partitions, or of any that we have, is in hand, or has an
@@ -136,11 +156,13 @@ class Handling:
                 return None
             job = Job(record, now_s)
             self._in_hand[job] = None
+            self._moved_s, self._idle_since_s = now_s, None
             return job
 
     def end(self, job: Job, error: BaseException | None) -> bool:
         """The handler has returned, or raised. False: the job had been given up before."""
         with self._changed:
+            self._moved_s = self._now_s()
             was_given_up = job in self._given_up
             is_wanted = not was_given_up and not job.is_dropped
             if was_given_up:
@@ -169,6 +191,7 @@ class Handling:
                 self._changed.wait(wait_s)
             ended, self._ended = self._ended, []
             ended += [outcome for job in list(self._in_hand) for outcome in self._overdue(job)]
+            self._look_whether_it_moves()
         self.wake()
         return ended
 
@@ -188,6 +211,27 @@ class Handling:
         """Forget what no handler has begun with."""
         with self._changed:
             self._order.drop(partitions)
+
+    def _still_s(self) -> float:
+        """For how long records wait and no handler has begun or ended."""
+        return self._now_s() - self._moved_s if self._order.records else 0.0
+
+    def _look_whether_it_moves(self) -> None:
+        now_s, is_idle = self._now_s(), self._order.records and not self._in_hand
+        self._idle_since_s = (self._idle_since_s or now_s) if is_idle else None
+        if not self._order.records:
+            self._moved_s = now_s
+        if now_s - max(self._moved_s, self._said_s) < SAY_EVERY_S:
+            return
+        self._said_s = now_s
+        log.warning(
+            "for %.0f s no handler has begun or ended: %s at work, %s given up that still run, %s "
+            "records wait for them",
+            self._still_s(),
+            len(self._in_hand),
+            self.hanging,
+            self._order.records,
+        )
 
     def _overdue(self, job: Job) -> Iterator[Outcome]:
         """Gives the job up if it takes too long."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Protocol
@@ -19,7 +19,8 @@ from proxy.client.errors import (
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
-from proxy.client.retries.backlog import Backlog
+from proxy.client.request import Request
+from proxy.client.retries.committing.backlog import Backlog, Position
 from proxy.client.transactions import Transactions
 
 OTHER_GENERATION: Final = frozenset(
@@ -39,11 +40,15 @@ class GroupMoved(Exception):
     """The group is being shared out anew: nothing was committed, poll and settle again."""
 
 
+class MetadataTooLarge(Exception):
+    """The broker does not take so much beside an offset: shorten it and settle again."""
+
+
 class Settlement(Protocol):
     """Makes a backlog's records final.
 
-    `settle` takes out of the backlog what can be settled, or raises GroupMoved and leaves in it
-    what is still to be done, or raises what ends the consumer.
+    `settle` takes out of the backlog what can be settled, or raises GroupMoved or MetadataTooLarge
+    and leaves in it what is still to be done, or raises what ends the consumer.
     """
 
     def settle(self, backlog: Backlog) -> None:
@@ -51,23 +56,23 @@ class Settlement(Protocol):
 
 
 class AtLeastOnce:
-    """Requests first; when the broker has them the offsets, up to the first one it does not."""
+    """Requests first; when the broker has them the offsets, with what it has behind them."""
 
     def __init__(self, consumer: Consumer, writer: IngressWriter) -> None:
         self._consumer, self._writer = consumer, writer
 
     def settle(self, backlog: Backlog) -> None:
-        """Raises GroupMoved, RetryNotStored, KafkaException."""
-        unstored = self._unstored(backlog)
+        """Raises GroupMoved, MetadataTooLarge, RetryNotStored, KafkaException."""
+        unstored = self._store(backlog)
         if unstored:
-            with suppress(GroupMoved, KafkaException):
-                commit(self._consumer, _positions(backlog, unstored))
+            with suppress(GroupMoved, MetadataTooLarge, KafkaException):
+                commit(self._consumer, backlog.positions())
             raise _not_stored(unstored)
-        backlog.stored()
-        commit(self._consumer, _positions(backlog))
+        commit(self._consumer, backlog.positions())
         backlog.settled()
 
-    def _unstored(self, backlog: Backlog) -> dict[Place, NotStored]:
+    def _store(self, backlog: Backlog) -> dict[Place, NotStored]:
+        """Those that the broker does not have."""
         unstored: dict[Place, NotStored] = {}
         under_way: list[tuple[Place, Future[Receipt]]] = []
         for place, request in backlog.requests:
@@ -80,11 +85,15 @@ class AtLeastOnce:
                 future.result()
             except NotStored as error:
                 unstored[place] = error
+        backlog.stored(place for place, _ in under_way if place not in unstored)
         return unstored
 
 
 class ExactlyOnce:
-    """Requests and offsets in one Kafka transaction; offsets alone need none."""
+    """Requests and offsets in one Kafka transaction; offsets alone need none.
+
+    A request waits until the offset can pass its record: what metadata says is not relied upon.
+    """
 
     def __init__(
         self, consumer: Consumer, writer: IngressWriter, transactions: Transactions
@@ -93,41 +102,42 @@ class ExactlyOnce:
         self._transactions = transactions
 
     def settle(self, backlog: Backlog) -> None:
-        """Raises GroupMoved, RetryNotStored, TransactionInDoubt, ProducerFenced, KafkaException."""
-        if backlog.requests:
-            self._settle_in_transaction(backlog)
+        """Raises GroupMoved, MetadataTooLarge, RetryNotStored, TransactionInDoubt, ProducerFenced,
+        KafkaException.
+        """
+        if requests := backlog.requests_before_end:
+            self._settle_in_transaction(backlog, requests)
+            backlog.stored(place for place, _ in requests)
         else:
-            commit(self._consumer, _positions(backlog))
+            commit(self._consumer, backlog.positions())
         backlog.settled()
 
-    def _settle_in_transaction(self, backlog: Backlog) -> None:
+    def _settle_in_transaction(
+        self, backlog: Backlog, requests: Sequence[tuple[Place, Request]]
+    ) -> None:
         try:
-            self._commit(backlog)
+            with self._transactions.transaction():
+                for _, request in requests:
+                    self._writer.write(request)
+                self._transactions.add_offsets(
+                    _wire(backlog.positions(is_stored=True)),
+                    self._consumer.consumer_group_metadata(),
+                )
         except (TransactionInDoubt, ProducerFenced):
             raise
         except (TransactionFailed, NotStored) as error:
-            if error.error.code() in OTHER_GENERATION:
-                raise GroupMoved(str(error)) from error
-            unstored = {place: error for place, _ in backlog.requests}
-            raise _not_stored(unstored) from error
-
-    def _commit(self, backlog: Backlog) -> None:
-        with self._transactions.transaction():
-            for _, request in backlog.requests:
-                self._writer.write(request)
-            metadata = self._consumer.consumer_group_metadata()
-            self._transactions.add_offsets(_positions(backlog), metadata)
+            _raise_if_it_may_be_settled_again(error.error, error)
+            raise _not_stored({place: error for place, _ in requests}) from error
 
 
-def commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
-    """Commit and wait for the answer. Raises GroupMoved, KafkaException."""
-    if not offsets:
+def commit(consumer: Consumer, positions: Sequence[Position]) -> None:
+    """Commit and wait for the answer. Raises GroupMoved, MetadataTooLarge, KafkaException."""
+    if not positions:
         return
     try:
-        _raise_first_error(consumer.commit(offsets=offsets, asynchronous=False))
+        _raise_first_error(consumer.commit(offsets=_wire(positions), asynchronous=False))
     except KafkaException as error:
-        if error.args[0].code() in OTHER_GENERATION:
-            raise GroupMoved(str(error)) from error
+        _raise_if_it_may_be_settled_again(error.args[0], error)
         raise
 
 
@@ -149,6 +159,16 @@ def committed(
             log.info("waiting for committed offsets: %s", error.args[0].str())
 
 
+def log_end(consumer: Consumer, partition: TopicPartition) -> int:
+    """Where the partition ends now; 0 when no broker says it."""
+    try:
+        found: tuple[int, int] | None = consumer.get_watermark_offsets(partition, ASK_WITHIN_S)
+    except KafkaException as error:
+        log.warning("%s: where it ends is not known: %s", partition, error.args[0].str())
+        return 0
+    return found[1] if found is not None else 0
+
+
 def _raise_first_error(answers: Sequence[TopicPartition]) -> None:
     """An answer about several partitions may be right for some of them only."""
     errors = [one.error for one in answers if one.error is not None]
@@ -156,13 +176,20 @@ def _raise_first_error(answers: Sequence[TopicPartition]) -> None:
         raise KafkaException(errors[0])
 
 
-def _positions(backlog: Backlog, unstored: Collection[Place] = ()) -> list[TopicPartition]:
-    positions = []
-    for partition, offset in backlog.offsets(unstored).items():
-        metadata = backlog.attempts.metadata(partition, offset)
-        without = TopicPartition(*partition, offset)
-        positions.append(TopicPartition(*partition, offset, metadata) if metadata else without)
-    return positions
+def _raise_if_it_may_be_settled_again(error: KafkaError, cause: Exception) -> None:
+    if error.code() in OTHER_GENERATION:
+        raise GroupMoved(str(cause)) from cause
+    if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+        raise MetadataTooLarge(str(cause)) from cause
+
+
+def _wire(positions: Sequence[Position]) -> list[TopicPartition]:
+    return [
+        TopicPartition(*partition, offset, metadata)
+        if metadata
+        else TopicPartition(*partition, offset)
+        for partition, offset, metadata in positions
+    ]
 
 
 def _not_stored(unstored: Mapping[Place, Exception]) -> RetryNotStored:
