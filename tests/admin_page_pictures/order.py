@@ -27,7 +27,7 @@ def live(bootstrap: str, proxy: ProxyProcess) -> str:
     write(bootstrap, INGRESS, [Outgoing(b"c-17", VALUE, asked)])
     wait_for(lambda: call(proxy, "GET", f"/records?id={ID}")[0] == 200, WITHIN_S, "the order")
     origin: str = call(proxy, "GET", f"/records?id={ID}")[1]["records"][0]["origin"]
-    call(proxy, "PATCH", f"/records/{origin}?wait=30s", {"deliver_at": now_ms + 3_000})
+    call(proxy, "PATCH", f"/records/{origin}?wait=30s", {"deliver_at": now_ms + 10_000})
     _fail_at(bootstrap, _delivered(proxy, origin, 1)["where"])
     _delivered(proxy, origin, 2)
     return origin

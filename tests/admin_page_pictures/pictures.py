@@ -48,7 +48,9 @@ def _open(browser: Any, address: str) -> None:
 
 def _show_life(browser: Any, origin: str) -> None:
     fill(browser, "search", {"find-origin": origin})
-    wait_for(lambda: "Steps:" in text(browser, "record"), WITHIN_S, "the life of the record")
+    said = f"{origin}\n"
+    wait_for(lambda: text(browser, "record").startswith(said), WITHIN_S, "the record")
+    wait_for(lambda: "Steps:" in text(browser, "record"), WITHIN_S, "its life")
 
 
 def _ask_for_another_time(browser: Any) -> None:
