@@ -15,7 +15,7 @@ from proxy.embedded.java.locked_jars import kafka_version
 from tests.benchmarks import machine
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.folders import own_folder
-from tests.benchmarks.peers import on_kafka, rocketmq, tables
+from tests.benchmarks.peers import etf1, on_kafka, rocketmq, tables
 from tests.benchmarks.peers.scale import FULL, QUICK, PeerScale
 from tests.benchmarks.peers.scenarios import NEEDS_WAITING, SCENARIOS, Course, warm_up
 from tests.benchmarks.peers.scheduler import Peer, PeerMissing
@@ -30,6 +30,7 @@ PEERS = {
     "rocketmq-100ms": Peer(
         "RocketMQ, 100 ms", rocketmq.version, partial(rocketmq.rocketmq, precision_ms=100)
     ),
+    "etf1": Peer("etf1 scheduler", etf1.version, etf1.etf1),
 }
 
 progress = Console(stderr=True)

@@ -4,20 +4,19 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from proxy.embedded import EmbeddedBroker
 from tests.benchmarks import topics
 from tests.benchmarks.loads import Load, Loaded, send
+from tests.benchmarks.offsets import IngressOffsets
 from tests.benchmarks.peers.scheduler import SCHEDULER, java_pid
 from tests.benchmarks.processes import Job
 from tests.benchmarks.proxy_process import ProxyProcess
 from tests.benchmarks.reader import Arrivals, ReadOrder, read
-from tests.benchmarks.scale import QUICK
 from tests.benchmarks.scenarios.relay import relay_on
-from tests.benchmarks.trial import Trial, World
 
 NAME = "peers"
 PROXY = (sys.executable, "-m", "proxy")
@@ -26,11 +25,13 @@ PROXY = (sys.executable, "-m", "proxy")
 class OnKafka:
     """What both share: topics, generator and reader."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, ingress_config: Mapping[str, str] | None = None
+    ) -> None:
         self.address = bootstrap_servers
         self.ingress = f"{NAME}.ingress"
         self._broker_pid = java_pid("kafka.Kafka")
-        self.create(self.ingress)
+        topics.create(bootstrap_servers, self.ingress, config=ingress_config)
 
     def create(self, topic: str) -> None:
         """Makes a topic for delivered records."""
@@ -51,8 +52,6 @@ class Ours(OnKafka):
     def __init__(self, bootstrap_servers: str, folder: Path) -> None:
         super().__init__(bootstrap_servers)
         self._proxy = ProxyProcess(PROXY, folder / "proxy", bootstrap_servers, NAME)
-        world = World(bootstrap_servers, self._broker_pid, folder, PROXY, QUICK, print)
-        self._trial = Trial(world, NAME, self._proxy)
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -75,9 +74,11 @@ class Ours(OnKafka):
         """SIGKILL."""
         self._proxy.stop(signal.SIGKILL)
 
-    def wait_until_taken(self, timeout_s: float) -> None:
+    def wait_until_taken(self, timeout_s: float) -> bool:
         """Until the committed offsets have passed all that was sent."""
-        self._trial.wait_until_ingested(timeout_s)
+        with closing(IngressOffsets(self.address, self._proxy.group_id, self.ingress)) as looks:
+            looks.wait_for(looks.written(), timeout_s)
+        return True
 
 
 class PlainRelay(OnKafka):
@@ -111,8 +112,9 @@ class PlainRelay(OnKafka):
         self._process.kill()
         self._process.join()
 
-    def wait_until_taken(self, timeout_s: float) -> None:
+    def wait_until_taken(self, timeout_s: float) -> bool:
         """It takes nothing that it does not pass on."""
+        return False
 
     def _made(self) -> SpawnProcess:
         context = multiprocessing.get_context("spawn")

@@ -121,9 +121,10 @@ class RocketMq:
         """Reads with RocketMQ's own client."""
         return Job(self._driver.read, order)
 
-    def wait_until_taken(self, timeout_s: float) -> None:
+    def wait_until_taken(self, timeout_s: float) -> bool:
         """Until the timer has put all that was sent into its wheel."""
         self._driver.wait_until_timer_took_all(f"{HOST}:{self._port}", timeout_s)
+        return True
 
     def _places(self) -> dict[str, object]:
         store = self._folder / "store"

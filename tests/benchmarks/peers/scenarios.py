@@ -93,7 +93,7 @@ class Pending:
     memory in MB by process and of `all`, without and with mapped files."""
 
     records: int
-    taken_per_s: float
+    taken_per_s: float | None
     anonymous_mb: Mapping[str, float]
     resident_mb: Mapping[str, float]
     clean: Restart
@@ -187,13 +187,13 @@ def pending(course: Course) -> Pending:
     load = course.load("peers.far", scale.pending_records, scale.pending_ms)
     started_s = time.monotonic()
     _sent(course, load)
-    scheduler.wait_until_taken(scale.patience_s)
+    is_told = scheduler.wait_until_taken(scale.patience_s)
     taken_s = time.monotonic() - started_s
     time.sleep(scale.settle_s)
     used = memory(scheduler)
     return Pending(
         records=load.count,
-        taken_per_s=round(load.count / taken_s),
+        taken_per_s=round(load.count / taken_s) if is_told else None,
         anonymous_mb=_in_mb({name: one.anonymous_bytes for name, one in used.items()}),
         resident_mb=_in_mb(
             {name: one.anonymous_bytes + one.file_bytes for name, one in used.items()}

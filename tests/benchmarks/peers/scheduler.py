@@ -52,8 +52,8 @@ class Scheduler(Protocol):
     def read(self, order: ReadOrder) -> Job[Arrivals]:
         """Reads in a process of its own."""
 
-    def wait_until_taken(self, timeout_s: float) -> None:
-        """Returns when all that was sent is in its durable schedule."""
+    def wait_until_taken(self, timeout_s: float) -> bool:
+        """Returns when all that was sent is in its schedule; False from one that cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
