@@ -34,7 +34,9 @@ OPENED: Final = (
 SETTINGS: Final = {
     "flushDiskType": "ASYNC_FLUSH",
     "timerMaxDelaySec": 604_800,
+    "messageIndexEnable": "false",
     "maxTransferCountOnMessageInMemory": 1_000,
+    "maxTransferBytesOnMessageInMemory": 4 << 20,
     "waitTimeMillsInSendQueue": 5_000,
     "diskMaxUsedSpaceRatio": 95,
 }

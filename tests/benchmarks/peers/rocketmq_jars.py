@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.java.jar_cache import ensure_all
+from proxy.embedded.java.jar_cache import cache_folder, ensure_all
 from proxy.embedded.java.locked_jars import Jar, jars_of
 
 ROCKETMQ_LOCK: Final = Path(__file__).with_name("rocketmq-jars.lock")
@@ -13,6 +13,11 @@ BROKER: Final = "org.apache.rocketmq:rocketmq-broker:"
 def rocketmq_jars() -> list[Path]:
     """The classpath of broker, name server, client and compiler; fetches what the cache lacks."""
     return ensure_all(f"RocketMQ {rocketmq_version()}", _locked())
+
+
+def are_rocketmq_jars_cached() -> bool:
+    """Whether nothing would have to be fetched."""
+    return all(jar.is_whole(cache_folder()) for jar in _locked())
 
 
 def rocketmq_version() -> str:

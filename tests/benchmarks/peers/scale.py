@@ -10,14 +10,14 @@ class PeerScale:
     """Counts, rates (records/s) and durations of every scenario, the same for each peer."""
 
     warm_rate: int = 3_000
-    warm_s: int = 15
+    warm_s: int = 10
     value_bytes: int = 200
     light_rate: int = 100
-    light_s: int = 30
+    light_s: int = 20
     light_delay_ms: tuple[int, int] = (1_000, 10_000)
     rates: tuple[int, ...] = (2_000, 5_000, 10_000, 20_000, 30_000)
-    spread_ms: int = 10_000
-    stream_s: int = 25
+    spread_ms: int = 8_000
+    stream_s: int = 20
     burst_records: int = 100_000
     burst_lead_ms: int = 30_000
     pending_records: int = 1_000_000
@@ -25,7 +25,7 @@ class PeerScale:
     settle_s: float = 10
     restart_records: int = 10_000
     restart_lead_ms: int = 8_000
-    restart_window_ms: int = 20_000
+    restart_window_ms: int = 12_000
     patience_s: float = 180
 
 
