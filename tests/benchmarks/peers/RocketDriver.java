@@ -14,6 +14,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -35,8 +36,20 @@ public final class RocketDriver {
   private static final int IN_FLIGHT = 4_000;
   private static final int BATCH = 1_000;
   private static final int SEND_TIMEOUT_MS = 10_000;
+  private static final int CREATE_TRIES = 20;
 
-  public static void main(String[] arguments) throws Exception {
+  /** The client's threads would outlive an error: any ends the process. */
+  public static void main(String[] arguments) {
+    try {
+      run(arguments);
+      System.exit(0);
+    } catch (Throwable error) {
+      error.printStackTrace();
+      System.exit(1);
+    }
+  }
+
+  private static void run(String[] arguments) throws Exception {
     String address = arguments[1];
     switch (arguments[0]) {
       case "create" -> create(address, arguments[2], Integer.parseInt(arguments[3]));
@@ -45,13 +58,22 @@ public final class RocketDriver {
       case "behind" -> tellBehind(address, arguments[2]);
       default -> throw new IllegalArgumentException(arguments[0]);
     }
-    System.exit(0);
   }
 
+  /** Tries for a while: the name server hears of a broker shortly after the broker has booted. */
   private static void create(String address, String topic, int queues) throws Exception {
     DefaultMQProducer producer = producer(address, "create");
-    producer.createTopic("TBW102", topic, queues, Map.of());
-    producer.shutdown();
+    for (int tries = 1; ; tries++) {
+      try {
+        producer.createTopic("TBW102", topic, queues, Map.of());
+        break;
+      } catch (MQClientException error) {
+        if (tries == CREATE_TRIES) {
+          throw error;
+        }
+        TimeUnit.SECONDS.sleep(1);
+      }
+    }
     System.out.println("created");
   }
 

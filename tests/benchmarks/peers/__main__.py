@@ -86,31 +86,27 @@ def _present(names: list[str]) -> Iterator[str]:
 def _measure(
     name: str, scenarios: list[str], results: Path, scale: PeerScale, folder: Path | None
 ) -> bool:
-    """Measures one peer; whether something could not be."""
-    peer, failed = PEERS[name], False
-    for scenario in scenarios:
-        if scenario in NEEDS_WAITING and not peer.waits:
-            continue
-        try:
-            found = _measure_one(peer, scenario, scale, folder)
-        except BenchmarkError as error:
-            progress.print(f"{name}, {scenario}: {error}", style="red", markup=False)
-            failed = True
-        else:
-            (results / f"{name}.{scenario}.json").write_text(json.dumps(found, indent=2))
-    return failed
+    """Measures one peer, each scenario written down as it ends; whether something failed."""
+    peer = PEERS[name]
+    chosen = [one for one in scenarios if peer.waits or one not in NEEDS_WAITING]
 
-
-def _measure_one(
-    peer: Peer, scenario: str, scale: PeerScale, folder: Path | None
-) -> dict[str, object]:
     def say(what: str) -> None:
         progress.print(f"{peer.title}, {what}", markup=False)
 
-    with own_folder(folder, "peers") as root, peer.open(root) as scheduler:
-        course = Course(scheduler, peer.waits, scale, say)
-        warm_up(course)
-        found = SCENARIOS[scenario](course)
+    try:
+        with own_folder(folder, "peers") as root, peer.open(root) as scheduler:
+            course = Course(scheduler, peer.waits, scale, say)
+            warm_up(course)
+            for scenario in chosen:
+                found = _with_circumstances(peer, scale, SCENARIOS[scenario](course))
+                (results / f"{name}.{scenario}.json").write_text(json.dumps(found, indent=2))
+    except BenchmarkError as error:
+        progress.print(f"{name}: {error}", style="red", markup=False)
+        return True
+    return False
+
+
+def _with_circumstances(peer: Peer, scale: PeerScale, found: object) -> dict[str, object]:
     return {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="minutes"),
         "machine": asdict(machine.describe(kafka_version())),

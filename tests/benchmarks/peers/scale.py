@@ -15,11 +15,11 @@ class PeerScale:
     light_rate: int = 100
     light_s: int = 20
     light_delay_ms: tuple[int, int] = (1_000, 10_000)
-    rates: tuple[int, ...] = (2_000, 5_000, 10_000, 20_000, 30_000)
+    rates: tuple[int, ...] = (5_000, 10_000, 20_000, 30_000)
     spread_ms: int = 8_000
     stream_s: int = 20
     burst_records: int = 100_000
-    burst_lead_ms: int = 30_000
+    burst_lead_ms: int = 25_000
     pending_records: int = 1_000_000
     pending_ms: tuple[int, int] = FAR_MS
     settle_s: float = 10

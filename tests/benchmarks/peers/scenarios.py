@@ -136,7 +136,7 @@ def _stream(
     course: Course, name: str, rate: int, seconds: int, delay_ms: tuple[int, int], settle_ms: int
 ) -> Rung:
     course.say(f"{name}: {rate} records/s for {seconds} s")
-    load = replace(course.load(f"peers.{name}", rate * seconds, delay_ms), rate_per_s=rate)
+    load = replace(course.load(f"peers-{name}", rate * seconds, delay_ms), rate_per_s=rate)
     with course.scheduler.read(course.order(load)) as reader:
         reader.wait_ready()
         meter = Meter(dict(course.scheduler.pids))
@@ -158,7 +158,7 @@ def burst(course: Course) -> Burst:
     """Many records due at one instant; a relay gets them as a backlog that waits for its start."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"burst: {scale.burst_records} records due at one instant")
-    load = course.load("peers.burst", scale.burst_records, (0, 0))
+    load = course.load("peers-burst", scale.burst_records, (0, 0))
     with scheduler.read(course.order(load)) as reader:
         reader.wait_ready()
         if not course.waits:
@@ -184,7 +184,7 @@ def pending(course: Course) -> Pending:
     """Many records that wait for hours and days, and the ways back with them."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"pending: {scale.pending_records} records due far away")
-    load = course.load("peers.far", scale.pending_records, scale.pending_ms)
+    load = course.load("peers-far", scale.pending_records, scale.pending_ms)
     started_s = time.monotonic()
     _sent(course, load)
     is_told = scheduler.wait_until_taken(scale.patience_s)
@@ -212,7 +212,7 @@ def _restart(course: Course, how: str, end: Callable[[], None]) -> Restart:
     """Ends the scheduler when half of some records have fallen due, and starts it at once."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"restart, {how}: {scale.restart_records} records fall due meanwhile")
-    load = course.load(f"peers.{how}", scale.restart_records, (0, scale.restart_window_ms))
+    load = course.load(f"peers-{how}", scale.restart_records, (0, scale.restart_window_ms))
     with scheduler.read(course.order(load)) as reader:
         reader.wait_ready()
         first_due_ms = int(time.time() * 1000) + scale.restart_lead_ms
