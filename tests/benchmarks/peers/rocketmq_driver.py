@@ -56,7 +56,7 @@ class RocketDriver:
         with self._lines("send", load.target, *map(str, (*numbers, *more))) as lines:
             self._next(lines)
             announce()
-            count, started_ms, ended_ms, cpu_s, _refusals = self._next(lines)
+            count, started_ms, ended_ms, cpu_s = self._next(lines)
         return Loaded(int(count), float(started_ms), float(ended_ms), float(cpu_s))
 
     def read(self, announce: Announce, order: ReadOrder) -> Arrivals:
