@@ -45,7 +45,8 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A steady stream. `served_us`: CPU a record of all that schedules, the broker included."""
+    """A steady stream. `served_us`: CPU a record of all that schedules, the broker included;
+    `other_cores`: what else the machine did meanwhile, in cores."""
 
     rate: int
     offered_per_s: float
@@ -53,6 +54,7 @@ class Rung:
     verdict: Verdict
     served_us: float
     cpu_us_per_record: Mapping[str, float]
+    other_cores: float
 
     def held(self, p99_ms: float) -> bool:
         """Whether the rate was really offered and its records came, in time."""
@@ -151,6 +153,7 @@ def _stream(
         judge(arrivals, load),
         round(served_s / load.count * 1e6, 1),
         bill.us_per_record(load.count),
+        bill.other_cores,
     )
 
 

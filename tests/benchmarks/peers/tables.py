@@ -20,11 +20,14 @@ FAULTS = {"early": "early", "missing": "missing", "duplicate": "twice"}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A row: its name, and where its value stands in the results: scenario, then keys."""
+    """A row: its name, and where its value stands in the results: scenario, then keys.
+
+    `most_wins` is None where it says nothing about the peer.
+    """
 
     name: str
     place: tuple[str, ...]
-    most_wins: bool = False
+    most_wins: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Row:
 
     name: str
     values: Mapping[str, float | None]
-    most_wins: bool = False
+    most_wins: bool | None = False
 
     def winners(self) -> set[str]:
         """The peers with the best value; none when all are equal. The yardstick does not play."""
@@ -42,7 +45,7 @@ class Row:
             for name, value in self.values.items()
             if name != YARDSTICK and value is not None
         }
-        if len(set(played.values())) < 2:
+        if self.most_wins is None or len(set(played.values())) < 2:
             return set()
         best = max(played.values()) if self.most_wins else min(played.values())
         return {name for name, value in played.items() if value == best}
@@ -126,6 +129,7 @@ def _late(name: str, place: tuple[str, ...]) -> Iterator[Figure]:
     for key, quantile in QUANTILES.items():
         yield Figure(f"{name}: {quantile}, ms late", (*place, "lateness", key))
     yield Figure(f"{name}: CPU, us a record", (*place, "served_us"))
+    yield Figure(f"{name}: others, cores", (*place, "other_cores"), most_wins=None)
 
 
 def _value(found: Mapping[str, Content], place: tuple[str, ...]) -> float | None:
