@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-long test-kafka lint format bench soak overload lock clean dist chart \
+.PHONY: help setup run demo test test-long test-kafka lint format bench bench-peers soak overload lock clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -65,6 +65,9 @@ overload: $(READY) ## Loads beyond capacity, judged; memory drawn: make overload
 
 bench: $(READY) ## Measure; prints the table and writes JSON
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+bench-peers: $(READY) ## The same loads through ours, a plain relay, RocketMQ 5 and others: one table
+	$(BIN)/python -m tests.benchmarks.peers $(ARGS)
 
 lint: $(READY) ## Style, types and import rules
 	$(BIN)/ruff check .

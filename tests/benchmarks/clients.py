@@ -17,7 +17,14 @@ ROOM_MESSAGES = 400_000
 
 def producer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = None) -> Producer:
     """An idempotent producer that calls back for failed records only."""
-    settings: dict[str, object] = {
+    return Producer(producing(bootstrap_servers, overrides))
+
+
+def producing(
+    bootstrap_servers: str, overrides: Mapping[str, Setting] | None = None
+) -> dict[str, object]:
+    """The settings of such a producer."""
+    return {
         "bootstrap.servers": bootstrap_servers,
         "log_level": ERRORS_ONLY,
         "enable.idempotence": True,
@@ -28,7 +35,6 @@ def producer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = N
         "on_delivery": stop_on_failure,
         **(overrides or {}),
     }
-    return Producer(settings)
 
 
 def consumer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = None) -> Consumer:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.peers.rocketmq_jars import are_rocketmq_jars_cached
+
 pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
+NO_FAULT = {"early": 0, "missing": 0, "duplicate": 0}
 
 
 def _run_quickly(scenarios: str, folder: Path) -> dict[str, object]:
@@ -32,3 +35,36 @@ def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Pa
     assert {"cpu", "cores", "kafka", "librdkafka"} <= set(report["machine"])  # type: ignore[call-overload]
     names = [figure["name"] for figure in report["figures"]]  # type: ignore[attr-defined]
     assert {"relay", "burst / relay", "light p50", "light p99"} <= set(names)
+
+
+def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[str, object]]:
+    """What was found, by scenario."""
+    command = [sys.executable, "-m", "tests.benchmarks.peers", "--quick", "--peers", peer]
+    command += ["--only", scenarios, "--results", str(folder)]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    paths = folder.glob(f"{peer}.*.json")
+    return {path.name.split(".")[1]: json.loads(path.read_text())["found"] for path in paths}
+
+
+def _faults(verdict: object) -> object:
+    assert isinstance(verdict, dict)
+    return {name: verdict[name] for name in NO_FAULT}
+
+
+def test_the_comparison_drives_a_relay_and_the_proxy_through_the_same_load(tmp_path: Path) -> None:
+    for peer in ("relay", "ours"):
+        found = _compare_quickly(peer, "burst", tmp_path)
+        assert _faults(found["burst"]["verdict"]) == NO_FAULT
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not are_rocketmq_jars_cached(), reason="RocketMQ's jars were never fetched")
+def test_the_comparison_drives_rocketmq_through_every_scenario(tmp_path: Path) -> None:
+    found = _compare_quickly("rocketmq-100ms", "light,streams,burst,pending", tmp_path)
+
+    assert set(found) == {"light", "streams", "burst", "pending"}
+    assert _faults(found["light"]["verdict"]) == NO_FAULT
+    assert _faults(found["burst"]["verdict"]) == NO_FAULT

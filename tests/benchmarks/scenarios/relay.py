@@ -5,6 +5,8 @@ The other scenarios are shown in ratios of this rate, which carry over to other 
 """
 
 import gc
+import signal
+import threading
 import time
 from dataclasses import dataclass
 
@@ -109,6 +111,21 @@ def relay(
     return passed
 
 
+def relay_on(bootstrap_servers: str, source: str) -> None:
+    """Passes on what comes, to the topic that each record names, until SIGTERM ends the process."""
+    gc.disable()
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: ending.set())
+    consumer = clients.consumer(bootstrap_servers, {"group.id": "relay"})
+    producer = clients.producer(bootstrap_servers)
+    consumer.subscribe([source])
+    while not ending.is_set():
+        _pass_on(consumer.consume(BATCH_RECORDS, BATCH_WAIT_S), producer)
+    clients.finish(producer)
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
 def _first_batch(consumer: Consumer) -> list[Message]:
     batch: list[Message] = []
     while not batch:
@@ -116,9 +133,10 @@ def _first_batch(consumer: Consumer) -> list[Message]:
     return batch
 
 
-def _pass_on(batch: list[Message], producer: Producer, target: str) -> None:
+def _pass_on(batch: list[Message], producer: Producer, only_target: str = "") -> None:
     for message in batch:
-        asked = dict(message.headers() or [])
+        asked: dict[str, bytes] = dict(message.headers() or [])  # type: ignore[arg-type]
+        target = only_target or str(asked["timer-topic"], "utf-8")
         kept: clients.Headers = [
             (name, value) for name, value in asked.items() if not name.startswith("timer-")
         ]

@@ -1,0 +1,30 @@
+"""RocketMQ's jars: pinned by a lock file, kept in the user's cache."""
+
+from pathlib import Path
+from typing import Final
+
+from proxy.embedded.java.jar_cache import cache_folder, ensure_all
+from proxy.embedded.java.locked_jars import Jar, jars_of
+
+ROCKETMQ_LOCK: Final = Path(__file__).with_name("rocketmq-jars.lock")
+BROKER: Final = "org.apache.rocketmq:rocketmq-broker:"
+
+
+def rocketmq_jars() -> list[Path]:
+    """The classpath of broker, name server, client and compiler; fetches what the cache lacks."""
+    return ensure_all(f"RocketMQ {rocketmq_version()}", _locked())
+
+
+def are_rocketmq_jars_cached() -> bool:
+    """Whether nothing would have to be fetched."""
+    return all(jar.is_whole(cache_folder()) for jar in _locked())
+
+
+def rocketmq_version() -> str:
+    """The version that the lock file pins, e.g. `5.5.0`."""
+    coordinates = (jar.coordinates for jar in _locked())
+    return next(name.removeprefix(BROKER) for name in coordinates if name.startswith(BROKER))
+
+
+def _locked() -> tuple[Jar, ...]:
+    return jars_of(ROCKETMQ_LOCK.read_text("utf-8"))

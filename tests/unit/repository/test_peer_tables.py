@@ -1,0 +1,55 @@
+"""The tables of the comparison with other schedulers: who wins a row, and what was not measured."""
+
+import json
+from pathlib import Path
+
+from tests.benchmarks.peers.tables import Row, render
+
+TITLES = {"relay": "plain relay", "ours": "ours", "other": "the other"}
+
+
+def write(folder: Path, peer: str, scenario: str, found: dict[str, object]) -> None:
+    machine = dict.fromkeys(
+        ("cpu", "cores", "memory_gb", "system", "kafka", "librdkafka", "python"), "x"
+    )
+    content = {"date": "2026-11-26", "machine": machine, "quick": False, "version": "1"}
+    (folder / f"{peer}.{scenario}.json").write_text(json.dumps({**content, "found": found}))
+
+
+def test_a_peer_that_is_better_than_we_are_is_the_winner_of_the_row() -> None:
+    assert Row("lateness", {"ours": 12.0, "other": 3.0}).winners() == {"other"}
+    assert Row("rate", {"ours": 12.0, "other": 30.0}, most_wins=True).winners() == {"other"}
+
+
+def test_the_relay_wins_nothing_nor_does_anyone_when_all_are_equal() -> None:
+    assert Row("rate", {"relay": 99.0, "ours": 2.0, "other": 1.0}, True).winners() == {"ours"}
+    assert Row("missing", {"ours": 0.0, "other": 0.0}).winners() == set()
+
+
+def test_who_was_not_measured_does_not_win() -> None:
+    assert Row("lateness", {"ours": 12.0, "other": None}).winners() == set()
+
+
+def test_results_of_several_runs_add_up_to_one_table(tmp_path: Path) -> None:
+    verdict = {"received": 5, "early": 0, "missing": 0, "duplicate": 2}
+    write(tmp_path, "ours", "burst", {"records_per_s": 50_000, "first_ms": 40, "verdict": verdict})
+    write(tmp_path, "other", "burst", {"records_per_s": 9_000, "first_ms": 4, "verdict": verdict})
+    write(tmp_path, "relay", "burst", {"records_per_s": 90_000, "first_ms": None})
+
+    table = render(tmp_path, TITLES)
+
+    assert "| | plain relay | ours | the other |" in table
+    assert "| burst, records/s | 90,000 | **50,000** | 9,000 |" in table
+    assert "| burst, first record, ms | - | 40 | **4** |" in table
+    assert "| twice, in all of it | 0 | 2 | 2 |" in table
+    assert "| first delivery after it, s | - | - | - |" in table
+
+
+def test_a_figure_that_is_not_a_number_was_not_measured(tmp_path: Path) -> None:
+    late = {"p50_ms": float("nan"), "p99_ms": 1.5}
+    write(tmp_path, "ours", "light", {"lateness": late})
+
+    table = render(tmp_path, TITLES)
+
+    assert "| light: p50, ms late | - |" in table
+    assert "| light: p99, ms late | 1.5 |" in table
