@@ -24,7 +24,7 @@ from spark_jobs.continuous.audit_topic import publish
 from spark_jobs.continuous.deletions import told_by
 from spark_jobs.continuous.gathering import TABLES as GATHERED_TABLES
 from spark_jobs.continuous.gathering import Gathering, News, first_of, left_to_read
-from spark_jobs.continuous.horizon import Horizon, Position, take_horizon
+from spark_jobs.continuous.horizon import Horizon, Position, check_still_there, take_horizon
 from spark_jobs.continuous.state import TABLE as STATE_TABLE
 from spark_jobs.continuous.state import WINDOWS_TABLE, Gathered, State, States, Tally
 from spark_jobs.continuous.totals import Totals, with_batch
@@ -133,6 +133,7 @@ class Batches:
 
     def _without_deleted(self, left_by: int, tally: Tally) -> Tally:
         """The tally that a batch left, but for what retention has deleted since."""
+        check_still_there(self._broker, self._job.own.ingress, tally.horizon)
         left, gone = told_by(self._broker, self._job.own.ingress, tally)
         for sentence in gone.sentences():
             print(sentence, file=sys.stderr, flush=True)

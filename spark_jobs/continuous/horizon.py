@@ -109,16 +109,26 @@ def take_horizon(
     return found
 
 
-def _check_same_topics(ingress: str, before: Horizon, now: Horizon) -> None:
-    """Raises `NotOurs` where what was read of a topic is not there any more."""
+def check_still_there(broker: Broker, ingress: str, horizon: Horizon) -> None:
+    """Raises `NotOurs` where a topic that is to be read was deleted or created anew since, and the
+    other errors of `spark_jobs.runtime.errors`."""
+    held = {**broker.topic_ids([*horizon.topic_ids]), ingress: broker.topic_id(ingress)}
+    _check_topic_ids(ingress, horizon, held)
+
+
+def _check_topic_ids(ingress: str, before: Horizon, held: Mapping[str, str]) -> None:
     known = {**before.topic_ids, ingress: before.topic_id}
-    held = {**now.topic_ids, ingress: now.topic_id}
     gone = sorted(topic for topic, topic_id in known.items() if held.get(topic) != topic_id)
     if gone:
         raise NotOurs(
             f"The topic {gone[0]} was deleted or created anew, or --target has left it out.",
             "Begin anew in another --output.",
         )
+
+
+def _check_same_topics(ingress: str, before: Horizon, now: Horizon) -> None:
+    """Raises `NotOurs` where what was read of a topic is not there any more."""
+    _check_topic_ids(ingress, before, {**now.topic_ids, ingress: now.topic_id})
     ends = {(one.topic, one.partition): one.end for one in now.ends}
     for topic, partition, _start, end in before.ends:
         if ends[topic, partition] < end:
