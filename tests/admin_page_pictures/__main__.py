@@ -47,6 +47,7 @@ def main(
 
     With --waiting the picture with many is made, too, at the end.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, _proxy(Path(place)) as (bootstrap, proxy):
         now_ms = time.time_ns() // 1_000_000
         call(proxy, "PUT", f"/pauses/{PAUSED}")
