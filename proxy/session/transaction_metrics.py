@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import structlog
 
@@ -15,6 +16,9 @@ from proxy.telemetry.metrics import Metrics
 from storage.register import NOTHING
 from storage.store import dues_of, targets_of
 
+MOST_COUNTED: Final = 1_000
+"""A purge whose shard went elsewhere before it was done is remembered here in vain."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -24,7 +28,8 @@ class TransactionMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._purged: dict[str, int] = {}
-        """How many records each purge has ended that was taken in here, until it is done."""
+        """How many records each purge has ended that was taken in here, until it is done; of the
+        newest MOST_COUNTED."""
 
     def aborted(self, seconds: float) -> None:
         """One was aborted for good, after so long."""
@@ -64,6 +69,8 @@ class TransactionMetrics:
 
     def _tell_purge(self, origin: str, purge: Purge) -> None:
         self._purged[origin] = 0
+        if len(self._purged) > MOST_COUNTED:
+            del self._purged[next(iter(self._purged))]
         self._metrics.count_purge("taken-in")
         log.warning(
             "purge taken in: what waits for these targets is not delivered",
