@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from proxy.config.settings import AdmissionSettings
 from proxy.records.rejection import Rejection
-from storage.store import Entry, Store, TargetCounts
+from storage.store import Entry, Store, TargetCounts, bodies_bytes
 
 TOO_MANY: Final = "too-many"
 REMEMBERED: Final = 10_000
@@ -189,12 +189,15 @@ def _too_many_bytes(found: str, size_bytes: int, setting: str) -> Rejection:
 
 
 def _not_due(rules: AdmissionRules, shard: Waits, now_ms: int) -> tuple[int, int]:
-    """How many records wait beyond now, and about how many bytes; looked at more closely only where
-    a limit is near."""
+    """How many records wait beyond now, and how many bytes, looked at more closely only where a
+    limit is near; of many that are due by now the bytes are estimated."""
     store = shard.store
     records, size_bytes = shard.pending() + len(shard.half_messages), store.pending_bytes()
     is_near = records + NEAR_RECORDS > rules.records.in_all or 2 * size_bytes > rules.sizes.in_all
     if not is_near or store.next_due_ms(now_ms) is None:
         return records, size_bytes
-    due, stored = store.pending_by_time([now_ms])[0], store.pending()
-    return records - due, size_bytes - size_bytes * due // max(stored, 1)
+    due = store.pending_by_time([now_ms])[0]
+    first = store.due(now_ms, NEAR_RECORDS).entries
+    waiting_bytes, stored = size_bytes - bodies_bytes(first), store.pending() - len(first)
+    unseen = max(due - len(first), 0)
+    return records - due, waiting_bytes - waiting_bytes * unseen // max(stored, 1)

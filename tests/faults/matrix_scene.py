@@ -88,9 +88,13 @@ class Scene:
         And no proxy ever believed what the broker did not have.
         """
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
-        assert counts["delivered"] == 2 + PLAIN + DELAYED + NAMED
-        assert counts["cancelled"] == counts["applied"] == NAMED
-        assert counts["requeued"] == 2 * counts["dead-lettered"] == 2
+        assert counts == {
+            "delivered": 2 + PLAIN + DELAYED + NAMED,
+            "cancelled": NAMED,
+            "applied": NAMED,
+            "requeued": 2,
+            "dead-lettered": 1,
+        }, counts
         for proxy in self.installation.proxies.values():
             assert AHEAD_OF_THE_BROKER not in proxy.whole_log, f"{proxy.folder.name} was ahead"
 
@@ -98,17 +102,18 @@ class Scene:
         return LOST in self.held.log
 
     def _records(self) -> Iterator[Outgoing]:
-        """Some due at once, so that the first transaction has records in it."""
-        for number in range(PLAIN):
-            yield self._record(number, None)
-        yield Outgoing(b"lost", b"", [("timer-topic", f"{self.installation.name}.none".encode())])
-        for number in range(DELAYED):
-            yield self._record(number, FARTHEST_MS * number // DELAYED)
+        """Some due at once, so that the first transaction has records in it; what is cancelled
+        before these, so that its cancel is read before the proxy is held beyond its due."""
         for number in range(2 * NAMED):
             yield self._record(number, FARTHEST_MS, b"id-%d" % number)
         for number in range(NAMED):
             cancel: Headers = [("timer-cancel", b"id-%d" % number)]
             yield Outgoing(b"%d" % number, b"", cancel, number % PARTITIONS)
+        for number in range(PLAIN):
+            yield self._record(number, None)
+        yield Outgoing(b"lost", b"", [("timer-topic", f"{self.installation.name}.none".encode())])
+        for number in range(DELAYED):
+            yield self._record(number, FARTHEST_MS * number // DELAYED)
 
     def _record(self, number: int, delay_ms: int | None, ident: bytes | None = None) -> Outgoing:
         asked: Headers = [("timer-topic", self._target)]

@@ -26,7 +26,7 @@ ROOM, ROOM_OF_ONE = 400, 100
 SENT, HALVES = 3_000, 20
 DELAY_MS = 30_000
 SHED_WITHIN_S = 120
-LEAST_BYTES, MEAN_BYTES = 50, 100
+LEAST_BYTES, MEAN_BYTES = 20, 40
 """What a record of the flood takes at least; and what is made room for."""
 FIRST, THEN = 200, 300
 LEFT_BYTES = 8 << 20

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.config.settings import AdmissionSettings
@@ -141,6 +141,9 @@ def test_no_more_records_wait_than_may(
     ),
     st.integers(1, 1_000),
     st.integers(1, 500),
+)
+@example(
+    None, [("orders", 1, 0), ("orders", 3, 107), ("orders", 2, 0), ("orders", 10, 0)], 131, 144
 )
 def test_no_more_bytes_wait_than_may(
     kind: StoreKind | None, sent: list[tuple[str, int, int]], size_bytes: int, per_target: int

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Thread
+
 import pytest
 
 from proxy.client.errors import HandlersHang
@@ -38,11 +41,16 @@ class World:
 
     def __init__(self, parallel: int = 1) -> None:
         self.now_s = 1_000.0
+        self.on_look: Callable[[], None] = lambda: None
         self.is_stopping = False
         self.runner = HeldRunner()
         self.handling = Handling(
-            self.runner, parallel, TIMEOUT_S, lambda: not self.is_stopping, lambda: self.now_s
+            self.runner, parallel, TIMEOUT_S, lambda: not self.is_stopping, self._clock
         )
+
+    def _clock(self) -> float:
+        self.on_look()
+        return self.now_s
 
     def add(self, *offsets: int, key: bytes | None = None, partition: int = 0) -> None:
         for offset in offsets:
@@ -291,3 +299,20 @@ def test_that_none_begins_for_too_long_ends_the_consumer() -> None:
     world.outcomes()
     with pytest.raises(HandlersHang, match="2 handlers .* one of them blocks the event loop"):
         world.handling.raise_if_none_begins()
+
+
+def test_one_that_begins_while_it_is_looked_whether_none_does_is_no_error() -> None:
+    world = World()
+    world.runner.is_blocked = True
+    world.add(0)
+    world.outcomes()
+    begins = Thread(target=world.handling.take)
+
+    def begin_meanwhile() -> None:
+        if not begins.ident:
+            begins.start()
+            begins.join(0.1)
+
+    world.on_look = begin_meanwhile
+    world.handling.raise_if_none_begins()
+    begins.join()

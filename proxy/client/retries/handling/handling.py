@@ -95,7 +95,10 @@ class Handling:
     def raise_if_none_begins(self) -> None:
         """Raises HandlersHang: records wait, none is at work, and it goes on so for too long."""
         long_s = max(self._timeout_s, BEGINS_WITHIN_S)
-        if self._idle_since_s is not None and self._now_s() - self._idle_since_s >= long_s:
+        with self._changed:
+            since_s = self._idle_since_s
+            is_idle_too_long = since_s is not None and self._now_s() - since_s >= long_s
+        if is_idle_too_long:
             raise HandlersHang(self.hanging, "one of them blocks the event loop")
 
     def is_at_work(self, partitions: Collection[Partition] | None = None) -> bool:
