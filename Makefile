@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-long test-kafka lint format bench bench-peers soak overload lock clean dist chart \
+.PHONY: help setup run demo test test-long test-kafka lint format bench bench-peers bench-stores soak overload lock clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -68,6 +68,9 @@ bench: $(READY) ## Measure; prints the table and writes JSON
 
 bench-peers: $(READY) ## The same loads through ours, a plain relay, RocketMQ 5 and others: one table
 	$(BIN)/python -m tests.benchmarks.peers $(ARGS)
+
+bench-stores: $(READY) ## The kinds of store side by side: what each costs, by scenario; one table
+	$(BIN)/python -m tests.benchmarks.stores $(ARGS)
 
 lint: $(READY) ## Style, types and import rules
 	$(BIN)/ruff check .

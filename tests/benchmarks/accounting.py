@@ -1,5 +1,6 @@
 """What each process cost: CPU time and memory, read from /proc (Linux; elsewhere unknown)."""
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -56,6 +57,24 @@ def disk_bytes(folder: Path) -> int:
         except FileNotFoundError:
             continue
     return total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DiskTraffic:
+    """Bytes that a process, all its threads together, has fetched from disks, by reading or through
+    a mapping; and bytes of the pages of files that it has made dirty, by writing or through a
+    mapping. The kernel counts a page whole, and once until it has been written out; what is deleted
+    before that counts all the same. Not numbers where the system does not tell, 0 on a tmpfs."""
+
+    read_bytes: float
+    written_bytes: float
+
+
+def disk_traffic(pid: int) -> DiskTraffic:
+    """Of one process so far."""
+    lines = (line.split(": ") for line in _text(_PROC / str(pid) / "io").splitlines())
+    counted = {name: float(value) for name, value in lines}
+    return DiskTraffic(counted.get("read_bytes", math.nan), counted.get("write_bytes", math.nan))
 
 
 @dataclass(frozen=True, slots=True)

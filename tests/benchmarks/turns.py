@@ -38,8 +38,9 @@ def _round(
             figures = measure(kind, f"{name}-{way}-{kind}")
             print(f"{name}, {kind}: {figures}", flush=True)
             found[kind].append(figures)
-    return {kind: _mean(both) for kind, both in found.items()}
+    return {kind: mean_of(both) for kind, both in found.items()}
 
 
-def _mean(measured: Sequence[Figures]) -> Figures:
+def mean_of(measured: Sequence[Figures]) -> Figures:
+    """Each figure's mean; all measured the same ones."""
     return {name: mean(one[name] for one in measured) for name in measured[0]}

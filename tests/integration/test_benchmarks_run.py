@@ -49,6 +49,26 @@ def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[
     return {path.name.split(".")[1]: json.loads(path.read_text())["found"] for path in paths}
 
 
+def test_the_comparison_of_stores_prints_one_table_and_measures_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.stores", "--results", str(tmp_path)]
+    chosen = ["--only", "waiting", "--bodies", "100", "--kinds", "wheel,rocksdb"]
+    for arguments in ([*chosen, "--scale", "0.002"], ["--markdown"]):
+        done = subprocess.run(
+            [*command, *arguments],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+    lines = done.stdout.splitlines()
+    assert [line.split(" | ")[3] for line in lines[-2:]] == ["wheel", "rocksdb"]
+    assert len(list(tmp_path.glob("*.json"))) == 4
+
+
 def _faults(verdict: object) -> object:
     assert isinstance(verdict, dict)
     return {name: verdict[name] for name in NO_FAULT}

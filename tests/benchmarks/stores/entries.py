@@ -1,0 +1,65 @@
+"""The entries that are put, made batch by batch: no list of them lies in memory."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from proxy.records.body import stub
+from proxy.requests.policy import DEFAULT_LEVELS
+from proxy.requests.times import parse_levels
+from storage.store import Column, Entry
+
+START_MS = 1_800_000_000_000
+BATCH_ENTRIES, BATCH_BYTES = 1_000, 1 << 21
+POOL_BYTES, STRIDE = 1 << 22, 4_099
+ARRIVALS_PER_MS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """So many entries for so many targets in turn; `delay_ms` as in a `Scenario`."""
+
+    records: int
+    body_bytes: int
+    delay_ms: tuple[int, int] | None
+    targets: int
+    has_stubs: bool
+
+
+def batches(wanted: Wanted) -> Iterator[list[Entry]]:
+    """In offset order, the same ones each time."""
+    draw = np.random.default_rng(1)
+    size = max(1, min(BATCH_ENTRIES, BATCH_BYTES // wanted.body_bytes))
+    pool = random.Random(1).randbytes(POOL_BYTES)
+    for first in range(0, wanted.records, size):
+        offsets = range(first, min(first + size, wanted.records))
+        dues_ms = START_MS + _delays_ms(wanted, offsets, draw)
+        targets = [f"t{offset % wanted.targets}" for offset in offsets]
+        bodies = [_body(pool, offset, wanted.body_bytes) for offset in offsets]
+        if wanted.has_stubs:
+            bodies = [stub(body) for body in bodies]
+        yield list(zip(dues_ms.tolist(), offsets, targets, bodies, strict=True))
+
+
+def idents(offsets: range) -> list[bytes]:
+    """The ids of the entries at these offsets: 36 bytes, as UUIDs have, in no order."""
+    return [b"%016x-order-%013d" % (at * 0x9E3779B97F4A7C15 % 2**64, at) for at in offsets]
+
+
+def _delays_ms(wanted: Wanted, offsets: range, draw: np.random.Generator) -> Column:
+    if wanted.delay_ms is None:
+        levels_ms = np.array(parse_levels(DEFAULT_LEVELS))
+        arrivals_ms = np.arange(offsets.start, offsets.stop) // ARRIVALS_PER_MS
+        delays_ms: Column = arrivals_ms + draw.choice(levels_ms, len(offsets))
+        return delays_ms
+    low_ms, high_ms = wanted.delay_ms
+    return draw.integers(low_ms, high_ms, len(offsets), endpoint=True)
+
+
+def _body(pool: bytes, offset: int, size_bytes: int) -> bytes:
+    """Half of it random, half of it zeros: RocksDB's LZ4 makes half of it."""
+    random_bytes = size_bytes // 2
+    at = offset * STRIDE % (POOL_BYTES - random_bytes)
+    return pool[at : at + random_bytes] + bytes(size_bytes - random_bytes)
