@@ -53,7 +53,7 @@ SPARSE = Scenario(
 )
 WAITING = Scenario(
     "waiting",
-    "1 million within 6 days",
+    "within 6 days",
     FAR_MS,
     10_000,
     records=1_000_000,
@@ -65,7 +65,6 @@ WAITING = Scenario(
 WAITING_10M = replace(
     WAITING,
     name="waiting-10m",
-    title="10 million within 6 days",
     records=10_000_000,
     bodies_bytes=(SMALL,),
 )
