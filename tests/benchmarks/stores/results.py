@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ def found_in(folder: Path) -> dict[str, Content]:
     }
 
 
-def rounds_of(found: dict[str, Content], place: Place) -> Rounds:
+def rounds_of(found: Mapping[str, Content], place: Place) -> Rounds:
     """The rounds of one place, the first one first; kinds that were not measured are left out."""
     rounds: dict[int, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     for number, kind, figures in _of(found, place):
@@ -75,7 +75,7 @@ def rounds_of(found: dict[str, Content], place: Place) -> Rounds:
     ]
 
 
-def _of(found: dict[str, Content], place: Place) -> Iterator[tuple[int, str, Figures]]:
+def _of(found: Mapping[str, Content], place: Place) -> Iterator[tuple[int, str, Figures]]:
     for name, content in found.items():
         trial = TRIAL.fullmatch(name)
         assert trial is not None

@@ -47,7 +47,7 @@ def rows(found: Found) -> Iterator[Row]:
     for scenario in SCENARIOS.values():
         for body_bytes in scenario.bodies_bytes:
             place = Place(scenario.name, body_bytes)
-            rounds = rounds_of(dict(found), place)
+            rounds = rounds_of(found, place)
             for kind in KINDS:
                 if any(kind in of for of in rounds):
                     yield Row(place, _cells(place, kind, rounds))
