@@ -18,11 +18,11 @@ class Listing:
     longest_page_s: float
 
     @property
-    def p99_ratio(self) -> float:
-        """The p99 beside a listing against the one before it, the median of the rounds."""
+    def p99_ratios(self) -> list[float]:
+        """The p99 beside a listing against the one before it, of each round."""
         alone, beside = self.streams[::2], self.streams[1::2]
         pairs = zip(alone, beside, strict=True)
-        return median(two.lateness.p99_ms / one.lateness.p99_ms for one, two in pairs)
+        return [two.lateness.p99_ms / one.lateness.p99_ms for one, two in pairs]
 
 
 def measure(world: World) -> Listing:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, Kind
 from tests.benchmarks.keys import read_keys, write_keys
 from tests.benchmarks.loads import Load
 from tests.benchmarks.reader import Arrivals
@@ -93,4 +93,4 @@ def test_climbing_goes_beyond_the_last_rate_when_all_were_held() -> None:
 
 @pytest.mark.parametrize(("value", "reached"), [(30, True), (30.1, False), (float("nan"), None)])
 def test_a_figure_knows_whether_its_goal_was_reached(value: float, reached: bool | None) -> None:
-    assert Figure("light p99", value, "ms", "<= 30").reached is reached
+    assert Figure("light p99", value, "ms", Kind.TAIL, "<= 30").reached is reached
