@@ -26,6 +26,7 @@ from tests.benchmarks.report import Report
 from tests.benchmarks.scale import FULL, QUICK, Scale
 from tests.benchmarks.scenarios import (
     burst,
+    idle,
     ingest,
     light,
     listing,
@@ -47,6 +48,7 @@ SCENARIOS: dict[str, Callable[[World], object]] = {
     "through": through.measure,
     "overload": overload.measure,
     "light": light.measure,
+    "idle": idle.measure,
     "pending": pending.measure,
     "purge": purge.measure,
     "listing": listing.measure,

@@ -59,10 +59,10 @@ def by_second(course: Course, start_ms: float) -> list[Second]:
     first_s = int((course.sent_ms.min() - start_ms) // 1000)
     last_s = int((arrivals.received_ms.max(initial=course.sent_ms.max()) - start_ms) // 1000)
     edges_ms = start_ms + 1000.0 * np.arange(first_s, last_s + 2)
-    counts = [
-        np.histogram(moments, edges_ms)[0].tolist()
-        for moments in (course.sent_ms, arrivals.due_ms, arrivals.received_ms)
-    ]
+    sent, due, delivered = (
+        np.histogram(moments_ms, edges_ms)[0].tolist()
+        for moments_ms in (course.sent_ms, arrivals.due_ms, arrivals.received_ms)
+    )
     at_ms, sizes_bytes = np.array(course.memory, np.float64).reshape(-1, 2).T
     memory_mb = (
         np.interp(edges_ms[1:], at_ms, sizes_bytes / 1e6) if len(at_ms) else edges_ms[1:] * 0
@@ -70,7 +70,9 @@ def by_second(course: Course, start_ms: float) -> list[Second]:
     return [
         Second(
             first_s + number,
-            *(counted[number] for counted in counts),
+            sent[number],
+            due[number],
+            delivered[number],
             short=lateness(short, from_ms, from_ms + 1000),
             long=lateness(long, from_ms, from_ms + 1000),
             anonymous_mb=round(float(memory_mb[number]), 1),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from statistics import median
 
 from tests.benchmarks.scenarios.burst import Bursts
+from tests.benchmarks.scenarios.idle import Idle
 from tests.benchmarks.scenarios.ingest import Ingest
 from tests.benchmarks.scenarios.listing import Listing
 from tests.benchmarks.scenarios.overload import Overload
@@ -110,8 +111,17 @@ def _figures(name: str, result: object, relay: Yardstick) -> Iterator[Figure]:
             yield from _lateness(name, result.lateness, ("<= 4", "<= 10", ""))
         case Ladder():
             yield from _ladder(name, result, relay)
+        case _:
+            yield from _without_yardstick(result)
+
+
+def _without_yardstick(result: object) -> Iterator[Figure]:
+    match result:
         case Overload():
             yield from _overload(result)
+        case Idle():
+            used = round(100 * sum(result.cores.values()), 1)
+            yield _time("idle: proxy and broker", used, "% of a core", "<= 3")
         case Pending():
             yield from _pending(result)
         case Listing():

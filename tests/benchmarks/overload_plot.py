@@ -8,8 +8,9 @@ from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
-from tests.benchmarks.by_second import SHORT_MS, Second
+from tests.benchmarks.by_second import Second
 from tests.benchmarks.scenarios.overload import Overload
 from tests.benchmarks.verdict import Lateness
 from tests.support.time_plots import save
@@ -25,10 +26,9 @@ def draw(overload: Overload, path: Path) -> None:
     """Three panels above one another, the overload shaded."""
     figure = Figure(figsize=(9, 8), layout="constrained")
     rates, lateness, memory = figure.subplots(3, 1, sharex=True, height_ratios=(3, 4, 2))
-    rates.set_title(
+    figure.suptitle(
         f"{overload.stream.offered_per_s:,.0f} records/s for {overload.overload_s} s, "
-        f"{overload.excess:.0%} of the rate held",
-        loc="left",
+        f"{overload.excess:.0%} of the rate held"
     )
     _draw_rates(rates, overload)
     _draw_lateness(lateness, overload)
@@ -50,41 +50,54 @@ def _draw_rates(axes: Axes, overload: Overload) -> None:
     axes.axhline(overload.held_per_s / 1000, color=SENT, linestyle=":", linewidth=1, label="held")
     axes.set_ylim(bottom=0)
     axes.set_ylabel("1,000 records/s")
-    axes.legend(frameon=False, loc="upper right")
+    _legend_above(axes)
 
 
 def _draw_lateness(axes: Axes, overload: Overload) -> None:
     """By the second in which the records were due."""
     at_s = _middles(overload.seconds)
     for name, colour, late in (
-        (f"delays below {SHORT_MS / 1000:g} s", SHORT, [one.short for one in overload.seconds]),
-        ("longer delays", LONG, [one.long for one in overload.seconds]),
+        ("short delays", SHORT, [one.short for one in overload.seconds]),
+        ("long delays", LONG, [one.long for one in overload.seconds]),
     ):
         p50_s, p99_s = _in_seconds(late)
         axes.plot(at_s, p99_s, color=colour, label=f"{name}, p99")
         axes.plot(at_s, p50_s, color=colour, linestyle="--", linewidth=1, label=f"{name}, p50")
     limit_s = overload.limit_ms / 1000
-    axes.axhline(limit_s, color=SENT, linestyle=":", linewidth=1, label="back to normal below")
+    axes.axhline(limit_s, color=SENT, linestyle=":", linewidth=1, label="normal below")
     recovered_s = overload.overload_s + overload.recovered_s
     axes.axvline(recovered_s, color=DELIVERED, linewidth=1)
     axes.annotate(
-        f"on time again\nafter {overload.recovered_s} s",
+        f"normal again\nafter {overload.recovered_s} s ",
         (recovered_s, 0.03),
         xycoords=("data", "axes fraction"),
-        xytext=(4, 0),
-        textcoords="offset points",
+        horizontalalignment="right",
         color=DELIVERED,
     )
     axes.set_yscale("log")
+    lowest_s, highest_s = axes.get_ylim()
+    axes.set_ylim(min(lowest_s, 0.01), max(highest_s, 1))
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_ylabel("lateness by due, s")
-    axes.legend(frameon=False, loc="upper left", fontsize="small")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylabel("lateness of what was due, s")
+    _legend_above(axes)
 
 
 def _draw_memory(axes: Axes, seconds: Sequence[Second]) -> None:
     axes.plot(_middles(seconds), [second.anonymous_mb for second in seconds], color=LONG)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("proxy's anonymous\nmemory, MB")
+
+
+def _legend_above(axes: Axes) -> None:
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=5,
+        frameon=False,
+        fontsize="small",
+        borderpad=0,
+    )
 
 
 def _middles(seconds: Sequence[Second]) -> list[float]:

@@ -40,6 +40,7 @@ class Scale:
     listing_rate: int = 30_000
     listing_s: int = 60
     settle_s: float = 10
+    idle_s: int = 30
 
 
 FULL = Scale()
@@ -70,4 +71,5 @@ QUICK = Scale(
     listing_rate=500,
     listing_s=1,
     settle_s=1,
+    idle_s=2,
 )

@@ -131,7 +131,7 @@ def _lines(name: str, result: object) -> Iterator[_Line]:
         case Ladder(streams=streams) | Listing(streams=streams):
             yield from (_stream_line(f"{name} {stream.rate}/s", stream) for stream in streams)
         case Overload(climb=climb, stream=stream):
-            yield from _lines("before overload", climb)
+            yield from _lines("climb", climb)
             yield _stream_line(f"{name} {stream.rate}/s", stream)
 
 

@@ -40,11 +40,11 @@ def _better_than_can_be(folder: Path) -> Path:
 def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Path) -> None:
     earlier, plot = _better_than_can_be(tmp_path), tmp_path / "overload.svg"
     report, printed = _run_quickly(
-        "light,burst,overload", tmp_path, "--against", str(earlier), "--plot", str(plot)
+        "light,burst,overload,idle", tmp_path, "--against", str(earlier), "--plot", str(plot)
     )
 
     assert report["faults"] == {"early": 0, "missing": 0, "duplicate": 0, "lost": 0}
-    assert set(report["scenarios"]) == {"relay", "burst", "overload", "light"}
+    assert set(report["scenarios"]) == {"relay", "burst", "overload", "light", "idle"}
     assert {"cpu", "cores", "kafka", "librdkafka"} <= set(report["machine"])
     names = [figure["name"] for figure in report["figures"]]
     assert {"relay", "burst / relay", "burst CPU / relay", "light p50", "light p99"} <= set(names)

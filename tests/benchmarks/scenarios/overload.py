@@ -66,8 +66,9 @@ class Overload:
 
     @property
     def worst_p99_s(self) -> float:
-        """The p99 of the second whose records came latest."""
-        return round(float(np.nanmax([one.worst_p99_ms for one in self.seconds])) / 1000, 2)
+        """The p99 of the second since its begin whose records came latest."""
+        since = [second.worst_p99_ms for second in self.seconds if second.at_s >= 0]
+        return round(float(np.nanmax(since)) / 1000, 2)
 
     @property
     def against_excess(self) -> float:
