@@ -19,15 +19,16 @@ a longer delay was mostly scheduled in time."""
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One second, counted from a start. Lateness is of what fell due in it, by length of delay;
-    `delivered` counts what came in it, whenever it was due. Memory is the proxy's."""
+    """One second, counted from a start. `short` and `long`: how late came what fell due in it, by
+    its delay. `delivered` counts what came in it, whenever it was due. Memory is the proxy's."""
 
     at_s: int
     sent: int
     due: int
-    delivered: int
     short: Lateness
     long: Lateness
+    delivered: int
+    delivered_p99_ms: float
     anonymous_mb: float
 
     @property
@@ -72,9 +73,10 @@ def by_second(course: Course, start_ms: float) -> list[Second]:
             first_s + number,
             sent[number],
             due[number],
+            lateness(short, from_ms, from_ms + 1000),
+            lateness(long, from_ms, from_ms + 1000),
             delivered[number],
-            short=lateness(short, from_ms, from_ms + 1000),
-            long=lateness(long, from_ms, from_ms + 1000),
+            _p99_ms(arrivals, from_ms),
             anonymous_mb=round(float(memory_mb[number]), 1),
         )
         for number, from_ms in enumerate(edges_ms[:-1].tolist())
@@ -102,6 +104,12 @@ def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> int:
         if np.percentile(arrivals.lateness_ms[seconds == second], 99) > limit_ms
     ]
     return int(max(late, default=-1)) + 1
+
+
+def _p99_ms(arrivals: Arrivals, from_ms: float) -> float:
+    """Of what came in the second from then on; NaN when nothing did."""
+    came = (arrivals.received_ms >= from_ms) & (arrivals.received_ms < from_ms + 1000)
+    return round(float(np.percentile(arrivals.lateness_ms[came], 99)), 1) if came.any() else np.nan
 
 
 def _of(arrivals: Arrivals, chosen: npt.NDArray[np.bool_]) -> Arrivals:

@@ -54,7 +54,7 @@ def _draw_rates(axes: Axes, overload: Overload) -> None:
 
 
 def _draw_lateness(axes: Axes, overload: Overload) -> None:
-    """By the second in which the records were due."""
+    """By the second in which the records were due; of all, by the second in which they came."""
     at_s = _middles(overload.seconds)
     for name, colour, late in (
         ("short delays", SHORT, [one.short for one in overload.seconds]),
@@ -63,14 +63,20 @@ def _draw_lateness(axes: Axes, overload: Overload) -> None:
         p50_s, p99_s = _in_seconds(late)
         axes.plot(at_s, p99_s, color=colour, label=f"{name}, p99")
         axes.plot(at_s, p50_s, color=colour, linestyle="--", linewidth=1, label=f"{name}, p50")
+    delivered_s = [second.delivered_p99_ms / 1000 for second in overload.seconds]
+    axes.plot(
+        at_s, delivered_s, color=DELIVERED, linestyle="-.", linewidth=1, label="when it came, p99"
+    )
     limit_s = overload.limit_ms / 1000
     axes.axhline(limit_s, color=SENT, linestyle=":", linewidth=1, label="normal below")
     recovered_s = overload.overload_s + overload.recovered_s
     axes.axvline(recovered_s, color=DELIVERED, linewidth=1)
     axes.annotate(
-        f"normal again\nafter {overload.recovered_s} s ",
+        f"normal again\nafter {overload.recovered_s} s",
         (recovered_s, 0.03),
         xycoords=("data", "axes fraction"),
+        xytext=(-4, 0),
+        textcoords="offset points",
         horizontalalignment="right",
         color=DELIVERED,
     )
@@ -79,7 +85,7 @@ def _draw_lateness(axes: Axes, overload: Overload) -> None:
     axes.set_ylim(min(lowest_s, 0.01), max(highest_s, 1))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("lateness of what was due, s")
+    axes.set_ylabel("lateness, by due, s")
     _legend_above(axes)
 
 
@@ -93,7 +99,7 @@ def _legend_above(axes: Axes) -> None:
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=5,
+        ncols=6,
         frameon=False,
         fontsize="small",
         borderpad=0,

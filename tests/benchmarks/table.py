@@ -19,7 +19,7 @@ from tests.benchmarks.scenarios.relay import Relay
 from tests.benchmarks.steady import Ladder, Streamed
 from tests.benchmarks.verdict import Lateness
 
-WIDTH = 110
+WIDTH = 120
 
 _MARKS = {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}
 _VERDICTS = {"worse": "[red]worse[/]", "better": "[green]better[/]", "": ""}
@@ -96,24 +96,27 @@ def _detail_table(results: Mapping[str, object]) -> Table:
 
 def _seconds_table(seconds: list[Second]) -> Table:
     table = Table(
-        title="Overload, second by second; lateness in ms by due, of short and long delays"
+        title="Overload, second by second; ms late: short and long delays by due, all by arrival"
     )
     late = ("short p50", "p99", "max", "long p50", "p99", "max")
-    for column in ("second", "sent", "due", *late, "delivered", "MB"):
+    for column in ("second", "sent", "due", *late, "delivered", "p99", "MB"):
         table.add_column(column, justify="right")
     for second in seconds:
         table.add_row(
             *(str(second.at_s), str(second.sent), str(second.due)),
             *(*_late_cells(second.short), *_late_cells(second.long)),
-            *(str(second.delivered), str(second.anonymous_mb)),
+            *(str(second.delivered), _whole(second.delivered_p99_ms)),
+            str(second.anonymous_mb),
         )
     return table
 
 
-def _late_cells(late: Lateness) -> tuple[str, ...]:
-    return tuple(
-        f"{one:,.0f}" if late.records else "" for one in (late.p50_ms, late.p99_ms, late.max_ms)
-    )
+def _late_cells(late: Lateness) -> Iterator[str]:
+    yield from (_whole(value_ms) for value_ms in (late.p50_ms, late.p99_ms, late.max_ms))
+
+
+def _whole(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.0f}"
 
 
 def _lines(name: str, result: object) -> Iterator[_Line]:

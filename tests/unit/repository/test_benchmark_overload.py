@@ -74,6 +74,12 @@ def test_the_worst_of_a_second_is_that_of_the_later_kind_and_nothing_where_nothi
     assert math.isnan(second.worst_p99_ms)
 
 
+def test_what_came_in_a_second_has_the_lateness_it_came_with_whenever_it_was_due() -> None:
+    seconds = by_second(course((0, 100, 2_500.0)), START_MS)
+    assert [second.delivered_p99_ms for second in seconds][2] == 2_500.0
+    assert math.isnan(seconds[0].delivered_p99_ms)
+
+
 def test_memory_is_that_of_the_looks_around_a_second() -> None:
     looks = ((START_MS, 1_000_000), (START_MS + 2_000, 3_000_000))
     seconds = by_second(course((0, 1_500, 0.0), memory=looks), START_MS)
