@@ -65,7 +65,7 @@ def _draw_lateness(axes: Axes, overload: Overload) -> None:
         axes.plot(at_s, p50_s, color=colour, linestyle="--", linewidth=1, label=f"{name}, p50")
     delivered_s = [second.delivered_p99_ms / 1000 for second in overload.seconds]
     axes.plot(
-        at_s, delivered_s, color=DELIVERED, linestyle="-.", linewidth=1, label="when it came, p99"
+        at_s, delivered_s, color=DELIVERED, linestyle="-.", linewidth=1, label="all by arrival, p99"
     )
     limit_s = overload.limit_ms / 1000
     axes.axhline(limit_s, color=SENT, linestyle=":", linewidth=1, label="normal below")
@@ -99,7 +99,7 @@ def _legend_above(axes: Axes) -> None:
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=6,
+        ncols=3,
         frameon=False,
         fontsize="small",
         borderpad=0,

@@ -31,9 +31,10 @@ def course(
 
 
 def overload(offered_per_s: float, worst_ms: float) -> Overload:
-    """30 s on a proxy that holds 1,000 records/s; in its one second it was late by `worst_ms`."""
+    """30 s on a proxy that holds 1,000 records/s: it was once late by `worst_ms`, and by twice as
+    much before the overload."""
     late = Lateness(1, worst_ms, worst_ms, worst_ms, worst_ms)
-    found = course((0, 2_000, worst_ms))
+    found = course((-9_000, -5_000, 2 * worst_ms), (0, 2_000, worst_ms))
     return Overload(
         climb=None,
         held_per_s=1_000,
@@ -105,7 +106,7 @@ def test_one_late_record_among_many_of_its_second_is_normal() -> None:
 
 
 def test_what_came_before_the_end_of_the_overload_is_no_part_of_the_recovery() -> None:
-    arrivals = course((0, -900, 800.0)).arrivals
+    arrivals = course((0, -2_900, 800.0)).arrivals
     assert recovered_s(arrivals, START_MS, limit_ms=500) == 0
 
 
