@@ -100,7 +100,9 @@ def measure(
         overload_held_per_s=held,
     )
     names = _chosen(only)
-    _refuse_what_would_fail_later(names, json, plot)
+    if (plot or held) and "overload" not in names:
+        raise typer.BadParameter("--plot and --held are for overload, which --only leaves out.")
+    _refuse_what_would_fail_later(json, plot)
     described, options = machine.describe(kafka_version()), _options(quick, scale, usual)
     earlier = _earlier(against, comparison.setting_of(asdict(described), options))
     results = _run(names, folder, tuple(shlex.split(proxy)), scale)
@@ -110,7 +112,7 @@ def measure(
     raise typer.Exit(1 if any(report.faults.values()) else 0)
 
 
-def _refuse_what_would_fail_later(names: list[str], json: Path | None, plot: Path | None) -> None:
+def _refuse_what_would_fail_later(json: Path | None, plot: Path | None) -> None:
     """A run takes half an hour: what cannot be written is said before it."""
     for path in filter(None, (json, plot)):
         if not path.parent.is_dir():
@@ -119,8 +121,6 @@ def _refuse_what_would_fail_later(names: list[str], json: Path | None, plot: Pat
         return
     if plot.suffix not in PLOTS:
         raise typer.BadParameter(f"--plot {plot}: its name must end with {' or '.join(PLOTS)}.")
-    if "overload" not in names:
-        raise typer.BadParameter("--plot draws the scenario overload, which --only leaves out.")
     if find_spec("matplotlib") is None:
         raise typer.BadParameter("--plot needs matplotlib: `make setup` installs it.")
 

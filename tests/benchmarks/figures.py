@@ -212,7 +212,8 @@ def _rung(
 
 
 def _overload(overload: Overload) -> Iterator[Figure]:
-    yield _rate("overload: held before", overload.held_per_s)
+    climb = overload.climb
+    yield _rate("overload: held before", climb.held_per_s if climb else overload.held_per_s)
     yield _rate("overload: offered / held", overload.excess, "")
     yield _tail("overload: worst p99", overload.worst_p99_s, "s")
     yield Figure("overload: worst p99 / excess", overload.against_excess, "", Kind.COST)

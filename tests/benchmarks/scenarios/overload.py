@@ -46,7 +46,8 @@ class Overload:
 
     `before` is of the time when half of the rate held was sent, `stream` of the overload (its CPU
     and verdict are of both). `seconds` count from the moment it began; `recovered_s` from its end
-    until the p99 of what comes is at most `limit_ms`. No `climb` where the rate held was given.
+    until the p99 of what comes is at most `limit_ms`. No `climb` where `held_per_s` was given;
+    where it finds no rate held, `held_per_s` is the lowest tried.
     """
 
     climb: Ladder | None

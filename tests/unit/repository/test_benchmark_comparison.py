@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from tests.benchmarks import table
+from tests.benchmarks.__main__ import app
 from tests.benchmarks.comparison import COMMITTED, Change, changes, last_committed, read
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.figures import Figure, Kind, figures_of
@@ -160,6 +162,24 @@ def test_the_table_names_what_got_worse_beyond_the_noise(tmp_path: Path) -> None
 
 def test_the_table_says_plainly_that_there_is_nothing_to_compare_with() -> None:
     assert "no committed result of this machine kind (AMD EPYC, 2 cores)" in shown(report(), None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["--plot", "overload.gif"], ".gif"),
+        (["--plot", "overload.svg", "--only", "light"], "leaves"),
+        (["--held", "40000", "--only", "light"], "leaves"),
+        (["--json", "nowhere/report.json"], "nowhere"),
+        (["--against", "missing.json"], "missing.json"),
+    ],
+)
+def test_what_could_not_be_done_at_the_end_is_refused_at_once(
+    arguments: list[str], found: str
+) -> None:
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert found in refused.output
 
 
 def test_committed_reports_are_whole_and_one_of_each_kind() -> None:
