@@ -98,14 +98,19 @@ class _Run:
 
 def measure(world: World) -> Overload:
     """Finds the rate that is held, unless it is given, and overloads a fresh proxy."""
-    scale = world.scale
-    ladder = None if scale.overload_held_per_s else _climb(world)
-    held_per_s = ladder.held_per_s if ladder else scale.overload_held_per_s
-    held_per_s = held_per_s or min(scale.overload_rates)
-    world.say(f"overload: {EXCESS:.0%} of {held_per_s} records/s for {scale.overload_s} s")
+    ladder, held_per_s = _held(world)
+    world.say(f"overload: {EXCESS:.0%} of {held_per_s} records/s for {world.scale.overload_s} s")
     with trial(world, "overload") as made:
         loads = _loads(made, held_per_s)
         return _told(made, ladder, held_per_s, loads, _run(made, *loads))
+
+
+def _held(world: World) -> tuple[Ladder | None, int]:
+    """The rate given; else that of a climb, or the lowest that it tried."""
+    if given := world.scale.overload_held_per_s:
+        return None, given
+    ladder = _climb(world)
+    return ladder, ladder.held_per_s or min(stream.rate for stream in ladder.streams)
 
 
 def send_from(announce: Announce, load: Load, begin_ms: float) -> Sent:
@@ -125,7 +130,7 @@ def _climb(world: World) -> Ladder:
         stream = Stream(rate, scale.overload_climb_s, (0, spread_ms), settle_ms=spread_ms)
         return run_stream(world, f"overload-held-{rate}", stream)
 
-    return climb(run, scale.overload_rates, scale.refinements, HELD_P99_MS)
+    return climb(run, scale.overload_rates, scale.refinements, HELD_P99_MS, is_short=True)
 
 
 def _loads(made: Trial, held_per_s: int) -> tuple[Load, Load]:
