@@ -214,9 +214,9 @@ def _rung(
 def _overload(overload: Overload) -> Iterator[Figure]:
     climb = overload.climb
     yield _rate("overload: held before", climb.held_per_s if climb else overload.held_per_s)
-    yield _rate("overload: offered / held", overload.excess, "")
+    yield _rate("overload: offered / held", overload.offered_against_held, "")
     yield _tail("overload: worst p99", overload.worst_p99_s, "s")
-    yield Figure("overload: worst p99 / excess", overload.against_excess, "", Kind.COST)
+    yield Figure("overload: worst p99 / excess", overload.worst_against_excess, "", Kind.COST)
     yield Figure("overload: short / long delays", overload.short_against_long, "", Kind.COST)
     recovered_within = f"<= {overload.overload_s}"
     yield _time("overload: recovered after", overload.recovered_s, "s", recovered_within)

@@ -28,7 +28,7 @@ def draw(overload: Overload, path: Path) -> None:
     rates, lateness, memory = figure.subplots(3, 1, sharex=True, height_ratios=(3, 4, 2))
     figure.suptitle(
         f"{overload.stream.offered_per_s:,.0f} records/s for {overload.overload_s} s, "
-        f"{overload.excess:.0%} of the rate held"
+        f"{overload.offered_against_held:.0%} of the rate held"
     )
     _draw_rates(rates, overload)
     _draw_lateness(lateness, overload)

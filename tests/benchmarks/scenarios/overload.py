@@ -33,7 +33,7 @@ from tests.benchmarks.steady import Ladder, Stream, Streamed, climb, run_stream
 from tests.benchmarks.trial import Trial, World, trial
 from tests.benchmarks.verdict import Lateness, judge, lateness
 
-EXCESS = 1.5
+OVERLOAD = 1.5
 LEAD_SHARE = 0.5
 HELD_P99_MS = 500
 START_MS = 5_000
@@ -61,7 +61,7 @@ class Overload:
     seconds: list[Second]
 
     @property
-    def excess(self) -> float:
+    def offered_against_held(self) -> float:
         """What was offered against the rate held."""
         return round(self.stream.offered_per_s / self.held_per_s, 2)
 
@@ -72,9 +72,9 @@ class Overload:
         return round(float(np.nanmax(since)) / 1000, 2)
 
     @property
-    def against_excess(self) -> float:
+    def worst_against_excess(self) -> float:
         """The worst p99 against the time for what the excess over the rate held leaves undone."""
-        behind_s = (self.excess - 1) * self.overload_s
+        behind_s = (self.offered_against_held - 1) * self.overload_s
         return round(self.worst_p99_s / behind_s, 2) if behind_s > 0 else float("nan")
 
 
@@ -99,7 +99,7 @@ class _Run:
 def measure(world: World) -> Overload:
     """Finds the rate that is held, unless it is given, and overloads a fresh proxy."""
     ladder, held_per_s = _held(world)
-    world.say(f"overload: {EXCESS:.0%} of {held_per_s} records/s for {world.scale.overload_s} s")
+    world.say(f"overload: {OVERLOAD:.0%} of {held_per_s} records/s for {world.scale.overload_s} s")
     with trial(world, "overload") as made:
         loads = _loads(made, held_per_s)
         return _told(made, ladder, held_per_s, loads, _run(made, *loads))
@@ -136,7 +136,7 @@ def _climb(world: World) -> Ladder:
 def _loads(made: Trial, held_per_s: int) -> tuple[Load, Load]:
     """Before the overload, and the overload."""
     scale = made.world.scale
-    slow_per_s, fast_per_s = int(held_per_s * LEAD_SHARE), int(held_per_s * EXCESS)
+    slow_per_s, fast_per_s = int(held_per_s * LEAD_SHARE), int(held_per_s * OVERLOAD)
     lead = made.load(slow_per_s * scale.overload_lead_s, (0, scale.overload_spread_ms))
     return (
         replace(lead, rate_per_s=slow_per_s),
@@ -186,7 +186,7 @@ def _told(
         overload_s=scale.overload_s,
         before=before,
         stream=Streamed(
-            rate=int(held_per_s * EXCESS),
+            rate=int(held_per_s * OVERLOAD),
             records=count,
             offered_per_s=round(run.over.offered_per_s, 1),
             lateness=lateness(arrivals, start_ms, end_ms),

@@ -111,9 +111,9 @@ def test_what_came_before_the_end_of_the_overload_is_no_part_of_the_recovery() -
 
 
 def test_lateness_is_held_against_what_the_excess_leaves_undone() -> None:
-    assert overload(1_500, worst_ms=15_000).against_excess == 1.0
-    assert overload(1_500, worst_ms=30_000).against_excess == 2.0
+    assert overload(1_500, worst_ms=15_000).worst_against_excess == 1.0
+    assert overload(1_500, worst_ms=30_000).worst_against_excess == 2.0
 
 
 def test_where_no_more_was_offered_than_is_held_there_is_no_excess() -> None:
-    assert math.isnan(overload(900, worst_ms=10).against_excess)
+    assert math.isnan(overload(900, worst_ms=10).worst_against_excess)
