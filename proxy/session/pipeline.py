@@ -23,6 +23,7 @@ from proxy.records.position import PolicyFrom
 from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State
+from proxy.scheduling.sweep import SweepLimits
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing
@@ -31,6 +32,8 @@ from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
+SWEPT_AT_ONCE: Final = 1_000
+"""Records that a purge has ended, told by one transaction, of all shards: what is due waits."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.05
 PLAN_S: Final = 1.0
@@ -200,9 +203,12 @@ class Pipeline:
         self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
 
     def _due(self, now_ms: int) -> dict[int, Plan]:
-        """One transaction's plans; shards for which nothing is left come first in the next."""
+        """One transaction's plans, once the next may begin; shards for which nothing is left come
+        first in the one after it."""
+        if not self._pacing.may_begin(now_ms):
+            return {}
         until_s = time.monotonic() + PLAN_S
-        records_left = self._pacing.next_records
+        records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
         records_available = self._pacing.records_available(self._ending(), now_ms)
         plans: dict[int, Plan] = {}
         transaction = self.memory.for_transaction(self.shards.values())
@@ -215,25 +221,23 @@ class Pipeline:
                     records_left, is_cut = 0, True
                     self._first_planned += place - 1
                 max_records = min(records_left, shard.ending + max(0, records_available))
-                plan = transaction.plan(shard, now_ms, max_records, records_left)
+                sweep = SweepLimits(sweep_left, records_left)
+                plan = transaction.plan(shard, now_ms, max_records, sweep)
                 plans[partition] = plan = self._parked.planned(plan, shard, now_ms)
                 records_left = max(0, records_left - plan.records)
+                sweep_left -= len(plan.swept)
                 records_available -= plan.records - shard.ending - len(plan.swept)
         return plans
 
     def _publish_paced(self, plans: Mapping[int, Plan], now_ms: int) -> None:
-        pacing = self._pacing
-        if pacing.may_begin(now_ms):
-            chosen = {
-                p: plan
-                for p, plan in plans.items()
-                if pacing.is_worth_it(
-                    plan.records,
-                    now_ms,
-                    has_moved=self._has_moved(p, plan.position.next_offset),
-                )
-            }
-            self._publish(chosen, now_ms)
+        chosen = {
+            p: plan
+            for p, plan in plans.items()
+            if self._pacing.is_worth_it(
+                plan.records, now_ms, has_moved=self._has_moved(p, plan.position.next_offset)
+            )
+        }
+        self._publish(chosen, now_ms)
 
     def _publish(self, plans: Mapping[int, Plan], now_ms: int) -> None:
         """One transaction of these plans, whose commit is not waited for."""
