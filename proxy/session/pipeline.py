@@ -32,7 +32,7 @@ from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
-SWEPT_AT_ONCE: Final = 1_000
+SWEPT_AT_ONCE: Final = 400
 """Records that a purge has ended, told by one transaction, of all shards: what is due waits."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.05
