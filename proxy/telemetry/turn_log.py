@@ -25,15 +25,16 @@ MINUTE_S: Final = 60.0
 
 TURN: Final = np.dtype(
     [
-        *[("began_s", "f8"), ("began_wall_s", "f8"), ("took_s", "f4"), ("may_wait_s", "f4")],
+        *[("began_s", "f8"), ("began_wall_s", "f8")],
+        *[("took_s", "f4"), ("cpu_s", "f4"), ("may_wait_s", "f4")],
         *[(step, "f4") for step in STEPS],
         *[("fetched", "u4"), ("ended", "u4")],
     ]
 )
 """A turn, in seconds: when it began, by the monotonic and by the wall clock; how long it took in
-all; how long its fetch was to wait for a record at most; each step. Then records: fetched, and
-ended by the transaction begun."""
-_TURN: Final = struct.Struct(f"=2d{2 + len(STEPS)}f2I")
+all, and how much of that its thread had a CPU; how long its fetch was to wait for a record at most;
+each step. Then records: fetched, and ended by the transaction begun."""
+_TURN: Final = struct.Struct(f"=2d{3 + len(STEPS)}f2I")
 
 Rows: TypeAlias = npt.NDArray[np.void]
 Arguments = TypeVarTuple("Arguments")
@@ -42,7 +43,7 @@ Result = TypeVar("Result")
 
 class Turns(NamedTuple):
     """Turns of `TURN`, the oldest first. The last one goes on: `doing` a step, or OTHER, for so
-    long."""
+    long; its CPU time is not known yet, and 0."""
 
     rows: Rows
     doing: str
@@ -56,18 +57,20 @@ class _Turn:
     number: int
     began_s: float
     began_wall_s: float
+    began_cpu_s: float
     doing: tuple[str, float]
     may_wait_s: float = 0.0
     took_s: dict[Step, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
     fetched: int = 0
     ended: int = 0
 
-    def row(self, until_s: float) -> tuple[float, ...]:
+    def row(self, until_s: float, cpu_s: float) -> tuple[float, ...]:
         """In the order of `TURN`."""
         return (
             self.began_s,
             self.began_wall_s,
             until_s - self.began_s,
+            cpu_s,
             self.may_wait_s,
             *self.took_s.values(),
             self.fetched,
@@ -78,7 +81,8 @@ class _Turn:
 class TurnLog:
     """Of one worker, over all its sessions. Bounded: a turn takes the place of the oldest.
 
-    Turn 0 is the time until the first one begins. `now_s` is monotonic.
+    Turn 0 is the time until the first one begins. `now_s` is monotonic, `cpu_s` is what the loop's
+    thread has used of CPUs.
     """
 
     def __init__(
@@ -86,18 +90,19 @@ class TurnLog:
         most: int = MOST_TURNS,
         now_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
+        cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
         self._bytes = np.zeros(most * TURN.itemsize, np.uint8)
         self._rows: Rows = self._bytes.view(TURN)
-        self._most, self._now_s, self._wall_s = most, now_s, wall_s
-        self._turn = self._new_turn(0, now_s())
+        self._most, self._now_s, self._wall_s, self._cpu_s = most, now_s, wall_s, cpu_s
+        self._turn = self._new_turn(0, now_s(), cpu_s())
 
     def begin(self) -> None:
         """The turn before has ended, the next one begins."""
-        now_s, turn = self._now_s(), self._turn
+        now_s, cpu_s, turn = self._now_s(), self._cpu_s(), self._turn
         place = turn.number % self._most * _TURN.size
-        _TURN.pack_into(self._bytes.data, place, *turn.row(now_s))
-        self._turn = self._new_turn(turn.number + 1, now_s)
+        _TURN.pack_into(self._bytes.data, place, *turn.row(now_s, cpu_s - turn.began_cpu_s))
+        self._turn = self._new_turn(turn.number + 1, now_s, cpu_s)
 
     def timed(
         self, step: Step, do: Callable[[*Arguments], Result], *arguments: *Arguments
@@ -131,27 +136,27 @@ class TurnLog:
         """
         turn, now_s = self._turn, self._now_s()
         first = self._first_since(now_s - seconds, turn.number)
-        rows = self._rows.take(np.arange(first, turn.number), mode="wrap")
+        rows = self._rows.take(np.arange(first, turn.number + 1), mode="wrap")
         overwritten = self._turn.number - self._most + 1 - first
-        under_way, doing, doing_s = _as_it_stands(turn, now_s)
-        return Turns(np.append(rows[max(0, overwritten) :], under_way), doing, doing_s)
+        doing, doing_s = _write_as_it_stands(turn, now_s, rows[-1:])
+        return Turns(rows[max(0, min(overwritten, len(rows) - 1)) :], doing, doing_s)
 
-    def _new_turn(self, number: int, now_s: float) -> _Turn:
-        return _Turn(number, now_s, self._wall_s(), (OTHER, now_s))
+    def _new_turn(self, number: int, now_s: float, cpu_s: float) -> _Turn:
+        return _Turn(number, now_s, self._wall_s(), cpu_s, (OTHER, now_s))
 
     def _first_since(self, since_s: float, end: int) -> int:
         """The number of the turn that was under way then, or of the oldest one kept."""
-        oldest, began_s = max(0, end - self._most + 1), self._rows["began_s"]
+        oldest, began_s = max(0, end - self._most), self._rows["began_s"]
         kept = range(oldest, end)
         later = bisect_left(kept, since_s, key=lambda number: began_s[number % self._most])
         return oldest + max(0, later - 1)
 
 
-def _as_it_stands(turn: _Turn, now_s: float) -> tuple[Rows, str, float]:
+def _write_as_it_stands(turn: _Turn, now_s: float, row: Rows) -> tuple[str, float]:
     """Read in this order, no time counts twice while the loop goes from step to step."""
-    row = np.array([turn.row(now_s)], TURN)
+    row[0] = turn.row(now_s, 0.0)
     doing, since_s = turn.doing
     doing_s = max(0.0, now_s - since_s)
     if doing != OTHER:
         row[doing] += doing_s
-    return row, doing, doing_s
+    return doing, doing_s

@@ -35,6 +35,7 @@ def summary(turns: Turns) -> dict[str, Any]:
     return {
         "turns": len(rows),
         "seconds": round(covered_s, 3),
+        "cpu_share": _share(rows["cpu_s"], covered_s),
         "fetched": int(rows["fetched"].sum()),
         "ended": int(rows["ended"].sum()),
         "doing": {"step": turns.doing, "ms": _ms(turns.doing_s)},
@@ -47,6 +48,7 @@ def summary(turns: Turns) -> dict[str, Any]:
                 "at": int(rows["began_wall_s"][turn] * 1000),
                 "ms": _ms(rows["took_s"][turn]),
                 "busy_ms": _ms(busy_s[turn]),
+                "cpu_ms": _ms(rows["cpu_s"][turn]),
                 "fetched": int(rows["fetched"][turn]),
                 "ended": int(rows["ended"][turn]),
                 "steps": {step: _ms(took_s[turn]) for step, took_s in by_step.items()},
@@ -58,7 +60,8 @@ def summary(turns: Turns) -> dict[str, Any]:
 
 def columns(rows: Rows) -> dict[str, list[int]]:
     """The turns themselves, for a picture: microseconds, since 1970 in `at_us`, and records."""
-    lengths = {"took": rows["took_s"], "may_wait": rows["may_wait_s"], **step_seconds(rows)}
+    names = ("took", "cpu", "may_wait")
+    lengths = {**{name: rows[f"{name}_s"] for name in names}, **step_seconds(rows)}
     return {
         "at_us": _us(rows["began_wall_s"]),
         **{f"{name}_us": _us(seconds) for name, seconds in lengths.items()},
@@ -74,10 +77,14 @@ def _figures(took_s: Seconds, covered_s: float) -> Mapping[str, float]:
     found = np.percentile(seen_s, list(PERCENTILES.values()))
     return {
         "turns": len(some_s),
-        "share": round(float(some_s.sum()) / covered_s, 4) if covered_s else 0.0,
+        "share": _share(some_s, covered_s),
         **{name: _ms(value) for name, value in zip(PERCENTILES, found, strict=True)},
         "max_ms": _ms(seen_s.max()),
     }
+
+
+def _share(took_s: npt.NDArray[Any], covered_s: float) -> float:
+    return round(float(took_s.sum(dtype=np.float64)) / covered_s, 4) if covered_s else 0.0
 
 
 def _ms(seconds: float) -> float:

@@ -13,7 +13,7 @@ STEPS: Final = {
     "other": "other (between steps)",
 }
 STEP_COLUMNS: Final = ("step", "turns", "share", "p50 ms", "p99 ms", "p99.9 ms", "max ms")
-TURN_COLUMNS: Final = ("began", "ms", "fetched", "ended", "steps, ms")
+TURN_COLUMNS: Final = ("began", "ms", "on a CPU", "fetched", "ended", "steps, ms")
 SHOWN_SHARE: Final = 0.02
 """A step with less of a turn is not named."""
 
@@ -23,6 +23,7 @@ def say_worker(worker: Mapping[str, Any]) -> None:
     doing = worker["doing"]
     say(
         f"{worker['name']}: {worker['turns']:,} turns in {worker['seconds']:.1f} s, "
+        f"{worker['cpu_share']:.0%} of a CPU; "
         f"{worker['fetched']:,} records fetched, {worker['ended']:,} ended; "
         f"now: {doing['step']}, for {doing['ms']:,.1f} ms"
     )
@@ -44,6 +45,7 @@ def _turn_row(turn: Mapping[str, Any]) -> list[str]:
     return [
         shown_time(turn["at"]),
         f"{turn['busy_ms']:,.1f}",
+        f"{turn['cpu_ms']:,.1f}",
         f"{turn['fetched']:,}",
         f"{turn['ended']:,}",
         _parts(turn),

@@ -11,11 +11,13 @@ EPOCH_S = 1_800_000_000.0
 
 
 class TimedLoop:
-    """Its log, and a clock that is moved by hand."""
+    """Its log, and clocks that are moved by hand."""
 
     def __init__(self, most: int = MOST_TURNS) -> None:
-        self.now_s = BEGAN_S
-        self.log = TurnLog(most, lambda: self.now_s, lambda: EPOCH_S + self.now_s)
+        self.now_s, self.cpu_s = BEGAN_S, 0.0
+        self.log = TurnLog(
+            most, lambda: self.now_s, lambda: EPOCH_S + self.now_s, lambda: self.cpu_s
+        )
 
     def pass_s(self, seconds: float) -> None:
         self.now_s += seconds
@@ -27,9 +29,11 @@ class TimedLoop:
         ended: int = 0,
         may_wait: float = 0.0,
         other: float = 0.0,
+        cpu: float = 0.0,
         **steps: float,
     ) -> None:
-        """One turn; how long each step takes and how much passes outside them, in seconds."""
+        """One turn; how long each step takes, how much passes outside them, and what of all that is
+        spent on a CPU, in seconds."""
         self.log.begin()
         self.log.may_wait(may_wait)
         for step, seconds in steps.items():
@@ -37,3 +41,4 @@ class TimedLoop:
         self.log.count_fetched(fetched)
         self.log.count_ended(ended)
         self.pass_s(other)
+        self.cpu_s += cpu

@@ -23,10 +23,10 @@ def figures(said: dict[str, Any], step: str) -> dict[str, Any]:
 def test_lengths_of_a_step_are_told_by_percentiles_and_the_share_of_the_time() -> None:
     loop = TimedLoop()
     for milliseconds in range(1, 101):
-        loop.turn(fetched=2, ended=1, put=milliseconds / 1000, tidy=0.1)
+        loop.turn(fetched=2, ended=1, put=milliseconds / 1000, tidy=0.1, cpu=0.0301)
     said = summary(loop.log.read())
     assert (said["turns"], said["fetched"], said["ended"]) == (101, 200, 100)
-    assert said["seconds"] == pytest.approx(15.05)
+    assert (said["seconds"], said["cpu_share"]) == pytest.approx((15.05, 0.198))
     put = figures(said, "put")
     assert (put["turns"], put["max_ms"]) == (100, 100.0)
     assert (put["p50_ms"], put["p99_ms"], put["p999_ms"]) == pytest.approx((50.5, 99.01, 99.901))
@@ -80,9 +80,11 @@ def test_the_steps_and_what_lies_outside_them_make_up_the_whole_time(
 
 def test_rows_are_whole_microseconds_and_records() -> None:
     loop = TimedLoop()
-    loop.turn(fetched=3, ended=2, may_wait=0.05, put=0.0015, other=0.25)
-    rows = columns(loop.log.read().rows)
+    loop.turn(fetched=3, ended=2, may_wait=0.05, put=0.0015, other=0.25, cpu=0.001)
+    loop.log.begin()
+    rows = {name: column[:-1] for name, column in columns(loop.log.read().rows).items()}
     assert rows["at_us"] == [int((EPOCH_S + BEGAN_S) * 1e6)] * 2
     assert (rows["put_us"][-1], rows[f"{OTHER}_us"][-1]) == (1_500, 250_000)
-    assert (rows["took_us"][-1], rows["may_wait_us"][-1]) == (251_500, 50_000)
+    lengths = tuple(rows[f"{name}_us"][-1] for name in ("took", "cpu", "may_wait"))
+    assert lengths == (251_500, 1_000, 50_000)
     assert (rows["fetched"][-1], rows["ended"][-1]) == (3, 2)
