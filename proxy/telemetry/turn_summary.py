@@ -24,7 +24,7 @@ def step_seconds(rows: Rows) -> dict[str, Seconds]:
 def busy_seconds(rows: Rows) -> Seconds:
     """How long each turn took without the wait for a record that its fetch was told to make."""
     rest = np.minimum(rows["fetch"], rows["may_wait_s"])
-    return np.maximum(0.0, rows["took_s"] - rest, dtype=np.float64)
+    return np.asarray(np.maximum(0.0, rows["took_s"] - rest), np.float64)
 
 
 def summary(turns: Turns) -> dict[str, Any]:
