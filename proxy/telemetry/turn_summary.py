@@ -48,7 +48,7 @@ def summary(turns: Turns) -> dict[str, Any]:
                 "at": int(rows["began_wall_s"][turn] * 1000),
                 "ms": _ms(rows["took_s"][turn]),
                 "busy_ms": _ms(busy_s[turn]),
-                "cpu_ms": _ms(rows["cpu_s"][turn]),
+                "cpu_ms": None if turn == len(rows) - 1 else _ms(rows["cpu_s"][turn]),
                 "fetched": int(rows["fetched"][turn]),
                 "ended": int(rows["ended"][turn]),
                 "steps": {step: _ms(took_s[turn]) for step, took_s in by_step.items()},

@@ -45,7 +45,7 @@ def _turn_row(turn: Mapping[str, Any]) -> list[str]:
     return [
         shown_time(turn["at"]),
         f"{turn['busy_ms']:,.1f}",
-        f"{turn['cpu_ms']:,.1f}",
+        "" if turn["cpu_ms"] is None else f"{turn['cpu_ms']:,.1f}",
         f"{turn['fetched']:,}",
         f"{turn['ended']:,}",
         _parts(turn),

@@ -45,10 +45,11 @@ def test_the_wait_for_a_record_is_no_work_and_what_goes_beyond_it_is() -> None:
     loop = TimedLoop()
     loop.turn(fetch=0.05, may_wait=0.05, put=0.01)
     loop.turn(fetch=0.08, may_wait=0.05, put=0.01)
-    loop.turn(fetch=0.001, may_wait=0.05, put=0.01)
+    loop.turn(fetch=0.001, may_wait=0.05, put=0.005)
     longest = summary(loop.log.read())["longest"][:3]
-    assert [turn["busy_ms"] for turn in longest] == pytest.approx([40.0, 10.0, 10.0])
+    assert [turn["busy_ms"] for turn in longest] == pytest.approx([40.0, 10.0, 5.0])
     assert longest[0]["ms"] == pytest.approx(90.0)
+    assert [turn["cpu_ms"] for turn in longest] == [0.0, 0.0, None], "the last one goes on"
     assert figures(summary(loop.log.read()), "fetch")["max_ms"] == pytest.approx(80.0)
 
 
