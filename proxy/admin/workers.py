@@ -54,7 +54,7 @@ class Workers(Protocol):
 
     def turns(self) -> Mapping[str, Turns | None]:
         """The last minute of each, by its name, also while its loop stands still. None of one that
-        does not say: it starts."""
+        says nothing: it starts, or hangs."""
 
     def set_level(self, level: Level) -> None:
         """Let all log from this level on. Raises NoAnswer where one has not heard."""

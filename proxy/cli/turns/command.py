@@ -14,7 +14,7 @@ from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.extras import ExtraMissing, how_to_get, lacking
 
-SAYS_NOTHING: Final = "It says nothing: it starts, or has just died."
+SAYS_NOTHING: Final = "It says nothing: it starts, hangs, or has just died."
 PICTURES: Final = (".svg", ".png", ".pdf")
 
 
