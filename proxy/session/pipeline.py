@@ -87,6 +87,7 @@ class Pipeline:
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
         self.memory, self._back_pressure, self._parked = memory, back_pressure, parked
         self._metrics, self._trace = TransactionMetrics(metrics), trace
+        self.turns = metrics.turns
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._first_planned = self._first_tidied = 0
@@ -117,14 +118,16 @@ class Pipeline:
         5. Publish: the plans become one transaction, whose commit is not waited for.
         6. Tidy: the stores do a piece of their own work.
         """
-        fetched = self._ingress.fetch(self._wait_ms() / 1000, is_busy=self._pacing.is_gathering)
-        self.confirm()
+        self.turns.begin()
+        timed = self.turns.timed
+        fetched = timed("fetch", self._fetch)
+        timed("confirm", self.confirm)
         self._clock.observe_broker(fetched.append_ms)
         now_ms = self._clock.now_ms()
-        self._put(fetched, now_ms)
-        plans = self._due(now_ms)
-        self._publish_paced(plans, now_ms)
-        self._tidy(now_ms)
+        timed("put", self._put, fetched, now_ms)
+        plans = timed("due", self._due, now_ms)
+        timed("publish", self._publish_paced, plans, now_ms)
+        timed("tidy", self._tidy, now_ms)
 
     def confirm(self) -> None:
         """Wait for the transaction under way, if any, and take over what it has made true."""
@@ -182,6 +185,13 @@ class Pipeline:
         """Lose all shards, and the transaction under way: the broker knows what became of it."""
         self._under_way = None
         self._drop(list(self.shards))
+
+    def _fetch(self) -> Fetched:
+        wait_s = self._wait_ms() / 1000
+        self.turns.may_wait(wait_s)
+        fetched = self._ingress.fetch(wait_s, is_busy=self._pacing.is_gathering)
+        self.turns.count_fetched(sum(map(len, fetched.records.values())))
+        return fetched
 
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
@@ -254,7 +264,9 @@ class Pipeline:
         )
         self._under_way = _UnderWay(plans, transaction, started_s)
         swept = sum(len(plan.swept) for plan in plans.values())
-        self._pacing.begin(sum(plan.records for plan in plans.values()), now_ms, swept)
+        records = sum(plan.records for plan in plans.values())
+        self.turns.count_ended(records)
+        self._pacing.begin(records, now_ms, swept)
 
     def _tidy(self, now_ms: int) -> None:
         self._has_more_to_tidy = False
