@@ -63,7 +63,7 @@ SCALE ?= 1
 overload: $(READY) ## Loads beyond capacity, judged; memory drawn: make overload SCALE=0.01
 	$(BIN)/python -m tests.overload --scale $(SCALE) $(ARGS)
 
-bench: $(READY) ## Measure; prints the table and writes JSON
+bench: $(READY) ## Measure; says what is slower than in the last committed result
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 bench-peers: $(READY) ## The same loads through ours, a plain relay, RocketMQ 5 and others: one table

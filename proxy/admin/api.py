@@ -116,6 +116,7 @@ def _routes(calls: Calls, traces: TraceCalls, streams: EventStreams) -> Sequence
         Route("GET", "/limits", calls.limits.limits),
         Route("PUT", "/limits/{pattern}", calls.limits.set_limit),
         Route("DELETE", "/limits/{pattern}", calls.limits.clear_limit),
+        Route("GET", "/turns", calls.turns.turns),
         Route("GET", "/log-level", calls.log_level),
         Route("PUT", "/log-level", calls.set_log_level),
     )

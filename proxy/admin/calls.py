@@ -9,15 +9,23 @@ from pydantic import BeforeValidator, Field
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.listing.by_time import waiting_by_time
-from proxy.admin.listing.filters import body_wanted
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
 from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
-from proxy.admin.query_values import SPAN, Body, place_in_path, read_body, wait_s_of, whole
+from proxy.admin.query_values import (
+    SPAN,
+    Body,
+    flag,
+    place_in_path,
+    read_body,
+    wait_s_of,
+    whole,
+)
 from proxy.admin.release.limit_calls import LimitCalls, LimitPort
 from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
 from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
+from proxy.admin.turn_calls import TurnCalls
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import ReleaseSettings
@@ -78,6 +86,7 @@ class Calls:
         self._moves = Moves(workers, broker)
         self.pauses = PauseCalls(read_statuses, broker)
         self.limits = LimitCalls(release, read_statuses, broker)
+        self.turns = TurnCalls(workers)
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
@@ -123,7 +132,7 @@ class Calls:
 
     def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
         """What has become of an ingress record, and what it holds."""
-        wants_body = body_wanted(request.query("body"))
+        wants_body = flag(request.query("body"), "body")
         place = place_in_path(partition, offset)
         self._refuse_unread(topic, *place)
         record = self._broker.read(*place)

@@ -1,6 +1,7 @@
 """What calls are given, read strictly. All functions raise Problem."""
 
 import re
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -43,6 +44,14 @@ def wait_s_of(text: str) -> int:
     if WAIT.fullmatch(text) is None:
         raise bad_request("`wait` is a number of seconds from 0s to 30s.")
     return int(text[:-1])
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Whether something is wanted; it is not, unless that is said."""
+    asked = query.get(name, "false")
+    if asked not in {"true", "false"}:
+        raise bad_request(f"`{name}` is true or false.")
+    return asked == "true"
 
 
 def place_in_path(partition: str, offset: str) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from proxy.scheduling.identities import Identities
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import Recalls
 from proxy.scheduling.shed_offsets import ShedOffsets
-from proxy.scheduling.sweep import Sweep
+from proxy.scheduling.sweep import IDLE, Sweep, SweepLimits
 from storage.register import Named, Register
 from storage.store import PEEK_BYTES, Entry, Key, Scanned, Store, TargetCounts, Wants, bodies_bytes
 
@@ -241,12 +241,12 @@ class Shard:
             self.next_offset = max(self.next_offset, end_offset)
 
     def plan(
-        self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, max_swept: int = 0
+        self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
         """The next transaction: newcomers first, then pending in (due, offset) order.
 
         `max_records` of both, `max_bytes` of bodies of those that pend; one that is larger alone;
-        `max_swept` of those that pend and of those that a purge has ended.
+        `sweep` bounds those that a purge has ended.
         """
         buffer = self._admission.buffer
         max_pending = max_records - len(buffer)
@@ -260,7 +260,7 @@ class Shard:
             watermark = max(watermark, upto)
             pending, outcomes = self.purges.without_ended(pending)
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
-        most_swept = max_swept - len(pending) if self.state is State.READY else 0
+        most_swept = sweep.beside(len(pending)) if self.state is State.READY else 0
         swept = self._sweep.piece(self.position.watermark, watermark, most_swept)
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         next_offset = max(self.next_offset, self.position.next_offset)

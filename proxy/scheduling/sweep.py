@@ -8,7 +8,7 @@ takeover, is deleted there.
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from proxy.records.body import GONE_BODY, is_stub
 from proxy.records.delivery import delivery_of
@@ -28,6 +28,21 @@ JUMP_OFFSETS: Final = 500
 
 Scan: TypeAlias = Callable[[Key, int, Wants, int, int], Scanned]
 Delete: TypeAlias = Callable[[Key, str], None]
+
+
+class SweepLimits(NamedTuple):
+    """What one shard's next transaction may tell: so many `swept`, and `in_all` with those that
+    pend."""
+
+    swept: int
+    in_all: int
+
+    def beside(self, pending: int) -> int:
+        """How many, beside so many that pend."""
+        return min(self.swept, self.in_all - pending)
+
+
+IDLE: Final = SweepLimits(0, 0)
 
 
 class Sweep:

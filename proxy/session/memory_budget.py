@@ -9,6 +9,7 @@ from operator import attrgetter
 from proxy.config.memory_shares import MemoryShares
 from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard
+from proxy.scheduling.sweep import SweepLimits
 
 _memtable_bytes = attrgetter("memtable_bytes")
 
@@ -58,11 +59,11 @@ class TransactionBytes:
         self._most_bytes, self._left_bytes = most_bytes, left_bytes
         self._peeked_bytes = peeked_bytes
 
-    def plan(self, shard: Shard, now_ms: int, max_records: int, max_swept: int) -> Plan:
+    def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
         """The shard's plan, with as much as is left for it: perhaps nothing that pends."""
         peeked_bytes = shard.store.peeked_bytes
         most_peeked_bytes = self._most_bytes - (self._peeked_bytes - peeked_bytes)
-        plan = shard.plan(now_ms, max_records, min(self._left_bytes, most_peeked_bytes), max_swept)
+        plan = shard.plan(now_ms, max_records, min(self._left_bytes, most_peeked_bytes), sweep)
         self._left_bytes -= plan.pending_bytes
         self._peeked_bytes += shard.store.peeked_bytes - peeked_bytes
         return plan

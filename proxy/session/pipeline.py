@@ -23,6 +23,7 @@ from proxy.records.position import PolicyFrom
 from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State
+from proxy.scheduling.sweep import SweepLimits
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing
@@ -31,6 +32,8 @@ from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
+SWEPT_AT_ONCE: Final = 400
+"""Records that a purge has ended, told by one transaction, of all shards: what is due waits."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.05
 PLAN_S: Final = 1.0
@@ -84,6 +87,7 @@ class Pipeline:
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
         self.memory, self._back_pressure, self._parked = memory, back_pressure, parked
         self._metrics, self._trace = TransactionMetrics(metrics), trace
+        self.turns = metrics.turns
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._first_planned = self._first_tidied = 0
@@ -114,14 +118,16 @@ class Pipeline:
         5. Publish: the plans become one transaction, whose commit is not waited for.
         6. Tidy: the stores do a piece of their own work.
         """
-        fetched = self._ingress.fetch(self._wait_ms() / 1000, is_busy=self._pacing.is_gathering)
-        self.confirm()
+        self.turns.begin()
+        timed = self.turns.timed
+        fetched = timed("fetch", self._fetch)
+        timed("confirm", self.confirm)
         self._clock.observe_broker(fetched.append_ms)
         now_ms = self._clock.now_ms()
-        self._put(fetched, now_ms)
-        plans = self._due(now_ms)
-        self._publish_paced(plans, now_ms)
-        self._tidy(now_ms)
+        timed("put", self._put, fetched, now_ms)
+        plans = timed("due", self._due, now_ms)
+        timed("publish", self._publish_paced, plans, now_ms)
+        timed("tidy", self._tidy, now_ms)
 
     def confirm(self) -> None:
         """Wait for the transaction under way, if any, and take over what it has made true."""
@@ -180,6 +186,13 @@ class Pipeline:
         self._under_way = None
         self._drop(list(self.shards))
 
+    def _fetch(self) -> Fetched:
+        wait_s = self._wait_ms() / 1000
+        self.turns.may_wait(wait_s)
+        fetched = self._ingress.fetch(wait_s, is_busy=self._pacing.is_gathering)
+        self.turns.count_fetched(sum(map(len, fetched.records.values())))
+        return fetched
+
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
         records_available = self._pacing.records_available(self._ending(), now_ms)
@@ -200,9 +213,12 @@ class Pipeline:
         self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
 
     def _due(self, now_ms: int) -> dict[int, Plan]:
-        """One transaction's plans; shards for which nothing is left come first in the next."""
+        """One transaction's plans, once the next may begin; shards for which nothing is left come
+        first in the one after it."""
+        if not self._pacing.may_begin(now_ms):
+            return {}
         until_s = time.monotonic() + PLAN_S
-        records_left = self._pacing.next_records
+        records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
         records_available = self._pacing.records_available(self._ending(), now_ms)
         plans: dict[int, Plan] = {}
         transaction = self.memory.for_transaction(self.shards.values())
@@ -215,25 +231,23 @@ class Pipeline:
                     records_left, is_cut = 0, True
                     self._first_planned += place - 1
                 max_records = min(records_left, shard.ending + max(0, records_available))
-                plan = transaction.plan(shard, now_ms, max_records, records_left)
+                sweep = SweepLimits(sweep_left, records_left)
+                plan = transaction.plan(shard, now_ms, max_records, sweep)
                 plans[partition] = plan = self._parked.planned(plan, shard, now_ms)
                 records_left = max(0, records_left - plan.records)
+                sweep_left -= len(plan.swept)
                 records_available -= plan.records - shard.ending - len(plan.swept)
         return plans
 
     def _publish_paced(self, plans: Mapping[int, Plan], now_ms: int) -> None:
-        pacing = self._pacing
-        if pacing.may_begin(now_ms):
-            chosen = {
-                p: plan
-                for p, plan in plans.items()
-                if pacing.is_worth_it(
-                    plan.records,
-                    now_ms,
-                    has_moved=self._has_moved(p, plan.position.next_offset),
-                )
-            }
-            self._publish(chosen, now_ms)
+        chosen = {
+            p: plan
+            for p, plan in plans.items()
+            if self._pacing.is_worth_it(
+                plan.records, now_ms, has_moved=self._has_moved(p, plan.position.next_offset)
+            )
+        }
+        self._publish(chosen, now_ms)
 
     def _publish(self, plans: Mapping[int, Plan], now_ms: int) -> None:
         """One transaction of these plans, whose commit is not waited for."""
@@ -250,7 +264,9 @@ class Pipeline:
         )
         self._under_way = _UnderWay(plans, transaction, started_s)
         swept = sum(len(plan.swept) for plan in plans.values())
-        self._pacing.begin(sum(plan.records for plan in plans.values()), now_ms, swept)
+        records = sum(plan.records for plan in plans.values())
+        self.turns.count_ended(records)
+        self._pacing.begin(records, now_ms, swept)
 
     def _tidy(self, now_ms: int) -> None:
         self._has_more_to_tidy = False

@@ -65,12 +65,13 @@ class Session:
 
     def _turn(self) -> None:
         self._pipeline.turn()
-        self._mailbox.answer_one(lambda: self._pipeline.shards)
+        timed = self._pipeline.turns.timed
+        timed("answer", self._mailbox.answer_one, lambda: self._pipeline.shards)
         if self._pipeline.is_lost:
             raise SessionLost("the group has given this member's partitions away")
         if time.monotonic() >= self._next_look_s:
             self._next_look_s = time.monotonic() + LOOK_EVERY_S
-            self._look_around()
+            timed("look", self._look_around)
 
     def _leave(self) -> None:
         """Closing the consumer hands the shards over, which needs the producer."""

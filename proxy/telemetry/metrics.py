@@ -32,6 +32,8 @@ from proxy.telemetry.intake import Intake
 from proxy.telemetry.retry_metrics import RetryMetrics
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
 from proxy.telemetry.target_metrics import TargetMetrics
+from proxy.telemetry.turn_log import TurnLog
+from proxy.telemetry.turn_metrics import TurnMetrics
 from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50
@@ -121,7 +123,9 @@ class Metrics:
         self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
         retries = RetryMetrics(targets_shown)
         self.intake = Intake(self.targets, retries)
-        self._register(self.targets, retries, StatusCollector(read_status, targets_shown))
+        self.turns = TurnLog()
+        status = StatusCollector(read_status, targets_shown)
+        self._register(self.targets, retries, status, TurnMetrics(self.turns))
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
         """Count what a committed transaction delivered, each record to its target so late."""

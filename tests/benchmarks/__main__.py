@@ -5,7 +5,8 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,9 @@ from rich.console import Console
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.java.locked_jars import kafka_version
 from proxy.records.headers import ID
-from tests.benchmarks import machine, table
+from tests.benchmarks import comparison, machine, table
 from tests.benchmarks.accounting import only_child
+from tests.benchmarks.comparison import Earlier
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.folders import own_folder
 from tests.benchmarks.processes import leave_on_sigterm
@@ -24,9 +26,11 @@ from tests.benchmarks.report import Report
 from tests.benchmarks.scale import FULL, QUICK, Scale
 from tests.benchmarks.scenarios import (
     burst,
+    idle,
     ingest,
     light,
     listing,
+    overload,
     pending,
     purge,
     relay,
@@ -42,11 +46,15 @@ SCENARIOS: dict[str, Callable[[World], object]] = {
     "burst": burst.measure,
     "scattered": scattered.measure,
     "through": through.measure,
+    "overload": overload.measure,
     "light": light.measure,
+    "idle": idle.measure,
     "pending": pending.measure,
     "purge": purge.measure,
     "listing": listing.measure,
 }
+
+PLOTS = (".svg", ".png")
 
 progress = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -57,6 +65,17 @@ def measure(
     only: Annotated[str, typer.Option(help="Scenarios, with commas; the relay always runs.")] = "",
     quick: Annotated[bool, typer.Option(help="Small counts: shows that it works.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the report here as JSON.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="Compare with this report, not with the last in docs/benchmarks."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the overload, second by second: .svg or .png.")
+    ] = None,
+    held: Annotated[
+        int | None,
+        typer.Option(min=100, help="Rate held, records/s: overload it without a climb before."),
+    ] = None,
     pending_records: Annotated[int | None, typer.Option(help="Records that wait.")] = None,
     value_bytes: Annotated[int, typer.Option(help="Size of a record's value.")] = 200,
     ids: Annotated[bool, typer.Option(help="Give every record a timer-id of its own.")] = False,
@@ -69,22 +88,73 @@ def measure(
 ) -> None:
     """Measures the proxy on an embedded broker of its own, beside a plain relay.
 
+    Figures stand beside those of the last report in docs/benchmarks of the same kind of machine.
     Exit code 1 when a record came early, twice or not at all; never because of a time.
     """
-    scale = QUICK if quick else FULL
+    usual = QUICK if quick else FULL
     scale = replace(
-        scale,
+        usual,
         value_bytes=value_bytes,
         id_header=ID if ids else None,
-        pending_records=pending_records or scale.pending_records,
+        pending_records=pending_records or usual.pending_records,
+        overload_held_per_s=held,
     )
     names = _chosen(only)
+    if (plot or held) and "overload" not in names:
+        raise typer.BadParameter("--plot and --held are for overload, which --only leaves out.")
+    _refuse_what_would_fail_later(json, plot)
+    described, options = machine.describe(kafka_version()), _options(quick, scale, usual)
+    earlier = _earlier(against, comparison.setting_of(asdict(described), options))
     results = _run(names, folder, tuple(shlex.split(proxy)), scale)
-    report = Report(_now(), quick, machine.describe(kafka_version()), results)
-    table.show(report, Console(width=max(progress.width, table.WIDTH)))
-    if json is not None:
-        json.write_text(report.to_json())
+    report = Report(_now(), quick, described, options, results)
+    table.show(report, earlier, Console(width=max(progress.width, table.WIDTH)))
+    _keep(report, json, plot)
     raise typer.Exit(1 if any(report.faults.values()) else 0)
+
+
+def _refuse_what_would_fail_later(json: Path | None, plot: Path | None) -> None:
+    """A run takes half an hour: what cannot be written is said before it."""
+    for path in filter(None, (json, plot)):
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"{path.parent} is no folder: {path} cannot be written there.")
+    if plot is None:
+        return
+    if plot.suffix not in PLOTS:
+        raise typer.BadParameter(f"--plot {plot}: its name must end with {' or '.join(PLOTS)}.")
+    if find_spec("matplotlib") is None:
+        raise typer.BadParameter("--plot needs matplotlib: `make setup` installs it.")
+
+
+def _options(quick: bool, scale: Scale, usual: Scale) -> list[str]:
+    """What makes this run another load than the usual one."""
+    found = {
+        "--quick": quick,
+        "--ids": scale.id_header is not None,
+        f"--value-bytes {scale.value_bytes}": scale.value_bytes != usual.value_bytes,
+        f"--pending-records {scale.pending_records}": (
+            scale.pending_records != usual.pending_records
+        ),
+    }
+    return [name for name, is_given in found.items() if is_given]
+
+
+def _earlier(against: Path | None, setting: str) -> Earlier | None:
+    """The report to compare with: the one named, else the last committed one of this setting."""
+    try:
+        return comparison.read(against) if against else comparison.last_committed(setting)
+    except BenchmarkError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _keep(report: Report, json: Path | None, plot: Path | None) -> None:
+    if json is not None:
+        json.write_text(report.to_json() + "\n")
+    if plot is not None:
+        from tests.benchmarks.overload_plot import draw
+
+        found = report.results["overload"]
+        assert isinstance(found, overload.Overload)
+        draw(found, plot)
 
 
 def _run(

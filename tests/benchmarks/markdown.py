@@ -36,9 +36,15 @@ def _details(report: Content) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield "|---|" + "---:|" * (6 + len(PROCESSES))
     for name, scenario in report["scenarios"].items():
-        for found in scenario.get("rounds") or scenario.get("streams") or [scenario]:
+        for found in _measured(scenario):
             if "cpu_us_per_record" in found:
                 yield _detail(name, found)
+
+
+def _measured(scenario: Content) -> list[Content]:
+    if "stream" in scenario:
+        return [*((scenario["climb"] or {}).get("streams", [])), scenario["stream"]]
+    return scenario.get("rounds") or scenario.get("streams") or [scenario]
 
 
 def _detail(name: str, found: Content) -> str:

@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 
+from tests.benchmarks.comparison import setting_of
 from tests.benchmarks.figures import Figure, figures_of
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.scenarios.pending import Pending
@@ -13,12 +14,19 @@ from tests.benchmarks.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run: when, where, and what each scenario gave (keys are the scenarios' names)."""
+    """One run: when, where, with which options that change the load, and what each scenario gave
+    (keys are the scenarios' names)."""
 
     date: str
     quick: bool
     machine: Machine
+    options: Sequence[str]
     results: Mapping[str, object]
+
+    @property
+    def setting(self) -> str:
+        """What another report must have in common with this one to be compared in full."""
+        return setting_of(asdict(self.machine), self.options)
 
     @property
     def figures(self) -> list[Figure]:
@@ -44,6 +52,7 @@ class Report:
             "date": self.date,
             "quick": self.quick,
             "machine": asdict(self.machine),
+            "options": list(self.options),
             "faults": self.faults,
             "figures": [asdict(figure) for figure in self.figures],
             "scenarios": {name: _plain(result) for name, result in self.results.items()},

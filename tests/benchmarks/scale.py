@@ -22,18 +22,25 @@ class Scale:
     light_rate: int = 100
     light_s: int = 60
     light_delay_ms: tuple[int, int] = (1_000, 10_000)
-    scattered_rates: tuple[int, ...] = (10_000, 30_000, 60_000, 90_000)
+    scattered_rates: tuple[int, ...] = (10_000, 30_000, 45_000, 60_000, 90_000)
     scattered_spread_ms: int = 30_000
     scattered_s: int = 60
     through_rates: tuple[int, ...] = (30_000, 50_000, 80_000)
     through_delay_ms: int = 5_000
     through_s: int = 27
+    overload_rates: tuple[int, ...] = (20_000, 40_000, 60_000)
+    overload_climb_s: int = 15
+    overload_held_per_s: int | None = None
+    overload_lead_s: int = 10
+    overload_s: int = 30
+    overload_spread_ms: int = 5_000
     refinements: int = 1
     pending_records: int = 10_000_000
     purged_records: int = 1_000_000
     listing_rate: int = 30_000
     listing_s: int = 60
     settle_s: float = 10
+    idle_s: int = 30
 
 
 FULL = Scale()
@@ -53,10 +60,16 @@ QUICK = Scale(
     through_rates=(500, 1_000),
     through_delay_ms=1_000,
     through_s=5,
+    overload_rates=(500,),
+    overload_climb_s=5,
+    overload_lead_s=4,
+    overload_s=4,
+    overload_spread_ms=2_000,
     refinements=0,
     pending_records=20_000,
     purged_records=20_000,
     listing_rate=500,
     listing_s=1,
     settle_s=1,
+    idle_s=2,
 )

@@ -76,10 +76,22 @@ def warm_broker(world: World) -> None:
 
 
 def climb(
-    run: Callable[[int], Streamed], rates: tuple[int, ...], refinements: int, p99_ms: float
+    run: Callable[[int], Streamed],
+    rates: tuple[int, ...],
+    refinements: int,
+    p99_ms: float,
+    *,
+    is_short: bool = False,
 ) -> Ladder:
-    """Tries every rate, then halves the gap between the highest held and the next above."""
-    streams = [run(rate) for rate in rates]
+    """Tries every rate, then halves the gap between the highest held and the next above.
+
+    A short climb ends with the first rate that is not held; the next tried is below it.
+    """
+    streams: list[Streamed] = []
+    for rate in rates:
+        streams.append(run(rate))
+        if is_short and not streams[-1].held(p99_ms):
+            break
     for _ in range(refinements):
         held = _held(streams, p99_ms)
         above = [tried.rate for tried in streams if tried.rate > held]

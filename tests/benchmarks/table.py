@@ -1,4 +1,4 @@
-"""A report for people: the figures beside their goals, and the streams in full."""
+"""A report for people: the figures beside their goals and an earlier run's, the streams in full."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.by_second import Second
+from tests.benchmarks.comparison import Change, Earlier, changes
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.report import Report
 from tests.benchmarks.scenarios.burst import Bursts
 from tests.benchmarks.scenarios.ingest import Ingest
 from tests.benchmarks.scenarios.listing import Listing
+from tests.benchmarks.scenarios.overload import Overload
 from tests.benchmarks.scenarios.relay import Relay
 from tests.benchmarks.steady import Ladder, Streamed
 from tests.benchmarks.verdict import Lateness
 
-WIDTH = 110
+WIDTH = 120
 
 _MARKS = {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}
+_VERDICTS = {"worse": "[red]worse[/]", "better": "[green]better[/]", "": ""}
 _PROCESSES = ("broker", "proxy", "generator", "reader")
 
 
@@ -31,27 +35,53 @@ class _Line:
     other_cores: float
 
 
-def show(report: Report, console: Console) -> None:
-    """Prints everything."""
+def show(report: Report, earlier: Earlier | None, console: Console) -> None:
+    """Prints everything, beside an earlier report if there is one."""
     machine = report.machine
     console.print(
         f"{report.date}  {machine.cpu}, {machine.cores} cores, {machine.memory_gb} GB; "
         f"Kafka {machine.kafka}, librdkafka {machine.librdkafka}, Python {machine.python}"
     )
-    console.print(_figures_table(report.figures))
+    changed = {} if earlier is None else changes(report.figures, earlier, report.setting)
+    console.print(_figures_table(report.figures, earlier, changed))
     console.print(_detail_table(report.results))
+    if isinstance(overload := report.results.get("overload"), Overload):
+        console.print(_seconds_table(overload.seconds))
+    console.print(_compared(report.setting, earlier, changed), highlight=False, markup=False)
     faults = report.faults
     colour = "red" if any(faults.values()) else "green"
     told = ", ".join(f"{count} {name}" for name, count in faults.items())
     console.print(f"[{colour}]{told}[/]")
 
 
-def _figures_table(figures: list[Figure]) -> Table:
-    table = Table("figure", "value", "goal", "", title="Figures")
+def _figures_table(
+    figures: list[Figure], earlier: Earlier | None, changed: Mapping[str, Change]
+) -> Table:
+    before = () if earlier is None else (earlier.date[:10], "change", "noise", "")
+    table = Table("figure", "value", "goal", "", *before, title="Figures")
     for figure in figures:
         value = f"{_number(figure.value)} {figure.unit}".strip()
-        table.add_row(figure.name, value, figure.goal, _MARKS[figure.reached])
+        cells = _change_cells(changed[figure.name]) if figure.name in changed else ()
+        table.add_row(figure.name, value, figure.goal, _MARKS[figure.reached], *cells)
     return table
+
+
+def _change_cells(change: Change) -> tuple[str, ...]:
+    shares = (f"{change.change:+.0%}", f"{change.noise:.0%}")
+    return (_number(change.before), *shares, _VERDICTS[change.verdict])
+
+
+def _compared(setting: str, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
+    """What got worse beyond the noise, in one sentence."""
+    if earlier is None:
+        return f"Compared with nothing: no committed result of this machine kind ({setting})."
+    worse = [
+        f"{name} {change.change:+.0%} (noise {change.noise:.0%})"
+        for name, change in changed.items()
+        if change.verdict == "worse"
+    ]
+    compared = f"{len(changed)} figures compared with {earlier.name} ({earlier.setting})"
+    return f"{compared}; worse beyond the noise: {', '.join(worse) or 'none'}."
 
 
 def _detail_table(results: Mapping[str, object]) -> Table:
@@ -62,6 +92,31 @@ def _detail_table(results: Mapping[str, object]) -> Table:
         for line in _lines(name, result):
             table.add_row(*_cells(line))
     return table
+
+
+def _seconds_table(seconds: list[Second]) -> Table:
+    table = Table(
+        title="Overload, second by second; ms late: short and long delays by due, all by arrival"
+    )
+    late = ("short p50", "p99", "max", "long p50", "p99", "max")
+    for column in ("second", "sent", "due", *late, "delivered", "p99", "MB"):
+        table.add_column(column, justify="right")
+    for second in seconds:
+        table.add_row(
+            *(str(second.at_s), str(second.sent), str(second.due)),
+            *(*_late_cells(second.short), *_late_cells(second.long)),
+            *(str(second.delivered), _whole(second.delivered_p99_ms)),
+            str(second.anonymous_mb),
+        )
+    return table
+
+
+def _late_cells(late: Lateness) -> Iterator[str]:
+    yield from (_whole(value_ms) for value_ms in (late.p50_ms, late.p99_ms, late.max_ms))
+
+
+def _whole(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.0f}"
 
 
 def _lines(name: str, result: object) -> Iterator[_Line]:
@@ -78,6 +133,9 @@ def _lines(name: str, result: object) -> Iterator[_Line]:
             yield _stream_line(name, result)
         case Ladder(streams=streams) | Listing(streams=streams):
             yield from (_stream_line(f"{name} {stream.rate}/s", stream) for stream in streams)
+        case Overload(climb=climb, stream=stream):
+            yield from _lines("climb", climb)
+            yield _stream_line(f"{name} {stream.rate}/s", stream)
 
 
 def _stream_line(name: str, stream: Streamed) -> _Line:

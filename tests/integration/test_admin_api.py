@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import pytest
 
+from proxy.telemetry.turn_log import OTHER, STEPS
 from storage.options import StoreKind
+from tests.integration.tracing import run_command
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
@@ -224,8 +226,16 @@ def test_a_record_whose_headers_nobody_can_read_has_ended(installation: Installa
     assert call(proxy, "GET", f"/records/{origin}")[1]["state"] == "ended"
 
 
+def fetched_by_worker(proxy: ProxyProcess) -> dict[str, int]:
+    """Records of the last minute."""
+    workers = call(proxy, "GET", "/turns")[1]["workers"]
+    return {worker["worker"]: worker["fetched"] for worker in workers}
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_log_level_changes_in_every_worker(installation: Installation, workers: int) -> None:
+def test_the_log_level_changes_in_every_worker_and_each_shows_its_turns(
+    installation: Installation, workers: int, tmp_path: Path
+) -> None:
     target = installation.target()
     proxy = installation.proxy(workers=workers)
     proxy.start_ready()
@@ -236,8 +246,19 @@ def test_the_log_level_changes_in_every_worker(installation: Installation, worke
     assert '"dead letters"' not in proxy.log[before:]
     assert call(proxy, "PUT", "/log-level", {"level": "info"})[0] == 200
     installation.send([Outgoing(b"%d" % n, b"", [("timer-delay", b"1s")]) for n in range(20)])
+    wait_for(lambda: all(fetched_by_worker(proxy).values()), WITHIN_S, "records in each loop")
     wait_for(lambda: proxy.log[before:].count('"dead letters"') >= workers, WITHIN_S, "log lines")
     assert target not in proxy.log[before:]
+    picture = tmp_path / "minute.svg"
+    admin = api_address(proxy)
+    told = run_command(installation, "turns", "--admin", admin, "--plot", str(picture), "--json")
+    said = json.loads(told.out)
+    assert [one["worker"] for one in said["workers"]] == [str(one) for one in range(workers)]
+    for worker in said["workers"]:
+        assert {step["step"] for step in worker["steps"]} == {*STEPS, OTHER}
+        assert all(step["turns"] for step in worker["steps"])
+        assert f"{worker['name']}: " in picture.read_text()
+    assert proxy.metric("delay_proxy_turn_longest_seconds") > 0
 
 
 def test_the_loop_turns_on_while_it_is_asked_many_questions(installation: Installation) -> None:

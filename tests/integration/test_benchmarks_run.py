@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,26 +16,43 @@ REPOSITORY = Path(__file__).parents[2]
 NO_FAULT = {"early": 0, "missing": 0, "duplicate": 0}
 
 
-def _run_quickly(scenarios: str, folder: Path) -> dict[str, object]:
+def _run_quickly(scenarios: str, folder: Path, *more: str) -> tuple[dict[str, Any], str]:
+    """The report, and what was printed."""
     report = folder / "report.json"
     command = [sys.executable, "-m", "tests.benchmarks", "--quick", "--only", scenarios]
-    command += ["--json", str(report), "--folder", str(folder)]
+    command += ["--json", str(report), "--folder", str(folder), *more]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    content: dict[str, object] = json.loads(report.read_text())
-    return content
+    return json.loads(report.read_text()), " ".join(done.stdout.split())
+
+
+def _better_than_can_be(folder: Path) -> Path:
+    """A report of an earlier run on another machine."""
+    path = folder / "earlier.json"
+    figures = [{"name": name, "value": 100.0} for name in ("burst / relay", "light p50")]
+    machine = {"cpu": "another", "cores": 64}
+    path.write_text(json.dumps({"date": "2026-01-01", "machine": machine, "figures": figures}))
+    return path
 
 
 def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Path) -> None:
-    report = _run_quickly("light,burst", tmp_path)
+    earlier, plot = _better_than_can_be(tmp_path), tmp_path / "overload.svg"
+    report, printed = _run_quickly(
+        "light,burst,overload,idle", tmp_path, "--against", str(earlier), "--plot", str(plot)
+    )
 
     assert report["faults"] == {"early": 0, "missing": 0, "duplicate": 0, "lost": 0}
-    assert set(report["scenarios"]) == {"relay", "burst", "light"}  # type: ignore[call-overload]
-    assert {"cpu", "cores", "kafka", "librdkafka"} <= set(report["machine"])  # type: ignore[call-overload]
-    names = [figure["name"] for figure in report["figures"]]  # type: ignore[attr-defined]
-    assert {"relay", "burst / relay", "light p50", "light p99"} <= set(names)
+    assert set(report["scenarios"]) == {"relay", "burst", "overload", "light", "idle"}
+    assert {"cpu", "cores", "kafka", "librdkafka"} <= set(report["machine"])
+    names = [figure["name"] for figure in report["figures"]]
+    assert {"relay", "burst / relay", "burst CPU / relay", "light p50", "light p99"} <= set(names)
+    assert "earlier.json (another, 64 cores); worse beyond the noise: burst / relay" in printed
+    overload = report["scenarios"]["overload"]
+    sent = sum(second["sent"] for second in overload["seconds"])
+    assert sent == sum(second["delivered"] for second in overload["seconds"]) > 0
+    assert plot.read_text().startswith("<?xml")
 
 
 def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[str, object]]:

@@ -58,14 +58,6 @@ def limit_of(text: str) -> int:
     return int(text)
 
 
-def body_wanted(query: Mapping[str, str]) -> bool:
-    """Whether a record is to be shown with what it holds. Raises Problem."""
-    asked = query.get("body", "false")
-    if asked not in {"true", "false"}:
-        raise bad_request("`body` is true or false.")
-    return asked == "true"
-
-
 def place_of(cursor: str | None, sought: Sought) -> Place:
     """Beyond which place a list goes on, or begins. Raises Problem."""
     if cursor is None:

@@ -20,6 +20,12 @@ Bootstrap = Annotated[
     str | None,
     typer.Option("--bootstrap", "-b", help="Broker, host:port; beats the settings."),
 ]
+EachAdmin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--admin", help="host:port or URL of an admin port; name that of each instance. Repeatable."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 
 

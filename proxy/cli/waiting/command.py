@@ -10,6 +10,7 @@ from proxy.cli.admin_port import NotThere, addresses_of
 from proxy.cli.terminal.options import (
     AsJson,
     Config,
+    EachAdmin,
     checked_ident,
     checked_instant_ms,
     checked_origin,
@@ -24,12 +25,6 @@ from proxy.kafka.access.connection import Connection
 COLUMNS = ("fires", "due", "target", "id", "origin", "bytes", "why")
 BROKER_LIMIT_S = 2.0
 
-Admin = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--admin", help="host:port or URL of an admin port; name that of each instance. Repeatable."
-    ),
-]
 Target = Annotated[str | None, typer.Option(help="Only those for this target, or pattern.")]
 From = Annotated[
     str | None,
@@ -49,7 +44,7 @@ def list_waiting(
     until: To = None,
     id_prefix: Annotated[str | None, typer.Option(help="Only those whose id begins so.")] = None,
     limit: Limit = 100,
-    admin: Admin = None,
+    admin: EachAdmin = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +77,7 @@ def find(
         bool, typer.Option("--body", help="With --origin: key, value and headers, too.")
     ] = False,
     limit: Limit = 100,
-    admin: Admin = None,
+    admin: EachAdmin = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, Kind
 from tests.benchmarks.keys import read_keys, write_keys
 from tests.benchmarks.loads import Load
 from tests.benchmarks.reader import Arrivals
@@ -91,6 +91,13 @@ def test_climbing_goes_beyond_the_last_rate_when_all_were_held() -> None:
     assert ladder.held_per_s == 40_000
 
 
+def test_a_short_climb_ends_with_the_first_rate_that_is_not_held() -> None:
+    rates = (10_000, 40_000, 60_000, 90_000)
+    ladder = climb(lambda rate: streamed(rate, rate / 60), rates, 1, 500, is_short=True)
+    assert [stream.rate for stream in ladder.streams] == [10_000, 25_000, 40_000]
+    assert ladder.held_per_s == 25_000
+
+
 @pytest.mark.parametrize(("value", "reached"), [(30, True), (30.1, False), (float("nan"), None)])
 def test_a_figure_knows_whether_its_goal_was_reached(value: float, reached: bool | None) -> None:
-    assert Figure("light p99", value, "ms", "<= 30").reached is reached
+    assert Figure("light p99", value, "ms", Kind.TAIL, "<= 30").reached is reached

@@ -6,8 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+
+import pytest
 
 from proxy.scheduling import sweep
+from proxy.session import pipeline
 from proxy.session.pacing import IDLE_COMMIT_MS
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
@@ -225,3 +229,22 @@ def test_what_an_id_names_is_still_over_once_its_purge_is_forgotten() -> None:
     world.settle()
     assert ends(world)[0] == PURGED_BY_2
     assert ends(world)[4] == ("missed", "nothing pends with this id")
+
+
+def test_of_all_shards_together_a_transaction_tells_a_bounded_number_and_none_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "SWEPT_AT_ONCE", 10)
+    world = World(partitions=3, limit=10_000)
+    for partition in range(3):
+        for _ in range(30):
+            world.send({"timer-topic": "orders", "timer-delay": "1h"}, partition=partition)
+        world.purge("orders", partition=partition)
+    world.turn(2)
+    told = [len(world.kafka.read(OUTCOMES))]
+    while any(shard.pending() for shard in world.shards.values()):
+        world.turn()
+        told.append(len(world.kafka.read(OUTCOMES)))
+    applied = 3
+    assert max(after - before for before, after in pairwise(told)) <= 10 + applied
+    assert len(told) <= 3 * 30 // 10 + 5

@@ -1,0 +1,28 @@
+"""idle: nothing waits and nothing comes. What proxy and broker use all the same."""
+
+import time
+from dataclasses import dataclass
+
+from tests.benchmarks.trial import World, trial
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """`cores` by process; what else the machine did is `other_cores`."""
+
+    seconds: int
+    cores: dict[str, float]
+    other_cores: float
+
+
+def measure(world: World) -> Idle:
+    """Once, on a proxy that has delivered some records and settled."""
+    scale = world.scale
+    world.say(f"idle: nothing for {scale.idle_s} s")
+    with trial(world, "idle") as made:
+        time.sleep(scale.settle_s)
+        meter = made.meter()
+        time.sleep(scale.idle_s)
+        bill = meter.bill({})
+    cores = {name: round(used_s / scale.idle_s, 4) for name, used_s in bill.cpu_s.items()}
+    return Idle(scale.idle_s, cores, bill.other_cores)
