@@ -86,7 +86,7 @@ class Flush:
             part = columns.taken(order[start : start + size])
             rows = self._files.rows_for(part, self._ledger.watermark_ms)
             self._fresh.append(self._chains.write(rows))
-            yield rows.size
+            yield max(rows.size, SLICE_ENTRIES * rows.size * mean_bytes // options.slice_bytes)
 
     def _undo(self) -> None:
         """Give up before the checkpoint: as if nothing had been written."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from storage.errors import StorageFull, StoreLocked, StoreMismatch
 from storage.options import Options
 from storage.shard.files import Files
 from storage.shard.tiered_store import TieredStore
+from storage.wheel.flush import SLICE_ENTRIES
 from storage.wheel.wheel_tier import WheelTier
 from tests.unit.storage.shards import (
     START_MS,
@@ -342,6 +344,24 @@ def test_sparse_segments_are_copied_forward(folder: Path) -> None:
     assert store.pending() == 30
     assert len(list((folder / "log").iterdir())) < 20
     assert len(taken(store, 2 * YEAR_MS)) == 30
+
+
+def test_one_call_writes_no_more_than_a_slice_of_large_bodies(folder: Path) -> None:
+    size_bytes, large = Options().slice_bytes, bytes(64 * 1024)
+    store = opened(folder, options=Options(slots=8))
+    many = [(START_MS + at, at, "orders", large) for at in range(4 * size_bytes // len(large))]
+    store.put(many)
+    store.request_flush()
+    written = [_body_bytes(folder)]
+    while store.maintain(len(many), SLICE_ENTRIES):
+        written.append(_body_bytes(folder))
+    assert _body_bytes(folder) >= len(many) * len(large)
+    assert max(after - before for before, after in pairwise(written)) <= 2 * size_bytes
+    store.close()
+
+
+def _body_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if "bodies" in str(file))
 
 
 def test_no_default_option_is_out_of_bounds() -> None:
