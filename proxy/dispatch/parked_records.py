@@ -53,6 +53,11 @@ class ParkedRecords:
         self._passes: dict[int, _Pass] = {}
         self._allowed: dict[tuple[int, str], tuple[float, int]] = {}
 
+    @property
+    def version(self) -> int:
+        """Another one whenever pauses have changed."""
+        return self._release.version
+
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
         """Whether there may be anything to let go."""
         if shard.state is not State.READY or not self._release.resumed(now_ms):

@@ -106,10 +106,9 @@ class LocalState:
     def has_stubs(self, partition: int) -> bool:
         return (self._folder(partition) / STUBS).exists()
 
-    def disk_bytes(self, partitions: Iterable[int]) -> int:
-        """What these partitions' folders take on disk (holes in files not counted)."""
-        files = (file for p in partitions for file in self._folder(p).rglob("*"))
-        return sum(_disk_bytes(file) for file in files)
+    def folders(self, partitions: Iterable[int]) -> list[Path]:
+        """Of these partitions."""
+        return [self._folder(partition) for partition in partitions]
 
     def disk_size_and_free_bytes(self) -> tuple[int, int]:
         """Of the whole disk on which the data folder lies, and what is left of it."""
@@ -157,10 +156,3 @@ def _create_durably(marker: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-
-def _disk_bytes(file: Path) -> int:
-    try:
-        return file.stat().st_blocks * 512
-    except FileNotFoundError:
-        return 0

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
+from proxy.config.disk_reserve import DiskReserve
 from proxy.config.resumed import Resumed
 from proxy.config.settings import Settings
 from proxy.config.target_limit import TargetLimit
@@ -30,7 +31,6 @@ from proxy.requests.policy import Policy
 from proxy.scheduling.admission_rules import admission_rules
 from proxy.scheduling.shed_offsets import shed_place
 from proxy.session.back_pressure import BackPressure
-from proxy.session.disk_reserve import DiskReserve
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing, TransactionLimits
 from proxy.session.pipeline import Pipeline, TraceCommitted

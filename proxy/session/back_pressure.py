@@ -6,10 +6,10 @@ from typing import Final
 
 import structlog
 
+from proxy.config.disk_reserve import DiskReserve
 from proxy.config.sizes import shown_size
 from proxy.kafka.ingress import Ingress
 from proxy.scheduling.shard import Shard, State
-from proxy.session.disk_reserve import DiskReserve
 from storage.errors import StorageFull
 
 FULL_RETRY_MS: Final = 1_000
@@ -40,8 +40,11 @@ class BackPressure:
         """Whether nothing more is read since the disk is full, or its reserve would be used up."""
         return self._disk_full_until_ms > 0 or self._reserve.is_short
 
-    def apply(self, shards: Mapping[int, Shard], *, is_memory_exceeded: bool) -> None:
+    def apply(
+        self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
+    ) -> None:
         """Pause the partitions whose records have to wait, or all while there is no room for any.
+        Of those that rest no record waits.
 
         What the client library has fetched of a partition is fetched again after a pause.
         """
@@ -54,8 +57,10 @@ class BackPressure:
             )
         if is_memory_exceeded or self._disk_full_until_ms > 0:
             held = set(shards)
+        elif self._reserve.is_short or self.is_ingest_paused:
+            held = {p for p, shard in shards.items() if shard.waiting or shard.state is State.READY}
         else:
-            held = {partition for partition, shard in shards.items() if self._must_wait(shard)}
+            held = {p for p, shard in awake.items() if shard.waiting}
         if fresh := held - self._paused:
             self._ingress.pause(fresh)
             self._paused |= fresh
@@ -101,11 +106,6 @@ class BackPressure:
     def disk_has_space(self) -> None:
         """The stores have written what they had to."""
         self._disk_full_until_ms = 0
-
-    def _must_wait(self, shard: Shard) -> bool:
-        """One that catches up is read on all the same: before that nothing of it is delivered."""
-        is_held = self._reserve.is_short or self.is_ingest_paused
-        return bool(shard.waiting) or (is_held and shard.state is State.READY)
 
 
 def _log_waiting_for_clock(shards: Mapping[int, Shard], partitions: Iterable[int]) -> None:

@@ -5,6 +5,7 @@ Nothing is counted record by record: each turn asks the shards what they hold.
 
 from collections.abc import Collection
 from operator import attrgetter
+from typing import Final, NamedTuple
 
 from proxy.config.memory_shares import MemoryShares
 from proxy.scheduling.batch import Plan
@@ -12,6 +13,16 @@ from proxy.scheduling.shard import Shard
 from proxy.scheduling.sweep import SweepLimits
 
 _memtable_bytes = attrgetter("memtable_bytes")
+
+
+class Held(NamedTuple):
+    """What resting shards have in memory: entries that are not on disk, and bodies peeked at."""
+
+    memtable_bytes: int
+    peeked_bytes: int
+
+
+NOTHING_HELD: Final = Held(0, 0)
 
 
 class MemoryBudget:
@@ -25,27 +36,32 @@ class MemoryBudget:
         self.used_bytes = 0
         self.is_exceeded = False
 
-    def look(self, shards: Collection[Shard]) -> None:
-        """Count; where it is too much, have the heaviest shard write out its memtables.
+    def look(
+        self, shards: Collection[Shard], awake: Collection[Shard], resting: Held = NOTHING_HELD
+    ) -> None:
+        """Count; where it is too much, have the heaviest shard of all write out its memtables.
 
         One after the other: each is written in steps that fall between transactions.
         """
-        kept_bytes = sum(shard.memtable_bytes + shard.waiting_bytes for shard in shards)
-        on_their_way = sum(shard.ending_bytes + shard.store.peeked_bytes for shard in shards)
-        self.used_bytes = kept_bytes + on_their_way
+        kept_bytes = sum(shard.memtable_bytes + shard.waiting_bytes for shard in awake)
+        on_their_way = sum(shard.ending_bytes + shard.store.peeked_bytes for shard in awake)
+        kept_bytes += resting.memtable_bytes
+        self.used_bytes = kept_bytes + on_their_way + resting.peeked_bytes
         most_bytes = self._shares.memtables if self.is_exceeded else self._shares.most_memtables
         self.is_exceeded = kept_bytes > most_bytes
         if kept_bytes > self._shares.memtables:
             max(shards, key=_memtable_bytes).request_flush()
 
-    def left_bytes(self, shards: Collection[Shard]) -> int:
+    def left_bytes(self, awake: Collection[Shard]) -> int:
         """What the next transaction may hold beside the records that end with it in any case."""
-        return self._shares.transaction - sum(shard.ending_bytes for shard in shards)
+        return self._shares.transaction - sum(shard.ending_bytes for shard in awake)
 
-    def for_transaction(self, shards: Collection[Shard]) -> "TransactionBytes":
+    def for_transaction(
+        self, awake: Collection[Shard], resting: Held = NOTHING_HELD
+    ) -> "TransactionBytes":
         """To plan the next transaction with."""
-        peeked_bytes = sum(shard.store.peeked_bytes for shard in shards)
-        return TransactionBytes(self._shares.transaction, self.left_bytes(shards), peeked_bytes)
+        peeked_bytes = resting.peeked_bytes + sum(shard.store.peeked_bytes for shard in awake)
+        return TransactionBytes(self._shares.transaction, self.left_bytes(awake), peeked_bytes)
 
 
 class TransactionBytes:

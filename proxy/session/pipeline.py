@@ -27,6 +27,7 @@ from proxy.scheduling.sweep import SweepLimits
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing
+from proxy.session.resting_shards import RestingShards
 from proxy.session.transaction_metrics import TransactionMetrics
 from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
@@ -90,7 +91,10 @@ class Pipeline:
         self.turns = metrics.turns
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
+        self._resting, self._awake = RestingShards(), dict[int, Shard]()
+        self._pauses_version = parked.version
         self._first_planned = self._first_tidied = 0
+        """Partitions from which on the shards are planned, and tidied, next."""
         self._has_more_to_tidy = False
 
     @property
@@ -106,7 +110,9 @@ class Pipeline:
     def pause_ingest(self, is_paused: bool) -> None:
         """Read nothing more once a shard has caught up, or read on; counts from the next fetch."""
         self._back_pressure.is_ingest_paused = is_paused
-        self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
+        self._back_pressure.apply(
+            self.shards, self.shards, is_memory_exceeded=self.memory.is_exceeded
+        )
 
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered.
@@ -124,6 +130,7 @@ class Pipeline:
         timed("confirm", self.confirm)
         self._clock.observe_broker(fetched.append_ms)
         now_ms = self._clock.now_ms()
+        self._wake(fetched, now_ms)
         timed("put", self._put, fetched, now_ms)
         plans = timed("due", self._due, now_ms)
         timed("publish", self._publish_paced, plans, now_ms)
@@ -193,12 +200,24 @@ class Pipeline:
         self.turns.count_fetched(sum(map(len, fetched.records.values())))
         return fetched
 
+    def _wake(self, fetched: Fetched, now_ms: int) -> None:
+        """Find the shards to be looked at in this turn: all, when it is time to commit progress,
+        when pauses have changed, or while reading is held until some have written."""
+        have_pauses_changed = self._pauses_version != self._parked.version
+        self._pauses_version = self._parked.version
+        is_for_all = self.memory.is_exceeded or have_pauses_changed
+        if is_for_all or self._pacing.is_worth_it(0, now_ms, has_moved=False):
+            self._resting.wake_all()
+        self._resting.wake(fetched.records)
+        self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
+        self._awake = self._resting.awake(self.shards, now_ms)
+
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
         records_available = self._pacing.records_available(self._ending(), now_ms)
         self._back_pressure.look_at_disk(now_ms)
-        bytes_available = self.memory.left_bytes(self.shards.values())
-        for partition, shard in self.shards.items():
+        bytes_available = self.memory.left_bytes(self._awake.values())
+        for partition, shard in self._awake.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
                 ending, ending_bytes = shard.ending, shard.ending_bytes
@@ -209,8 +228,10 @@ class Pipeline:
                 bytes_available -= shard.ending_bytes - ending_bytes
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
-        self.memory.look(self.shards.values())
-        self._back_pressure.apply(self.shards, is_memory_exceeded=self.memory.is_exceeded)
+        self.memory.look(self.shards.values(), self._awake.values(), self._resting.held)
+        self._back_pressure.apply(
+            self.shards, self._awake, is_memory_exceeded=self.memory.is_exceeded
+        )
 
     def _due(self, now_ms: int) -> dict[int, Plan]:
         """One transaction's plans, once the next may begin; shards for which nothing is left come
@@ -221,15 +242,16 @@ class Pipeline:
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
         records_available = self._pacing.records_available(self._ending(), now_ms)
         plans: dict[int, Plan] = {}
-        transaction = self.memory.for_transaction(self.shards.values())
-        self._first_planned += 1
+        transaction = self.memory.for_transaction(self._awake.values(), self._resting.held)
+        order = _rotated(self._awake, self._first_planned)
+        self._first_planned = order[1] if len(order) > 1 else 0
         is_cut = False
-        for place, partition in enumerate(_rotated(list(self.shards), self._first_planned)):
+        for partition in order:
             if self._may_be_worth_it(partition, now_ms):
                 shard = self.shards[partition]
                 if plans and not is_cut and (not records_left or time.monotonic() > until_s):
                     records_left, is_cut = 0, True
-                    self._first_planned += place - 1
+                    self._first_planned = partition
                 max_records = min(records_left, shard.ending + max(0, records_available))
                 sweep = SweepLimits(sweep_left, records_left)
                 plan = transaction.plan(shard, now_ms, max_records, sweep)
@@ -274,9 +296,13 @@ class Pipeline:
             return
         until_s = time.monotonic() + TIDY_S
         try:
-            for partition in _rotated(list(self.shards), self._first_tidied):
-                self._has_more_to_tidy |= self.shards[partition].maintain(TIDY_ENTRIES, now_ms)
-                self._first_tidied += 1
+            for partition in _rotated(self._awake, self._first_tidied):
+                shard = self.shards[partition]
+                has_more = shard.maintain(TIDY_ENTRIES, now_ms)
+                self._has_more_to_tidy |= has_more
+                self._first_tidied = partition + 1
+                if not has_more and not self._parked.is_needed(shard, now_ms):
+                    self._resting.let_rest(partition, shard, now_ms)
                 if time.monotonic() > until_s:
                     break
         except StorageFull as full:
@@ -287,6 +313,7 @@ class Pipeline:
     def _drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             shard = self.shards.pop(partition)
+            self._resting.wake([partition])
             self._back_pressure.resume([partition])
             self._parked.forget(partition)
             _flush_and_close(partition, shard)
@@ -295,12 +322,13 @@ class Pipeline:
         """How long the next fetch may wait for a first record."""
         now_ms = self._clock.now_ms()
         rate_ms = min(self._pacing.rate_wait_ms(now_ms), LONGEST_WAIT_MS)
-        if self._has_more_to_tidy or any(shard.is_sweeping for shard in self.shards.values()):
+        awake = self._resting.awake(self.shards, now_ms).values()
+        if self._has_more_to_tidy or any(shard.is_sweeping for shard in awake):
             return 1
-        if rate_ms or any(shard.waiting for shard in self.shards.values()):
+        if rate_ms or any(shard.waiting for shard in awake):
             return max(1, rate_ms)
-        until_ms = now_ms + LONGEST_WAIT_MS
-        for shard in self.shards.values():
+        until_ms = min(now_ms + LONGEST_WAIT_MS, self._resting.next_ms(now_ms + LONGEST_WAIT_MS))
+        for shard in awake:
             if shard.state is State.READY:
                 due_ms = shard.next_due_ms(until_ms)
                 until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
@@ -308,7 +336,7 @@ class Pipeline:
 
     def _ending(self) -> int:
         """How many records end with the shards' next transactions in any case."""
-        return sum(shard.ending for shard in self.shards.values())
+        return sum(shard.ending for shard in self._awake.values())
 
     def _may_be_worth_it(self, partition: int, now_ms: int) -> bool:
         """Whether a plan of the shard could be; a plan costs ten times as much as this look."""
@@ -324,6 +352,10 @@ class Pipeline:
             or (shard.state is State.READY and shard.next_due_ms(now_ms) is not None)
         )
 
+    def _is_beyond(self, partition: int, end_offset: int) -> bool:
+        """Whether the partition ends behind all that the shard has read."""
+        return partition in self.shards and end_offset > self.shards[partition].next_offset
+
     def _is_replaying(self, partition: int) -> bool:
         return self.shards[partition].state is State.REPLAYING
 
@@ -334,9 +366,9 @@ class Pipeline:
         )
 
 
-def _rotated(partitions: list[int], turns: int) -> list[int]:
-    first = turns % len(partitions) if partitions else 0
-    return partitions[first:] + partitions[:first]
+def _rotated(partitions: Iterable[int], first: int) -> list[int]:
+    """In order, from the first one at or beyond `first` on."""
+    return sorted(partitions, key=lambda partition: (partition < first, partition))
 
 
 def _flush_and_close(partition: int, shard: Shard) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from proxy.clock import Clock
 from proxy.kafka.retention_watch import RetentionWatch
+from proxy.recovery.folder_sizes import FolderSizes
 from proxy.recovery.local_state import LocalState
 from proxy.scheduling.shard import Shard, State
 from proxy.session.admin_side import AdminSide
@@ -13,7 +14,6 @@ from proxy.session.assembly import Parts
 from proxy.telemetry.status import ShardState, ShardStatus, Status
 from storage.store import NO_COUNTS, added
 
-DISK_EVERY_S: Final = 10.0
 PAUSE_PER_COUNTING: Final = 50
 """So many times as long as it takes to count by target, the counts are left as they are."""
 
@@ -33,7 +33,8 @@ class Reporter:
         self._release, self._clock = parts.release, clock
         self._board, self._metrics = side.board, side.metrics
         self._retention, self._local = retention, local
-        self._next_disk_s = self._next_targets_s = 0.0
+        self._sizes = FolderSizes()
+        self._next_targets_s = 0.0
         self._by_target = self._bytes_by_target = NO_COUNTS
 
     def report(self) -> None:
@@ -118,8 +119,7 @@ class Reporter:
         self._metrics.memory_exceeded.set(float(self._pipeline.memory.is_exceeded))
 
     def _show_disk(self) -> None:
-        if time.monotonic() >= self._next_disk_s:
-            self._next_disk_s = time.monotonic() + DISK_EVERY_S
+        store_bytes = self._sizes.look(self._local.folders(self._pipeline.shards))
+        if store_bytes is not None:
             size_bytes, free_bytes = self._local.disk_size_and_free_bytes()
-            store_bytes = self._local.disk_bytes(self._pipeline.shards)
             self._metrics.show_disk(store_bytes, size_bytes, free_bytes)

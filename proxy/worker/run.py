@@ -24,6 +24,7 @@ from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
 from proxy.clock import wall_clock_ms
 from proxy.config.cores import usable_cores
+from proxy.config.disk_reserve import DiskReserve
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate
 from proxy.extras import require_store, require_tracing
@@ -32,7 +33,6 @@ from proxy.kafka.topics import admin_client, describe_topic, ensure_topics
 from proxy.recovery.local_state import locked_data_dir
 from proxy.recovery.open_files import raise_open_files
 from proxy.session.admin_side import AdminSide
-from proxy.session.disk_reserve import DiskReserve
 from proxy.telemetry.status import Status
 from proxy.worker.worker import run_worker, stop_signals
 from proxy.worker.worker_processes import WorkerProcesses

@@ -10,12 +10,12 @@ from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retries import retry_settings_findings
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.cores import usable_cores
+from proxy.config.disk_reserve import DiskReserve
 from proxy.config.settings import Settings
 from proxy.config.sizes import shown_size
 from proxy.errors import DiskReserveTooLarge, SettingsError
 from proxy.extras import ExtraMissing, require_store, require_tracing
 from proxy.kafka.access.connection import Connection
-from proxy.session.disk_reserve import DiskReserve
 
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:

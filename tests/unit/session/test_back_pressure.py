@@ -8,9 +8,9 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
+from proxy.config.disk_reserve import DiskReserve
 from proxy.scheduling.shard import State
 from proxy.session.back_pressure import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure
-from proxy.session.disk_reserve import DiskReserve
 from storage.errors import StorageFull
 
 NOW_MS = 1_800_000_000_000
@@ -64,7 +64,8 @@ def apply(
 ) -> None:
     """With so many records that wait in partition 1, 2, ..."""
     shards = {n: WaitingShard([object()] * count, state) for n, count in enumerate(waiting, 1)}
-    pressure.apply(cast(Any, shards), is_memory_exceeded=is_memory_exceeded)
+    both = cast(Any, shards)
+    pressure.apply(both, both, is_memory_exceeded=is_memory_exceeded)
 
 
 def test_partition_is_paused_once_while_its_records_wait_and_resumed_once() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from proxy.config.memory_shares import LEAST_BYTES
 from proxy.config.settings import MemorySettings
+from proxy.kafka.ingress import Fetched
 from proxy.scheduling.half_messages import CHECK_BACK_BYTES
 from storage.ids.opening import open_register
 from storage.options import Options
@@ -90,6 +91,7 @@ def test_all_shards_together_peek_at_one_transaction_s_bodies(tmp_path: Path) ->
     world.settle()
     world.time.pass_ms(60_000)
     peeked = []
+    world.pipeline._wake(Fetched(), world.clock.now_ms())
     for _ in world.shards:
         world.pipeline._due(world.clock.now_ms())
         peeked.append(sum(shard.store.peeked_bytes for shard in world.shards.values()))

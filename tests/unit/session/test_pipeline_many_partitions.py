@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.scheduling.shard import Shard
+from proxy.session.pacing import IDLE_COMMIT_MS
+from proxy.session.resting_shards import REST_MS
 from storage.options import Options
 from tests.support.simulation.local_store import register_in, store_in
 from tests.support.simulation.world import World
@@ -55,3 +58,65 @@ def test_when_tidying_takes_too_long_each_shard_has_its_turn(
     world.turn(20 * PARTITIONS)
     assert [shard.store.covered for shard in world.shards.values()] == [1] * PARTITIONS
     world.stop()
+
+
+def test_shards_with_nothing_to_do_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(PARTITIONS)
+    world.settle()
+    world.turn(3)
+    looked_at = _watched(monkeypatch)
+    world.turn(5)
+    assert looked_at == []
+    world.send({"timer-topic": "orders", "timer-delay": "1h"}, partition=4)
+    world.turn()
+    assert looked_at == [4]
+
+
+def test_each_is_looked_at_before_long_and_all_when_progress_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(PARTITIONS)
+    world.settle()
+    world.turn(3)
+    looked_at = _watched(monkeypatch)
+    for _ in range(REST_MS // 10):
+        world.time.pass_ms(10)
+        world.turn()
+    assert set(looked_at) == set(range(PARTITIONS))
+    world.time.pass_ms(IDLE_COMMIT_MS)
+    world.turn(2)
+    world.time.pass_ms(IDLE_COMMIT_MS - 60)
+    world.turn()
+    world.time.pass_ms(60)
+    world.turn(2)
+    watermarks_ms = {position.watermark.due_ms for position in world.positions()}
+    assert watermarks_ms == {world.time.wall_now_ms}
+
+
+def test_what_falls_due_in_a_shard_that_rests_comes_in_its_millisecond() -> None:
+    world = World(PARTITIONS)
+    world.settle()
+    world.send({"timer-topic": "orders", "timer-delay": "100"}, partition=3)
+    world.turn(5)
+    world.time.pass_ms(90)
+    world.turn(2)
+    assert world.pipeline._wait_ms() == 10
+    world.time.pass_ms(9)
+    world.turn(2)
+    assert not world.delivered()
+    world.time.pass_ms(1)
+    world.turn(2)
+    assert len(world.delivered()) == 1
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The shards that are tidied from now on."""
+    looked_at: list[int] = []
+    maintain = Shard.maintain
+
+    def noted(shard: Shard, budget_entries: int, now_ms: int) -> bool:
+        looked_at.append(shard.ingress.number)
+        return maintain(shard, budget_entries, now_ms)
+
+    monkeypatch.setattr(Shard, "maintain", noted)
+    return looked_at

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.config.disk_reserve import AUTO_BYTES, DiskReserve
 from proxy.errors import DiskReserveTooLarge
-from proxy.session.disk_reserve import AUTO_BYTES, DiskReserve
 
 GIB = 1 << 30
 DATA = Path("data")

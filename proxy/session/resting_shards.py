@@ -1,0 +1,75 @@
+"""Shards with nothing to do are left out of a turn: its work grows with those that have some."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from proxy.scheduling.shard import Shard, State
+from proxy.session.memory_budget import Held
+
+REST_MS: Final = 250
+"""So long at most: what comes to a shard by another way than a fetch, an operator's change or a
+file to be written, waits no longer."""
+SPREAD_MS: Final = 125
+SPREAD_BY: Final = 37
+"""By up to so much less, different for partitions next to each other: they are not all looked at in
+one turn."""
+
+
+class RestingShards:
+    """Until when each of them needs no look. What a fetch brings wakes it; else nothing changes in
+    it, and what it has in memory counts as it was."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[int, int] = {}
+        self._held: dict[int, Held] = {}
+        self._memtable_bytes = self._peeked_bytes = 0
+
+    @property
+    def held(self) -> Held:
+        """What all of them have in memory."""
+        return Held(self._memtable_bytes, self._peeked_bytes)
+
+    def awake(self, shards: Mapping[int, Shard], now_ms: int) -> dict[int, Shard]:
+        """The shards to be looked at by now, in their order."""
+        self.wake([p for p, until_ms in self._until_ms.items() if until_ms <= now_ms])
+        return {p: shard for p, shard in shards.items() if p not in self._until_ms}
+
+    def next_ms(self, at_most_ms: int) -> int:
+        """When the first has to be looked at again."""
+        return min(self._until_ms.values(), default=at_most_ms)
+
+    def let_rest(self, partition: int, shard: Shard, now_ms: int) -> None:
+        """This one has no more to write: it rests, if nothing else is to be done either, until
+        something of it falls due."""
+        if not _has_nothing_to_do(shard):
+            return
+        until_ms = now_ms + REST_MS - partition * SPREAD_BY % SPREAD_MS
+        due_ms = shard.next_due_ms(until_ms)
+        self._until_ms[partition] = until_ms if due_ms is None else due_ms
+        self._held[partition] = held = Held(shard.memtable_bytes, shard.store.peeked_bytes)
+        self._memtable_bytes += held.memtable_bytes
+        self._peeked_bytes += held.peeked_bytes
+
+    def wake(self, partitions: Iterable[int]) -> None:
+        """These are to be looked at, or are gone."""
+        for partition in partitions:
+            if self._until_ms.pop(partition, None) is not None:
+                held = self._held.pop(partition)
+                self._memtable_bytes -= held.memtable_bytes
+                self._peeked_bytes -= held.peeked_bytes
+
+    def wake_all(self) -> None:
+        """All are to be looked at."""
+        self.wake(list(self._until_ms))
+
+
+def _has_nothing_to_do(shard: Shard) -> bool:
+    """Whether all that was read of it is committed, and what waits only waits for its time. What a
+    transaction under way has ended counts as due, so that the rest is over at once."""
+    return (
+        shard.next_offset == shard.position.next_offset
+        and shard.state is State.READY
+        and not shard.waiting
+        and not shard.ending
+        and not shard.is_sweeping
+    )
