@@ -23,6 +23,11 @@ def is_settled(bootstrap: str, group_id: str, members: int) -> bool:
     return bool(group.state == ConsumerGroupState.STABLE) and len(group.members) == members
 
 
+def is_left_by_all(bootstrap: str, group_id: str) -> bool:
+    """Whether it has no members any more."""
+    return not _described(bootstrap, group_id).members
+
+
 def remove_members(bootstrap: str, group_id: str) -> None:
     """Remove all that are members now."""
     group = _described(bootstrap, group_id)

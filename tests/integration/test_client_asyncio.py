@@ -24,6 +24,7 @@ from proxy.client import (
     RetryLater,
     RetryNotStored,
 )
+from tests.faults.group_members import is_left_by_all
 from tests.integration.retry_world import CLASSIC, WITHIN_S, World, at_work
 from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing, new_topic, read_to_end
@@ -151,15 +152,19 @@ def test_a_handler_that_blocks_the_loop_for_good_leaves_its_partitions_to_others
     seen: list[bytes | None] = []
 
     async def block(_record: Received) -> None:
-        may_go.wait(WITHIN_S)
+        may_go.wait(3 * WITHIN_S)
 
     blocked = consumer_of(world, block, handler_timeout="300ms")
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(asyncio.run, blocked.run())
-        wait_for(lambda: world.requests(0), WITHIN_S, "the first to be given up")
-        with at_work(world, lambda record: seen.append(record.value)):
-            wait_for(lambda: committed(world, 30), WITHIN_S, "the others")
-        may_go.set()
+        try:
+            wait_for(lambda: world.requests(0), WITHIN_S, "the first to be given up")
+            wait_for(lambda: is_left_by_all(world.bootstrap, world.group), WITHIN_S, "the group")
+            with at_work(world, lambda record: seen.append(record.value)):
+                wait_for(lambda: committed(world, 30), WITHIN_S, "the others")
+        finally:
+            may_go.set()
+            blocked.stop()
         with pytest.raises(HandlersHang, match="blocks the event loop"):
             ended.result(WITHIN_S)
     assert seen == [record.value for record in numbered(30)[1:]]
