@@ -44,7 +44,8 @@ class BackPressure:
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
         """Pause the partitions whose records have to wait, or all while there is no room for any.
-        Of those that rest no record waits.
+        One that catches up is read on all the same while an operator or the reserve holds reading:
+        before that nothing of it is delivered. Of those that rest no record waits.
 
         What the client library has fetched of a partition is fetched again after a pause.
         """

@@ -5,7 +5,7 @@ Nothing is counted record by record: each turn asks the shards what they hold.
 
 from collections.abc import Collection
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from proxy.config.memory_shares import MemoryShares
 from proxy.scheduling.batch import Plan
@@ -22,9 +22,6 @@ class Held(NamedTuple):
     peeked_bytes: int
 
 
-NOTHING_HELD: Final = Held(0, 0)
-
-
 class MemoryBudget:
     """One worker's. `used_bytes`: what its shards held at the last look. `is_exceeded`: nothing is
     to be fetched; that ends by itself, since what is committed can be written out, and what waits
@@ -36,9 +33,7 @@ class MemoryBudget:
         self.used_bytes = 0
         self.is_exceeded = False
 
-    def look(
-        self, shards: Collection[Shard], awake: Collection[Shard], resting: Held = NOTHING_HELD
-    ) -> None:
+    def look(self, shards: Collection[Shard], awake: Collection[Shard], resting: Held) -> None:
         """Count; where it is too much, have the heaviest shard of all write out its memtables.
 
         One after the other: each is written in steps that fall between transactions.
@@ -56,9 +51,7 @@ class MemoryBudget:
         """What the next transaction may hold beside the records that end with it in any case."""
         return self._shares.transaction - sum(shard.ending_bytes for shard in awake)
 
-    def for_transaction(
-        self, awake: Collection[Shard], resting: Held = NOTHING_HELD
-    ) -> "TransactionBytes":
+    def for_transaction(self, awake: Collection[Shard], resting: Held) -> "TransactionBytes":
         """To plan the next transaction with."""
         peeked_bytes = resting.peeked_bytes + sum(shard.store.peeked_bytes for shard in awake)
         return TransactionBytes(self._shares.transaction, self.left_bytes(awake), peeked_bytes)

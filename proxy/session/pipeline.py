@@ -208,9 +208,10 @@ class Pipeline:
         is_for_all = self.memory.is_exceeded or have_pauses_changed
         if is_for_all or self._pacing.is_worth_it(0, now_ms, has_moved=False):
             self._resting.wake_all()
+        self._resting.wake_rested(now_ms)
         self._resting.wake(fetched.records)
         self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
-        self._awake = self._resting.awake(self.shards, now_ms)
+        self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, now_ms: int) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
@@ -322,12 +323,12 @@ class Pipeline:
         """How long the next fetch may wait for a first record."""
         now_ms = self._clock.now_ms()
         rate_ms = min(self._pacing.rate_wait_ms(now_ms), LONGEST_WAIT_MS)
-        awake = self._resting.awake(self.shards, now_ms).values()
+        awake = self._resting.awake(self.shards).values()
         if self._has_more_to_tidy or any(shard.is_sweeping for shard in awake):
             return 1
         if rate_ms or any(shard.waiting for shard in awake):
             return max(1, rate_ms)
-        until_ms = min(now_ms + LONGEST_WAIT_MS, self._resting.next_ms(now_ms + LONGEST_WAIT_MS))
+        until_ms = self._resting.next_ms(now_ms + LONGEST_WAIT_MS)
         for shard in awake:
             if shard.state is State.READY:
                 due_ms = shard.next_due_ms(until_ms)

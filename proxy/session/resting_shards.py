@@ -29,14 +29,13 @@ class RestingShards:
         """What all of them have in memory."""
         return Held(self._memtable_bytes, self._peeked_bytes)
 
-    def awake(self, shards: Mapping[int, Shard], now_ms: int) -> dict[int, Shard]:
-        """The shards to be looked at by now, in their order."""
-        self.wake([p for p, until_ms in self._until_ms.items() if until_ms <= now_ms])
+    def awake(self, shards: Mapping[int, Shard]) -> dict[int, Shard]:
+        """Those that do not rest, in their order."""
         return {p: shard for p, shard in shards.items() if p not in self._until_ms}
 
     def next_ms(self, at_most_ms: int) -> int:
-        """When the first has to be looked at again."""
-        return min(self._until_ms.values(), default=at_most_ms)
+        """When the first has to be looked at again, if that is sooner."""
+        return min(at_most_ms, *self._until_ms.values()) if self._until_ms else at_most_ms
 
     def let_rest(self, partition: int, shard: Shard, now_ms: int) -> None:
         """This one has no more to write: it rests, if nothing else is to be done either, until
@@ -57,6 +56,10 @@ class RestingShards:
                 held = self._held.pop(partition)
                 self._memtable_bytes -= held.memtable_bytes
                 self._peeked_bytes -= held.peeked_bytes
+
+    def wake_rested(self, now_ms: int) -> None:
+        """Those whose time is over."""
+        self.wake([p for p, until_ms in self._until_ms.items() if until_ms <= now_ms])
 
     def wake_all(self) -> None:
         """All are to be looked at."""
