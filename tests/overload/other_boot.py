@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Final
 
 from storage.ids.runs.manifest import MANIFEST, read_manifest
 from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
+from tests.benchmarks import page_cache
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
 ANOTHER_BOOT: Final = "00000000-another-boot"
@@ -39,21 +40,6 @@ def drop_page_cache(folders: Iterable[Path], *, whole_machine: bool) -> str:
         with suppress(OSError):
             DROP_CACHES.write_text("3")
             return "of the whole machine (/proc/sys/vm/drop_caches)"
-    for path in _files(folders):
-        _drop(path)
-    return "of the proxy's and the broker's files (posix_fadvise)"
-
-
-def _files(folders: Iterable[Path]) -> Iterator[Path]:
     for folder in folders:
-        yield from (path for path in folder.rglob("*") if path.is_file())
-
-
-def _drop(path: Path) -> None:
-    with suppress(FileNotFoundError):  # the broker deletes some meanwhile
-        number = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(number)
-            os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(number)
+        page_cache.forget(folder)
+    return "of the proxy's and the broker's files (posix_fadvise)"

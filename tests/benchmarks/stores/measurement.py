@@ -4,8 +4,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks import page_cache
 from tests.benchmarks.processes import Job
-from tests.benchmarks.stores import page_cache
 from tests.benchmarks.stores.entries import Wanted
 from tests.benchmarks.stores.kinds import Kind
 from tests.benchmarks.stores.phases import Order, drain, fill
