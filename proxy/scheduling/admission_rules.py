@@ -15,6 +15,8 @@ UNLIMITED: Final = 1 << 62
 NEAR_RECORDS: Final = 2048
 """So near to a limit it is looked at more closely what is due by now: as many records are taken
 together."""
+NEAR_BYTES: Final = 1024 * 1024
+"""Of what is due so much is counted, and brought into memory for it: the rest is estimated."""
 
 
 class Limits:
@@ -197,7 +199,7 @@ def _not_due(rules: AdmissionRules, shard: Waits, now_ms: int) -> tuple[int, int
     if not is_near or store.next_due_ms(now_ms) is None:
         return records, size_bytes
     due = store.pending_by_time([now_ms])[0]
-    first = store.due(now_ms, NEAR_RECORDS).entries
+    first = store.due(now_ms, NEAR_RECORDS, NEAR_BYTES).entries if rules.sizes else []
     waiting_bytes, stored = size_bytes - bodies_bytes(first), store.pending() - len(first)
     unseen = max(due - len(first), 0)
     return records - due, waiting_bytes - waiting_bytes * unseen // max(stored, 1)
