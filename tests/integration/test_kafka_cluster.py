@@ -14,7 +14,9 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
-ANSWER_S = 60
+ANSWER_S = 180
+TRANSACTION_TIMEOUT_MS = 2 * ANSWER_S * 1000
+"""Well above what a step may take: at its end the cluster aborts, and calls the producer fenced."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,8 @@ def test_node_that_is_stopped_hands_over_what_it_leads(cluster: Cluster) -> None
 def test_transactions_go_on_when_their_coordinators_are_killed(cluster: Cluster) -> None:
     cluster.create_topic("transacted")
     settings = {"bootstrap.servers": cluster.bootstrap_servers, **QUIET}
-    producer = Producer({**settings, "transactional.id": "some-id"})
+    timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    producer = Producer({**settings, **timeout, "transactional.id": "some-id"})
     consumer = Consumer({**settings, "group.id": "some-group"})
     producer.init_transactions(ANSWER_S)
     coordinators = (
