@@ -36,6 +36,14 @@ class BrokerTime(NamedTuple):
         return self.epoch_ms + monotonic_ms - self.monotonic_ms
 
 
+class Moment(NamedTuple):
+    """`now_ms` is epoch ms that have certainly been reached: what is due goes by it. It may stand
+    still for long, so intervals go by `elapsed_ms`, of the monotonic clock."""
+
+    now_ms: int
+    elapsed_ms: int
+
+
 class Clock:
     """Wall time, but never more than `max_step_ms` ahead of the time it is held against.
 
@@ -74,6 +82,10 @@ class Clock:
                 self._held_since_ms = read_at_ms
             self._now_ms = max(last_ms, certain_ms)
         return self._now_ms
+
+    def moment(self) -> Moment:
+        """The present, for dues and for intervals."""
+        return Moment(self.now_ms(), self._monotonic_ms())
 
     def set_broker_time(self, broker: BrokerTime | None) -> None:
         """What the broker has answered; None: it cannot be asked."""

@@ -91,7 +91,7 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
         case PendingByTime(edges_ms):
             sums = [0] * (len(edges_ms) + 1)
             for shard in shards.values():
-                counts = shard.pending_by_time(edges_ms)
+                counts = shard.store.pending_by_time(edges_ms)
                 sums = [total + count for total, count in zip(sums, counts, strict=True)]
             return sums
         case FindId(ident):

@@ -150,6 +150,7 @@ class Waits(Protocol):
     @property
     def half_messages(self) -> Sized: ...
     def pending(self) -> int: ...
+    def pending_upto(self, until_ms: int) -> int: ...
     def pending_by_target(self) -> TargetCounts: ...
 
 
@@ -198,8 +199,9 @@ def _not_due(rules: AdmissionRules, shard: Waits, now_ms: int) -> tuple[int, int
     is_near = records + NEAR_RECORDS > rules.records.in_all or 2 * size_bytes > rules.sizes.in_all
     if not is_near or store.next_due_ms(now_ms) is None:
         return records, size_bytes
-    due = store.pending_by_time([now_ms])[0]
     first = store.due(now_ms, NEAR_RECORDS, NEAR_BYTES).entries if rules.sizes else []
     waiting_bytes, stored = size_bytes - bodies_bytes(first), store.pending() - len(first)
-    unseen = max(due - len(first), 0)
-    return records - due, waiting_bytes - waiting_bytes * unseen // max(stored, 1)
+    unseen = max(store.pending_by_time([now_ms])[0] - len(first), 0)
+    return records - shard.pending_upto(now_ms), waiting_bytes - waiting_bytes * unseen // max(
+        stored, 1
+    )

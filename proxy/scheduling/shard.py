@@ -159,10 +159,10 @@ class Shard:
         """What waits in the store, in bytes; what was cancelled or replaced too, until its time."""
         return self.store.pending_bytes()
 
-    def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        """About how many of them are due up to each of the ascending edges, and beyond the last;
-        those cancelled or replaced count until their time has come."""
-        return self.store.pending_by_time(edges_ms)
+    def pending_upto(self, until_ms: int) -> int:
+        """About how many of them are due by then."""
+        ended = self._register.tombstones(self.position.watermark, (until_ms, LAST_OFFSET))
+        return max(0, self.store.pending_by_time([until_ms])[0] - len(ended))
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int

@@ -1,5 +1,8 @@
 """When to stop fetching: while records of a partition wait, disk or memory have no room, or an
-operator has paused taking in."""
+operator has paused taking in.
+
+Times are of the monotonic clock, in ms.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

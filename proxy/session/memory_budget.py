@@ -3,16 +3,13 @@
 Nothing is counted record by record: each turn asks the shards what they hold.
 """
 
-from collections.abc import Collection
-from operator import attrgetter
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from proxy.config.memory_shares import MemoryShares
 from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard
 from proxy.scheduling.sweep import SweepLimits
-
-_memtable_bytes = attrgetter("memtable_bytes")
 
 
 class Held(NamedTuple):
@@ -33,8 +30,11 @@ class MemoryBudget:
         self.used_bytes = 0
         self.is_exceeded = False
 
-    def look(self, shards: Collection[Shard], awake: Collection[Shard], resting: Held) -> None:
-        """Count; where it is too much, have the heaviest shard of all write out its memtables.
+    def look(
+        self, shards: Mapping[int, Shard], awake: Collection[Shard], resting: Held
+    ) -> int | None:
+        """Count; where it is too much, have the heaviest shard of all write out its memtables: the
+        partition, which is to be kept awake for that.
 
         One after the other: each is written in steps that fall between transactions.
         """
@@ -44,8 +44,11 @@ class MemoryBudget:
         self.used_bytes = kept_bytes + on_their_way + resting.peeked_bytes
         most_bytes = self._shares.memtables if self.is_exceeded else self._shares.most_memtables
         self.is_exceeded = kept_bytes > most_bytes
-        if kept_bytes > self._shares.memtables:
-            max(shards, key=_memtable_bytes).request_flush()
+        if kept_bytes <= self._shares.memtables:
+            return None
+        heaviest = max(shards, key=lambda partition: shards[partition].memtable_bytes)
+        shards[heaviest].request_flush()
+        return heaviest
 
     def left_bytes(self, awake: Collection[Shard]) -> int:
         """What the next transaction may hold beside the records that end with it in any case."""
@@ -60,8 +63,8 @@ class MemoryBudget:
 class TransactionBytes:
     """Divides the bodies of one transaction, `most_bytes`, among shards that are planned in turn.
 
-    As much at most has been peeked at by all shards together, but for one record. So one of those
-    that have peeked, or the first if none has, always has something left.
+    No more is peeked at once all shards together have peeked at so much. What a shard has in memory
+    already may always go: who looks at its store for another reason may have peeked at more.
     """
 
     def __init__(self, most_bytes: int, left_bytes: int, peeked_bytes: int) -> None:
@@ -71,8 +74,9 @@ class TransactionBytes:
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
         """The shard's plan, with as much as is left for it: perhaps nothing that pends."""
         peeked_bytes = shard.store.peeked_bytes
-        most_peeked_bytes = self._most_bytes - (self._peeked_bytes - peeked_bytes)
-        plan = shard.plan(now_ms, max_records, min(self._left_bytes, most_peeked_bytes), sweep)
+        unpeeked_bytes = max(0, self._most_bytes - self._peeked_bytes)
+        max_bytes = min(self._left_bytes, peeked_bytes + unpeeked_bytes)
+        plan = shard.plan(now_ms, max_records, max_bytes, sweep)
         self._left_bytes -= plan.pending_bytes
         self._peeked_bytes += shard.store.peeked_bytes - peeked_bytes
         return plan

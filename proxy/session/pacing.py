@@ -1,4 +1,7 @@
-"""When the next transaction may begin, and how many records it may hold."""
+"""When the next transaction may begin, and how many records it may hold.
+
+Times are of the monotonic clock, in ms.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -42,7 +45,7 @@ class Pacing:
 
     def __init__(self, limits: TransactionLimits, rate: RateLimit | Unlimited) -> None:
         self._limits, self._rate = limits, rate
-        self._began_ms = 0
+        self._began_ms = self._progress_ms = self._idle_ms = -IDLE_COMMIT_MS
         self._interval_ms = 0
         self._twice_the_last = 0
         self._largest = FIRST_RECORDS
@@ -72,18 +75,23 @@ class Pacing:
 
     def is_worth_it(self, records: int, now_ms: int, *, has_moved: bool) -> bool:
         """Whether to commit a shard now: records at once, mere progress now and then."""
-        since_ms = now_ms - self._began_ms
-        return (
-            records > 0
-            or (has_moved and since_ms >= self._limits.transaction_interval_ms)
-            or since_ms >= IDLE_COMMIT_MS
-        )
+        is_progress = has_moved and self._is_progress_due(now_ms)
+        return records > 0 or is_progress or self.is_idle_commit_due(now_ms)
+
+    def is_idle_commit_due(self, now_ms: int) -> bool:
+        """Whether it is time to commit all shards, whatever has become of them."""
+        return now_ms - self._idle_ms >= IDLE_COMMIT_MS
 
     def begin(self, records: int, now_ms: int, unrated: int = 0) -> None:
-        """A transaction of so many records has begun; `unrated` of them no rate counts."""
+        """A transaction of so many records has begun; `unrated` of them no rate counts. It holds
+        the progress of all shards where that was due."""
         self._rate.take(records - unrated, now_ms)
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
+        if self._is_progress_due(now_ms):
+            self._progress_ms = now_ms
+        if self.is_idle_commit_due(now_ms):
+            self._idle_ms = now_ms
         self._began_ms = now_ms
 
     def committed(self, took_s: float) -> None:
@@ -101,6 +109,9 @@ class Pacing:
     def rate_wait_ms(self, now_ms: int) -> int:
         """How long the rate lets nothing through."""
         return self._rate.wait_ms(now_ms)
+
+    def _is_progress_due(self, now_ms: int) -> bool:
+        return now_ms - self._progress_ms >= self._limits.transaction_interval_ms
 
     def _interval_after(self, records: int) -> int:
         """A transaction that was full has a backlog behind it, which must not wait."""

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from proxy.clock import Clock
+from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress import Fetched, Ingress
@@ -129,12 +129,12 @@ class Pipeline:
         fetched = timed("fetch", self._fetch)
         timed("confirm", self.confirm)
         self._clock.observe_broker(fetched.append_ms)
-        now_ms = self._clock.now_ms()
-        self._wake(fetched, now_ms)
-        timed("put", self._put, fetched, now_ms)
-        plans = timed("due", self._due, now_ms)
-        timed("publish", self._publish_paced, plans, now_ms)
-        timed("tidy", self._tidy, now_ms)
+        at = self._clock.moment()
+        self._wake(fetched, at.elapsed_ms)
+        timed("put", self._put, fetched, at)
+        plans = timed("due", self._due, at)
+        timed("publish", self._publish_paced, plans, at)
+        timed("tidy", self._tidy, at)
 
     def confirm(self) -> None:
         """Wait for the transaction under way, if any, and take over what it has made true."""
@@ -173,12 +173,12 @@ class Pipeline:
         """Another worker gets these: commit how far they were read, write local state, close."""
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
-        now_ms = self._clock.now_ms()
-        plans = {p: self.shards[p].plan(now_ms, 0) for p in owned if not self._is_replaying(p)}
+        at = self._clock.moment()
+        plans = {p: self.shards[p].plan(at.now_ms, 0) for p in owned if not self._is_replaying(p)}
         moved = {
             p: plan for p, plan in plans.items() if self._has_moved(p, plan.position.next_offset)
         }
-        self._publish(moved, now_ms)
+        self._publish(moved, at)
         self.confirm()
         self._drop(owned)
 
@@ -200,23 +200,23 @@ class Pipeline:
         self.turns.count_fetched(sum(map(len, fetched.records.values())))
         return fetched
 
-    def _wake(self, fetched: Fetched, now_ms: int) -> None:
+    def _wake(self, fetched: Fetched, elapsed_ms: int) -> None:
         """Find the shards to be looked at in this turn: all, when it is time to commit progress,
         when pauses have changed, or while reading is held until some have written."""
         have_pauses_changed = self._pauses_version != self._parked.version
         self._pauses_version = self._parked.version
         is_for_all = self.memory.is_exceeded or have_pauses_changed
-        if is_for_all or self._pacing.is_worth_it(0, now_ms, has_moved=False):
+        if is_for_all or self._pacing.is_idle_commit_due(elapsed_ms):
             self._resting.wake_all()
-        self._resting.wake_rested(now_ms)
+        self._resting.wake_rested(elapsed_ms)
         self._resting.wake(fetched.records)
         self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
         self._awake = self._resting.awake(self.shards)
 
-    def _put(self, fetched: Fetched, now_ms: int) -> None:
+    def _put(self, fetched: Fetched, at: Moment) -> None:
         """Each shard ingests what was fetched for it, and what has been waiting since before."""
-        records_available = self._pacing.records_available(self._ending(), now_ms)
-        self._back_pressure.look_at_disk(now_ms)
+        records_available = self._pacing.records_available(self._ending(), at.elapsed_ms)
+        self._back_pressure.look_at_disk(at.elapsed_ms)
         bytes_available = self.memory.left_bytes(self._awake.values())
         for partition, shard in self._awake.items():
             records = fetched.records.get(partition, [])
@@ -224,55 +224,58 @@ class Pipeline:
                 ending, ending_bytes = shard.ending, shard.ending_bytes
                 max_records = min(self._pacing.largest_records, ending + max(0, records_available))
                 max_bytes = ending_bytes + max(0, bytes_available)
-                shard.ingest(records, now_ms, max_records, max_bytes)
+                shard.ingest(records, at.now_ms, max_records, max_bytes)
                 records_available -= shard.ending - ending
                 bytes_available -= shard.ending_bytes - ending_bytes
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
-        self.memory.look(self.shards.values(), self._awake.values(), self._resting.held)
+        heaviest = self.memory.look(self.shards, self._awake.values(), self._resting.held)
+        if heaviest is not None:
+            self._resting.wake([heaviest])
         self._back_pressure.apply(
             self.shards, self._awake, is_memory_exceeded=self.memory.is_exceeded
         )
 
-    def _due(self, now_ms: int) -> dict[int, Plan]:
+    def _due(self, at: Moment) -> dict[int, Plan]:
         """One transaction's plans, once the next may begin; shards for which nothing is left come
         first in the one after it."""
-        if not self._pacing.may_begin(now_ms):
+        if not self._pacing.may_begin(at.elapsed_ms):
             return {}
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
-        records_available = self._pacing.records_available(self._ending(), now_ms)
+        records_available = self._pacing.records_available(self._ending(), at.elapsed_ms)
         plans: dict[int, Plan] = {}
         transaction = self.memory.for_transaction(self._awake.values(), self._resting.held)
         order = _rotated(self._awake, self._first_planned)
-        self._first_planned = order[1] if len(order) > 1 else 0
         is_cut = False
         for partition in order:
-            if self._may_be_worth_it(partition, now_ms):
+            if self._may_be_worth_it(partition, at):
                 shard = self.shards[partition]
                 if plans and not is_cut and (not records_left or time.monotonic() > until_s):
                     records_left, is_cut = 0, True
                     self._first_planned = partition
                 max_records = min(records_left, shard.ending + max(0, records_available))
                 sweep = SweepLimits(sweep_left, records_left)
-                plan = transaction.plan(shard, now_ms, max_records, sweep)
-                plans[partition] = plan = self._parked.planned(plan, shard, now_ms)
+                plan = transaction.plan(shard, at.now_ms, max_records, sweep)
+                plans[partition] = plan = self._parked.planned(plan, shard, at.now_ms)
                 records_left = max(0, records_left - plan.records)
                 sweep_left -= len(plan.swept)
                 records_available -= plan.records - shard.ending - len(plan.swept)
+        if not is_cut and any(plan.records for plan in plans.values()):
+            self._first_planned = order[1] if len(order) > 1 else 0
         return plans
 
-    def _publish_paced(self, plans: Mapping[int, Plan], now_ms: int) -> None:
+    def _publish_paced(self, plans: Mapping[int, Plan], at: Moment) -> None:
         chosen = {
             p: plan
             for p, plan in plans.items()
             if self._pacing.is_worth_it(
-                plan.records, now_ms, has_moved=self._has_moved(p, plan.position.next_offset)
+                plan.records, at.elapsed_ms, has_moved=self._has_moved(p, plan.position.next_offset)
             )
         }
-        self._publish(chosen, now_ms)
+        self._publish(chosen, at)
 
-    def _publish(self, plans: Mapping[int, Plan], now_ms: int) -> None:
+    def _publish(self, plans: Mapping[int, Plan], at: Moment) -> None:
         """One transaction of these plans, whose commit is not waited for."""
         if not plans:
             return
@@ -283,31 +286,32 @@ class Pipeline:
             for p, plan in plans.items()
         ]
         transaction = self._publisher.publish(
-            batches, offsets, self._ingress.group_metadata(), now_ms
+            batches, offsets, self._ingress.group_metadata(), at.now_ms
         )
         self._under_way = _UnderWay(plans, transaction, started_s)
         swept = sum(len(plan.swept) for plan in plans.values())
         records = sum(plan.records for plan in plans.values())
         self.turns.count_ended(records)
-        self._pacing.begin(records, now_ms, swept)
+        self._pacing.begin(records, at.elapsed_ms, swept)
 
-    def _tidy(self, now_ms: int) -> None:
+    def _tidy(self, at: Moment) -> None:
         self._has_more_to_tidy = False
-        if not self._back_pressure.may_write(now_ms):
+        if not self._back_pressure.may_write(at.elapsed_ms):
             return
         until_s = time.monotonic() + TIDY_S
         try:
             for partition in _rotated(self._awake, self._first_tidied):
                 shard = self.shards[partition]
-                has_more = shard.maintain(TIDY_ENTRIES, now_ms)
+                has_more = shard.maintain(TIDY_ENTRIES, at.elapsed_ms)
                 self._has_more_to_tidy |= has_more
                 self._first_tidied = partition + 1
-                if not has_more and not self._parked.is_needed(shard, now_ms):
-                    self._resting.let_rest(partition, shard, now_ms)
+                is_needed = has_more or self._parked.is_needed(shard, at.now_ms)
+                if not is_needed and partition not in self._uncommitted_at_first:
+                    self._resting.let_rest(partition, shard, at)
                 if time.monotonic() > until_s:
                     break
         except StorageFull as full:
-            self._back_pressure.disk_full(full, now_ms)
+            self._back_pressure.disk_full(full, at.elapsed_ms)
         else:
             self._back_pressure.disk_has_space()
 
@@ -321,25 +325,25 @@ class Pipeline:
 
     def _wait_ms(self) -> int:
         """How long the next fetch may wait for a first record."""
-        now_ms = self._clock.now_ms()
-        rate_ms = min(self._pacing.rate_wait_ms(now_ms), LONGEST_WAIT_MS)
+        now_ms, elapsed_ms = self._clock.moment()
+        rate_ms = min(self._pacing.rate_wait_ms(elapsed_ms), LONGEST_WAIT_MS)
         awake = self._resting.awake(self.shards).values()
         if self._has_more_to_tidy or any(shard.is_sweeping for shard in awake):
             return 1
         if rate_ms or any(shard.waiting for shard in awake):
             return max(1, rate_ms)
-        until_ms = self._resting.next_ms(now_ms + LONGEST_WAIT_MS)
+        until_ms = now_ms + self._resting.wait_ms(elapsed_ms, LONGEST_WAIT_MS)
         for shard in awake:
             if shard.state is State.READY:
                 due_ms = shard.next_due_ms(until_ms)
                 until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
-        return max(0, until_ms - now_ms, self._pacing.wait_ms(now_ms))
+        return max(0, until_ms - now_ms, self._pacing.wait_ms(elapsed_ms))
 
     def _ending(self) -> int:
         """How many records end with the shards' next transactions in any case."""
         return sum(shard.ending for shard in self._awake.values())
 
-    def _may_be_worth_it(self, partition: int, now_ms: int) -> bool:
+    def _may_be_worth_it(self, partition: int, at: Moment) -> bool:
         """Whether a plan of the shard could be; a plan costs ten times as much as this look."""
         shard = self.shards[partition]
         if shard.state is State.REPLAYING:
@@ -348,9 +352,9 @@ class Pipeline:
         return (
             shard.ending > 0
             or shard.is_sweeping
-            or self._parked.is_needed(shard, now_ms)
-            or self._pacing.is_worth_it(0, now_ms, has_moved=has_moved)
-            or (shard.state is State.READY and shard.next_due_ms(now_ms) is not None)
+            or self._parked.is_needed(shard, at.now_ms)
+            or self._pacing.is_worth_it(0, at.elapsed_ms, has_moved=has_moved)
+            or (shard.state is State.READY and shard.next_due_ms(at.now_ms) is not None)
         )
 
     def _is_beyond(self, partition: int, end_offset: int) -> bool:

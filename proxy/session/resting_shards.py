@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from proxy.clock import Moment
 from proxy.scheduling.shard import Shard, State
 from proxy.session.memory_budget import Held
 
@@ -16,8 +17,8 @@ one turn."""
 
 
 class RestingShards:
-    """Until when each of them needs no look. What a fetch brings wakes it; else nothing changes in
-    it, and what it has in memory counts as it was."""
+    """Until when each of them needs no look, by the monotonic clock. What a fetch brings wakes it;
+    else nothing changes in it, and what it has in memory counts as it was."""
 
     def __init__(self) -> None:
         self._until_ms: dict[int, int] = {}
@@ -33,18 +34,21 @@ class RestingShards:
         """Those that do not rest, in their order."""
         return {p: shard for p, shard in shards.items() if p not in self._until_ms}
 
-    def next_ms(self, at_most_ms: int) -> int:
-        """When the first has to be looked at again, if that is sooner."""
-        return min(at_most_ms, *self._until_ms.values()) if self._until_ms else at_most_ms
+    def wait_ms(self, elapsed_ms: int, at_most_ms: int) -> int:
+        """Until the first has to be looked at again, if that is sooner."""
+        first_ms = min(self._until_ms.values(), default=elapsed_ms + at_most_ms)
+        return min(at_most_ms, first_ms - elapsed_ms)
 
-    def let_rest(self, partition: int, shard: Shard, now_ms: int) -> None:
+    def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
         """This one has no more to write: it rests, if nothing else is to be done either, until
         something of it falls due."""
         if not _has_nothing_to_do(shard):
             return
-        until_ms = now_ms + REST_MS - partition * SPREAD_BY % SPREAD_MS
-        due_ms = shard.next_due_ms(until_ms)
-        self._until_ms[partition] = until_ms if due_ms is None else due_ms
+        rest_ms = REST_MS - partition * SPREAD_BY % SPREAD_MS
+        due_ms = shard.next_due_ms(at.now_ms + rest_ms)
+        if due_ms is not None:
+            rest_ms = due_ms - at.now_ms
+        self._until_ms[partition] = at.elapsed_ms + rest_ms
         self._held[partition] = held = Held(shard.memtable_bytes, shard.store.peeked_bytes)
         self._memtable_bytes += held.memtable_bytes
         self._peeked_bytes += held.peeked_bytes
@@ -57,9 +61,9 @@ class RestingShards:
                 self._memtable_bytes -= held.memtable_bytes
                 self._peeked_bytes -= held.peeked_bytes
 
-    def wake_rested(self, now_ms: int) -> None:
+    def wake_rested(self, elapsed_ms: int) -> None:
         """Those whose time is over."""
-        self.wake([p for p, until_ms in self._until_ms.items() if until_ms <= now_ms])
+        self.wake([p for p, until_ms in self._until_ms.items() if until_ms <= elapsed_ms])
 
     def wake_all(self) -> None:
         """All are to be looked at."""

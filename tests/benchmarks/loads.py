@@ -50,17 +50,22 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was sent: wall-clock span in epoch ms, CPU of the generator's process in seconds."""
+    """What was sent; CPU of the generator's process in seconds.
+
+    In epoch ms: when the first record was handed to the client and when the last one was, and when
+    the broker had them all.
+    """
 
     count: int
     started_ms: float
     ended_ms: float
+    acknowledged_ms: float
     cpu_s: float
 
     @property
     def offered_per_s(self) -> float:
-        """Records a second that really went out."""
-        return self.count / max(self.ended_ms - self.started_ms, 1.0) * 1000
+        """Records a second that the broker took."""
+        return self.count / max(self.acknowledged_ms - self.started_ms, 1.0) * 1000
 
 
 def send(announce: Announce, load: Load, tell: Callable[[int], None] = lambda _: None) -> Loaded:
@@ -85,7 +90,8 @@ def send_through(
     sent = _send_all(load, client, started_s, tell)
     ended_s = time.time()
     clients.finish(client)
-    return Loaded(sent, started_s * 1000, ended_s * 1000, time.process_time() - cpu_before_s)
+    cpu_s = time.process_time() - cpu_before_s
+    return Loaded(sent, started_s * 1000, ended_s * 1000, time.time() * 1000, cpu_s)
 
 
 def _send_all(load: Load, client: Producer, started_s: float, tell: Callable[[int], None]) -> int:

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from tests.benchmarks import clients
 from tests.benchmarks.keys import read_keys
 from tests.benchmarks.loads import LINGER_MS, Load, Loaded, send_through
 from tests.benchmarks.peers.on_kafka import NAME, OnKafka
-from tests.benchmarks.peers.scheduler import SCHEDULER, PeerMissing
+from tests.benchmarks.peers.scheduler import SCHEDULER, STOPPED_WITHIN_S, PeerMissing
 from tests.benchmarks.processes import Announce, Job
 from tests.benchmarks.reader import Arrivals, ReadOrder, read
 
@@ -134,10 +134,12 @@ class Etf1(OnKafka):
         """It does not say; what it is sent meanwhile waits in its topic."""
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """SIGTERM, and SIGKILL to what does not end."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(60)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOPPED_WITHIN_S)
+            self.kill()
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -12,7 +12,7 @@ from proxy.embedded import EmbeddedBroker
 from tests.benchmarks import topics
 from tests.benchmarks.loads import Load, Loaded, send
 from tests.benchmarks.offsets import IngressOffsets
-from tests.benchmarks.peers.scheduler import SCHEDULER, java_pid
+from tests.benchmarks.peers.scheduler import SCHEDULER, STOPPED_WITHIN_S, java_pid
 from tests.benchmarks.processes import Job
 from tests.benchmarks.proxy_process import ProxyProcess
 from tests.benchmarks.reader import Arrivals, ReadOrder, read
@@ -103,9 +103,10 @@ class PlainRelay(OnKafka):
         """It needs no wait: the records that warm it up wait for it."""
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """SIGTERM, and SIGKILL to what does not end."""
         self._process.terminate()
-        self._process.join()
+        self._process.join(STOPPED_WITHIN_S)
+        self.kill()
 
     def kill(self) -> None:
         """SIGKILL."""

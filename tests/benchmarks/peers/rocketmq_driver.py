@@ -57,7 +57,7 @@ class RocketDriver:
             self._next(lines)
             announce()
             count, started_ms, ended_ms, cpu_s = self._next(lines)
-        return Loaded(int(count), float(started_ms), float(ended_ms), float(cpu_s))
+        return Loaded(int(count), float(started_ms), float(ended_ms), float(ended_ms), float(cpu_s))
 
     def read(self, announce: Announce, order: ReadOrder) -> Arrivals:
         """Reads a topic from its beginning. Runs in a process of its own."""

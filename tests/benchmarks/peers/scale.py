@@ -10,7 +10,7 @@ class PeerScale:
     """Counts, rates (records/s) and durations of every scenario, the same for each peer."""
 
     warm_rate: int = 3_000
-    warm_s: int = 10
+    warm_s: int = 45
     value_bytes: int = 200
     light_rate: int = 100
     light_s: int = 20

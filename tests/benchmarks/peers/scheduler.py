@@ -13,6 +13,7 @@ from tests.benchmarks.loads import Load, Loaded
 from tests.benchmarks.processes import Job
 from tests.benchmarks.reader import Arrivals, ReadOrder
 
+STOPPED_WITHIN_S = 60
 SCHEDULER = "scheduler"
 """The name, among `Scheduler.pids`, of the process that keeps what waits."""
 

@@ -32,23 +32,27 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of every peer; None where it was not measured."""
+    """One figure of every peer; None where it was not measured. `faulty` are those that lost or
+    doubled a record in it, or delivered one early."""
 
     name: str
     values: Mapping[str, float | None]
     most_wins: bool | None = False
+    faulty: frozenset[str] = frozenset()
 
     def winners(self) -> set[str]:
-        """The peers with the best value; none when all are equal. The yardstick does not play."""
-        played = {
+        """Of the peers without a fault those with the best value; none when all values are equal.
+        The yardstick does not play."""
+        measured = {
             name: value
             for name, value in self.values.items()
             if name != YARDSTICK and value is not None
         }
-        if self.most_wins is None or len(set(played.values())) < 2:
+        played = [value for name, value in measured.items() if name not in self.faulty]
+        if self.most_wins is None or not played or len(set(measured.values())) < 2:
             return set()
-        best = max(played.values()) if self.most_wins else min(played.values())
-        return {name for name, value in played.items() if value == best}
+        best = max(played) if self.most_wins else min(played)
+        return {n for n, value in measured.items() if value == best and n not in self.faulty}
 
 
 HELD_AND_RATES = (
@@ -114,7 +118,8 @@ def _rows(measured: Measured) -> Iterator[Row]:
         figures += _late(f"{int(rate):,}/s", ("streams", "by_rate", rate))
     for figure in (*figures, *HELD_AND_RATES, *PENDING):
         values = {name: _value(found, figure.place) for name, found in measured.items()}
-        yield Row(figure.name, values, figure.most_wins)
+        faulty = frozenset(name for name in measured if _is_faulty(measured[name], figure.place))
+        yield Row(figure.name, values, figure.most_wins, faulty)
     for fault, told in FAULTS.items():
         counted = {name: float(sum(_faults(found, fault))) for name, found in measured.items()}
         yield Row(f"{told}, in all of it", counted)
@@ -137,6 +142,19 @@ def _value(found: Mapping[str, Content], place: tuple[str, ...]) -> float | None
     inside: Any = found.get(scenario, {}).get("found")
     value: float | None = reduce(lambda content, key: content and content.get(key), keys, inside)
     return None if value is None or math.isnan(value) else value
+
+
+def _is_faulty(found: Mapping[str, Content], place: tuple[str, ...]) -> bool:
+    """Whether a verdict on the way to a figure tells of a fault."""
+    scenario, *keys = place
+    inside: Any = found.get(scenario, {}).get("found")
+    for key in keys:
+        if not isinstance(inside, dict):
+            return False
+        if any(sum(_faults(inside.get("verdict"), fault)) for fault in FAULTS):
+            return True
+        inside = inside.get(key)
+    return False
 
 
 def _faults(found: object, fault: str) -> Iterator[int]:

@@ -169,6 +169,7 @@ class World:
         self.max_step_ms = 5_000
         self.asks_broker_time = True
         self.batch_records = 1_000
+        self.interval_ms = 0
         self.bodies = "local"
         self._folders = Folders(self)
         self.open_store = open_store or (lambda _p, _at: MemoryStore())
@@ -358,7 +359,7 @@ class World:
                     set_back_watermark=self.set_back_watermark,
                 ),
                 "release": ReleaseSettings(
-                    transaction_records=self._limit, transaction_interval_ms=0
+                    transaction_records=self._limit, transaction_interval_ms=self.interval_ms
                 ),
             }
         )

@@ -26,22 +26,35 @@ def test_the_relay_wins_nothing_nor_does_anyone_when_all_are_equal() -> None:
     assert Row("missing", {"ours": 0.0, "other": 0.0}).winners() == set()
 
 
+def test_a_peer_with_a_fault_wins_no_row_that_it_touches() -> None:
+    assert Row("late", {"ours": 12.0, "other": -3.0}, faulty=frozenset({"other"})).winners() == {
+        "ours"
+    }
+
+
 def test_who_was_not_measured_does_not_win() -> None:
     assert Row("lateness", {"ours": 12.0, "other": None}).winners() == set()
 
 
 def test_results_of_several_runs_add_up_to_one_table(tmp_path: Path) -> None:
-    verdict = {"received": 5, "early": 0, "missing": 0, "duplicate": 2}
-    write(tmp_path, "ours", "burst", {"records_per_s": 50_000, "first_ms": 40, "verdict": verdict})
-    write(tmp_path, "other", "burst", {"records_per_s": 9_000, "first_ms": 4, "verdict": verdict})
+    clean = {"received": 5, "early": 0, "missing": 0, "duplicate": 0}
+    twice = {**clean, "duplicate": 2}
+    light: dict[str, object] = {"lateness": {"p50_ms": 40}, "verdict": clean}
+    burst = {"records_per_s": 50_000, "first_ms": 40, "verdict": clean}
+    hurried = {"records_per_s": 90_000, "first_ms": 4, "verdict": twice}
+    write(tmp_path, "ours", "light", light)
+    write(tmp_path, "other", "light", {**light, "lateness": {"p50_ms": 4}})
+    write(tmp_path, "ours", "burst", burst)
+    write(tmp_path, "other", "burst", hurried)
     write(tmp_path, "relay", "burst", {"records_per_s": 90_000, "first_ms": None})
 
     table = render(tmp_path, TITLES)
 
     assert "| | plain relay | ours | the other |" in table
-    assert "| burst, records/s | 90,000 | **50,000** | 9,000 |" in table
-    assert "| burst, first record, ms | - | 40 | **4** |" in table
-    assert "| twice, in all of it | 0 | 2 | 2 |" in table
+    assert "| light: p50, ms late | - | 40 | **4** |" in table
+    assert "| burst, records/s | 90,000 | **50,000** | 90,000 |" in table
+    assert "| burst, first record, ms | - | **40** | 4 |" in table
+    assert "| twice, in all of it | 0 | **0** | 2 |" in table
     assert "| first delivery after it, s | - | - | - |" in table
 
 

@@ -70,6 +70,22 @@ def test_what_takes_the_place_of_another_needs_no_room() -> None:
     assert sorted(outcomes(world)) == ["dead-lettered", "replaced"]
 
 
+def test_what_was_cancelled_and_is_due_makes_room_once() -> None:
+    world = a_world(records=4)
+    world.batch_records = 1
+    for ident in "abcd":
+        send(world, delay="1s", id=ident)
+        world.send({"timer-cancel": ident})
+    world.settle()
+    world.crash()
+    world.time.pass_ms(60_000)
+    for _ in range(5):
+        send(world)
+    world.settle()
+    assert shed(world) == [str(b"timer.ingress/0/12")]
+    assert world.shards[0].pending() == 4
+
+
 def test_whoever_cancels_or_commits_what_was_shed_is_told_that_nothing_waits() -> None:
     world = a_world(records=1)
     send(world)
