@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from proxy.embedded import EmbeddedBroker
@@ -55,6 +56,7 @@ SCENARIOS: dict[str, Callable[[World], object]] = {
 }
 
 PLOTS = (".svg", ".png")
+PROXY = f"{shlex.quote(sys.executable)} -m proxy"
 
 progress = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -81,7 +83,7 @@ def measure(
     ids: Annotated[bool, typer.Option(help="Give every record a timer-id of its own.")] = False,
     proxy: Annotated[
         str, typer.Option(help="The command under measurement; `run --config FILE` is added.")
-    ] = f"{shlex.quote(sys.executable)} -m proxy",
+    ] = PROXY,
     folder: Annotated[
         Path | None, typer.Option(help="Where broker and proxies keep data; kept afterwards.")
     ] = None,
@@ -89,7 +91,8 @@ def measure(
     """Measures the proxy on an embedded broker of its own, beside a plain relay.
 
     Figures stand beside those of the last report in docs/benchmarks of the same kind of machine.
-    Exit code 1 when a record came early, twice or not at all; never because of a time.
+    Exit code 1 when a record came early, twice or not at all, 2 when a scenario could not be
+    measured, which ends the run; never because of a time.
     """
     usual = QUICK if quick else FULL
     scale = replace(
@@ -104,16 +107,17 @@ def measure(
         raise typer.BadParameter("--plot and --held are for overload, which --only leaves out.")
     _refuse_what_would_fail_later(json, plot)
     described, options = machine.describe(kafka_version()), _options(quick, scale, usual)
+    options += ["--proxy"] if proxy != PROXY else []
     earlier = _earlier(against, comparison.setting_of(asdict(described), options))
-    results = _run(names, folder, tuple(shlex.split(proxy)), scale)
+    results, has_failed = _run(names, folder, tuple(shlex.split(proxy)), scale)
     report = Report(_now(), quick, described, options, results)
     table.show(report, earlier, Console(width=max(progress.width, table.WIDTH)))
     _keep(report, json, plot)
-    raise typer.Exit(1 if any(report.faults.values()) else 0)
+    raise typer.Exit(1 if any(report.faults.values()) else 2 if has_failed else 0)
 
 
 def _refuse_what_would_fail_later(json: Path | None, plot: Path | None) -> None:
-    """A run takes half an hour: what cannot be written is said before it."""
+    """A run takes long: what cannot be written is said before it."""
     for path in filter(None, (json, plot)):
         if not path.parent.is_dir():
             raise typer.BadParameter(f"{path.parent} is no folder: {path} cannot be written there.")
@@ -134,6 +138,7 @@ def _options(quick: bool, scale: Scale, usual: Scale) -> list[str]:
         f"--pending-records {scale.pending_records}": (
             scale.pending_records != usual.pending_records
         ),
+        f"--held {scale.overload_held_per_s}": scale.overload_held_per_s is not None,
     }
     return [name for name, is_given in found.items() if is_given]
 
@@ -152,22 +157,26 @@ def _keep(report: Report, json: Path | None, plot: Path | None) -> None:
     if plot is not None:
         from tests.benchmarks.overload_plot import draw
 
-        found = report.results["overload"]
-        assert isinstance(found, overload.Overload)
-        draw(found, plot)
+        found = report.results.get("overload")
+        if isinstance(found, overload.Overload):
+            draw(found, plot)
 
 
 def _run(
     names: list[str], folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
-) -> dict[str, object]:
+) -> tuple[dict[str, object], bool]:
+    """What was found until the end or the first failure, and whether there was one."""
     leave_on_sigterm()
+    results: dict[str, object] = {}
     try:
         with made_world(folder, proxy_command, scale) as world:
             warm_broker(world)
-            return {name: SCENARIOS[name](world) for name in names}
-    except BenchmarkError as error:
+            for name in names:
+                results[name] = SCENARIOS[name](world)
+    except (BenchmarkError, KafkaException, TimeoutError) as error:
         progress.print(str(error), style="red", markup=False)
-        raise typer.Exit(2) from error
+        return results, True
+    return results, False
 
 
 def _chosen(only: str) -> list[str]:

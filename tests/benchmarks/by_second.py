@@ -93,10 +93,12 @@ def short_against_long(course: Course, due_from_ms: float, due_until_ms: float) 
     return round(means_ms[0] / means_ms[1], 2)
 
 
-def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> int:
+def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> float:
     """Whole seconds from a moment until what comes is late by `limit_ms` at most, for good.
 
-    Of each second one record in a hundred may be later."""
+    Of each second one record in a hundred may be later. NaN for a moment that is NaN."""
+    if np.isnan(since_ms):
+        return np.nan
     seconds = ((arrivals.received_ms - since_ms) // 1000).astype(np.int64)
     late = [
         second

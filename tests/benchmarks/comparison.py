@@ -26,7 +26,7 @@ NOISE: Final = {
     Kind.TIME: 0.25,
     Kind.TAIL: 0.5,
 }
-ONLY_ON_THE_SAME_KIND_OF_MACHINE: Final = frozenset({Kind.TIME, Kind.TAIL})
+ONLY_IN_THE_SAME_SETTING: Final = frozenset({Kind.TIME, Kind.TAIL})
 
 Content = Mapping[str, Any]
 
@@ -43,8 +43,8 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure against what it was before: +0.1 is 10 % more. `verdict`: `worse` or `better`, empty
-    where it may be noise."""
+    """A figure against what it was before: +0.1 is 10 % more, NaN that it cannot be had any more.
+    `verdict`: `worse` or `better`, empty where it may be noise."""
 
     before: float
     change: float
@@ -78,11 +78,11 @@ def last_committed(setting: str, folder: Path = COMMITTED) -> Earlier | None:
 
 
 def changes(figures: Sequence[Figure], earlier: Earlier, setting: str) -> dict[str, Change]:
-    """Of every figure that can be compared, by its name."""
-    is_same_machine = earlier.setting == setting
+    """Of every figure that can be compared, by its name: none that was 0 or less before."""
+    is_same_setting = earlier.setting == setting
     found = {}
     for figure in figures:
-        carries_over = is_same_machine or figure.kind not in ONLY_ON_THE_SAME_KIND_OF_MACHINE
+        carries_over = is_same_setting or figure.kind not in ONLY_IN_THE_SAME_SETTING
         change = _change(figure, *earlier.figures.get(figure.name, (None, None)))
         if carries_over and change is not None:
             found[figure.name] = change
@@ -90,11 +90,13 @@ def changes(figures: Sequence[Figure], earlier: Earlier, setting: str) -> dict[s
 
 
 def _change(figure: Figure, before: float | None, spread: float | None) -> Change | None:
-    if figure.kind not in NOISE or not before or math.isnan(figure.value):
+    if figure.kind not in NOISE or before is None or before <= 0:
         return None
     spreads = [one for one in (figure.spread, spread) if one is not None]
     noise = max(LEAST_NOISE, *spreads) if spreads else NOISE[figure.kind]
     change = figure.value / before - 1
+    if math.isnan(change):
+        return Change(before, change, noise, "worse")
     is_worse = (change < 0) == (figure.kind is Kind.SHARE)
     verdict = "worse" if is_worse else "better"
     return Change(before, change, noise, verdict if abs(change) > noise else "")

@@ -1,4 +1,4 @@
-"""The headline figures of a run, each beside the goal that issue 21 sets for it."""
+"""The headline figures of a run, each beside its goal."""
 
 import math
 import operator
@@ -207,6 +207,7 @@ def _rung(
 ) -> Iterator[Figure]:
     for stream in ladder.streams:
         if stream.rate == rate:
+            goals, cpu = (goals, cpu) if stream.was_offered else (NO_GOALS, "")
             yield from _lateness(f"{name} {rate}/s", stream.lateness, goals)
             yield relay.cpu(f"{name} {rate}/s", [stream.cpu_us_per_record], cpu)
 
@@ -218,7 +219,7 @@ def _overload(overload: Overload) -> Iterator[Figure]:
     yield _tail("overload: worst p99", overload.worst_p99_s, "s")
     yield Figure("overload: worst p99 / excess", overload.worst_against_excess, "", Kind.COST)
     yield Figure("overload: short / long delays", overload.short_against_long, "", Kind.COST)
-    recovered_within = f"<= {overload.overload_s}"
+    recovered_within = f"<= {overload.overload_s:g}"
     yield _time("overload: recovered after", overload.recovered_s, "s", recovered_within)
     yield _size("overload: peak anonymous memory", overload.stream.anonymous_mb, "MB")
 
@@ -227,6 +228,7 @@ def _listing(listing: Listing) -> Iterator[Figure]:
     ratios = listing.p99_ratios
     name = "p99 beside a listing / alone"
     spread = round(_spread(ratios), 3) if len(ratios) > 1 else None
+    yield _rate("listing beside", listing.tried[-1].rate)
     yield Figure(name, round(median(ratios), 2), "", Kind.COST, "<= 1.1", spread)
     yield _rate("listed meanwhile", listing.pages_per_s, "pages of 1,000 a second")
     yield _time("the slowest page", listing.longest_page_s, "s")

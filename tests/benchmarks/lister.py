@@ -17,11 +17,11 @@ PAGE_WITHIN_S = 30
 class Lister:
     """Within the `with` block it asks for one page after the other, and begins again at the end.
 
-    `pages` and `records` were listed in `seconds`, the slowest page in `longest_s`.
+    `records` were listed in `seconds`, the slowest page in `longest_s`.
     """
 
     def __init__(self, proxy: ProxyProcess) -> None:
-        self.pages = self.records = 0
+        self.records = 0
         self.seconds = self.longest_s = 0.0
         self._proxy = proxy
         self._closed = threading.Event()
@@ -39,21 +39,25 @@ class Lister:
         trace: TracebackType | None,
     ) -> None:
         self._closed.set()
-        self._thread.join(PAGE_WITHIN_S)
-        if self._failed and kind is None:
-            raise BenchmarkError(f"What waits could not be listed: {self._failed}")
+        self._thread.join(2 * PAGE_WITHIN_S)
+        if kind is None and (self._failed or self._thread.is_alive() or not self.records):
+            why = self._failed or "no record was listed"
+            raise BenchmarkError(f"What waits could not be listed: {why}")
 
     @property
     def pages_per_s(self) -> float:
-        """How many pages a second; 0 where none came."""
-        return round(self.pages / self.seconds, 1) if self.seconds else 0.0
+        """How many whole pages a second; 0 where none came."""
+        return round(self.records / PAGE_RECORDS / self.seconds, 1) if self.seconds else 0.0
 
     def _run(self) -> None:
         cursor = ""
         started_s = time.monotonic()
         while not self._closed.is_set() and not self._failed:
             asked_s = time.monotonic()
-            cursor = self._page(cursor)
+            try:
+                cursor = self._page(cursor)
+            except Exception as error:  # noqa: BLE001 - told by whoever waits for this thread
+                self._failed = repr(error)
             ended_s = time.monotonic()
             self.longest_s = max(self.longest_s, ended_s - asked_s)
             self.seconds = ended_s - started_s
@@ -68,6 +72,5 @@ class Lister:
             self._failed = f"{status} {text}"
             return ""
         answer = json.loads(text)
-        self.pages += 1
         self.records += len(answer["records"])
         return str(answer["cursor"] or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,7 @@ def draw(overload: Overload, path: Path) -> None:
     figure = Figure(figsize=(9, 8), layout="constrained")
     rates, lateness, memory = figure.subplots(3, 1, sharex=True, height_ratios=(3, 4, 2))
     figure.suptitle(
-        f"{overload.stream.offered_per_s:,.0f} records/s for {overload.overload_s} s, "
+        f"{overload.stream.offered_per_s:,.0f} records/s for {overload.overload_s:g} s, "
         f"{overload.offered_against_held:.0%} of the rate held"
     )
     _draw_rates(rates, overload)
@@ -69,17 +70,8 @@ def _draw_lateness(axes: Axes, overload: Overload) -> None:
     )
     limit_s = overload.limit_ms / 1000
     axes.axhline(limit_s, color=SENT, linestyle=":", linewidth=1, label="normal below")
-    recovered_s = overload.overload_s + overload.recovered_s
-    axes.axvline(recovered_s, color=DELIVERED, linewidth=1)
-    axes.annotate(
-        f"normal again\nafter {overload.recovered_s} s",
-        (recovered_s, 0.03),
-        xycoords=("data", "axes fraction"),
-        xytext=(-4, 0),
-        textcoords="offset points",
-        horizontalalignment="right",
-        color=DELIVERED,
-    )
+    if not math.isnan(overload.recovered_s):
+        _mark_recovery(axes, overload)
     axes.set_yscale("log")
     lowest_s, highest_s = axes.get_ylim()
     axes.set_ylim(min(lowest_s, 0.01), max(highest_s, 1))
@@ -87,6 +79,20 @@ def _draw_lateness(axes: Axes, overload: Overload) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("lateness, by due, s")
     _legend_above(axes)
+
+
+def _mark_recovery(axes: Axes, overload: Overload) -> None:
+    recovered_s = overload.overload_s + overload.recovered_s
+    axes.axvline(recovered_s, color=DELIVERED, linewidth=1)
+    axes.annotate(
+        f"normal again\nafter {overload.recovered_s:g} s",
+        (recovered_s, 0.03),
+        xycoords=("data", "axes fraction"),
+        xytext=(-4, 0),
+        textcoords="offset points",
+        horizontalalignment="right",
+        color=DELIVERED,
+    )
 
 
 def _draw_memory(axes: Axes, seconds: Sequence[Second]) -> None:

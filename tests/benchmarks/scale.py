@@ -37,6 +37,7 @@ class Scale:
     refinements: int = 1
     pending_records: int = 10_000_000
     purged_records: int = 1_000_000
+    purge_stream_s: int = 180
     listing_rate: int = 30_000
     listing_s: int = 60
     settle_s: float = 10
@@ -68,6 +69,7 @@ QUICK = Scale(
     refinements=0,
     pending_records=20_000,
     purged_records=20_000,
+    purge_stream_s=30,
     listing_rate=500,
     listing_s=1,
     settle_s=1,

@@ -42,10 +42,14 @@ class Streamed:
     other_cores: float
     anonymous_mb: float
 
+    @property
+    def was_offered(self) -> bool:
+        """Whether the rate was really offered, and each record came once and not early."""
+        return self.offered_per_s >= OFFERED_ENOUGH * self.rate and not self.verdict.faults
+
     def held(self, p99_ms: float) -> bool:
-        """Whether the rate was really offered and its records came in time."""
-        offered = self.offered_per_s >= OFFERED_ENOUGH * self.rate
-        return offered and self.lateness.p99_ms <= p99_ms and not self.verdict.faults
+        """Whether its records came in time, too."""
+        return self.was_offered and self.lateness.p99_ms <= p99_ms
 
 
 @dataclass(frozen=True, slots=True)

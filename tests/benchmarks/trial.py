@@ -7,12 +7,14 @@ from pathlib import Path
 
 from tests.benchmarks import topics
 from tests.benchmarks.accounting import Meter
+from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.loads import Load, send
 from tests.benchmarks.offsets import IngressOffsets
 from tests.benchmarks.processes import Job
 from tests.benchmarks.proxy_process import ProxyProcess
 from tests.benchmarks.reader import ReadOrder, read
 from tests.benchmarks.scale import Scale
+from tests.benchmarks.verdict import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +109,8 @@ def warm_up(made: Trial) -> None:
         reader.wait_ready()
         with Job(send, load) as generator:
             generator.result(60)
-        reader.result(90)
+        verdict = judge(reader.result(90), load)
+    if verdict.faults:
+        raise BenchmarkError(
+            f"{made.name}: the records that warm the proxy up did not come: {verdict}"
+        )

@@ -13,11 +13,14 @@ from typing import Annotated
 import typer
 
 from tests.benchmarks.__main__ import made_world
+from tests.benchmarks.errors import BenchmarkError
+from tests.benchmarks.processes import leave_on_sigterm
 from tests.benchmarks.scale import FULL
 from tests.benchmarks.scenarios import burst, ingest, pending
 from tests.benchmarks.steady import Stream, run_stream, warm_broker
 from tests.benchmarks.trial import World
 from tests.benchmarks.turns import Figures, in_turns, ratios, told
+from tests.benchmarks.verdict import Verdict
 
 THIS, OTHER = "this", "other"
 SCALE = replace(FULL, warm_broker_s=20, ingest_records=500_000, pending_records=3_000_000)
@@ -39,6 +42,7 @@ def measure(
     rounds: Annotated[int, typer.Option(help="Rounds of each; 0: as many as are usual.")] = 0,
 ) -> None:
     """Print the figures of this checkout's proxy and of another one, and their ratios."""
+    leave_on_sigterm()
     commands = {THIS: (sys.executable, "-m", "proxy"), OTHER: tuple(shlex.split(other))}
     with made_world(None, commands[THIS], SCALE) as world:
         warm_broker(world)
@@ -57,6 +61,11 @@ def _compare(world: World, commands: dict[str, tuple[str, ...]], name: str, roun
         print(f"{name}, {figure}: {told(here)}; other {told(there)}; ratio {against}", flush=True)
 
 
+def _sound(verdict: Verdict) -> None:
+    if verdict.faults:
+        raise BenchmarkError(f"What came is not what was sent: {verdict}")
+
+
 def _ingest(world: World, name: str) -> Figures:
     found = ingest.run_once(world, name)
     return {"records/s": found.records_per_s, "CPU us": found.cpu_us_per_record["proxy"]}
@@ -64,6 +73,7 @@ def _ingest(world: World, name: str) -> Figures:
 
 def _burst(world: World, name: str) -> Figures:
     found = burst.run_once(world, name)
+    _sound(found.verdict)
     cpu_us = found.cpu_us_per_record["proxy"]
     return {"records/s": found.records_per_s, "first ms": found.first_record_ms, "CPU us": cpu_us}
 
@@ -71,6 +81,7 @@ def _burst(world: World, name: str) -> Figures:
 def _steady(stream: Stream) -> Callable[[World, str], Figures]:
     def run(world: World, name: str) -> Figures:
         found = run_stream(world, name, stream)
+        _sound(found.verdict)
         return {
             "p50 ms": found.lateness.p50_ms,
             "p99 ms": found.lateness.p99_ms,
@@ -84,6 +95,10 @@ def _steady(stream: Stream) -> Callable[[World, str], Figures]:
 
 def _pending(world: World, name: str) -> Figures:
     found = pending.run_once(world, name)
+    for back in found.restarts:
+        _sound(back.verdict)
+    if found.lost:
+        raise BenchmarkError(f"{found.lost} records that waited are gone.")
     return {
         "memory MB": found.anonymous_mb,
         "peak memory MB": found.peak_anonymous_mb,

@@ -24,5 +24,6 @@ def measure(world: World) -> Idle:
         meter = made.meter()
         time.sleep(scale.idle_s)
         bill = meter.bill({})
+        made.proxy.wait_ready()
     cores = {name: round(used_s / scale.idle_s, 4) for name, used_s in bill.cpu_s.items()}
     return Idle(scale.idle_s, cores, bill.other_cores)

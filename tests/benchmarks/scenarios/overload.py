@@ -10,6 +10,7 @@ others are scheduled when their time comes. Spread over the 30 seconds of *scatt
 be hardly a short delay, and most would fall due when the overload is over.
 """
 
+import math
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -46,17 +47,17 @@ class Overload:
 
     `before` is of the time when half of the rate held was sent, `stream` of the overload (its CPU
     and verdict are of both). `seconds` count from the moment it began; `recovered_s` from its end
-    until the p99 of what comes is at most `limit_ms`. No `climb` where `held_per_s` was given;
-    where it finds no rate held, `held_per_s` is the lowest tried.
+    until the p99 of what comes is at most `limit_ms`, NaN where not all came. No `climb` where
+    `held_per_s` was given; where it finds no rate held, `held_per_s` is the lowest tried.
     """
 
     climb: Ladder | None
     held_per_s: int
-    overload_s: int
+    overload_s: float
     before: Lateness
     stream: Streamed
     limit_ms: float
-    recovered_s: int
+    recovered_s: float
     short_against_long: float
     seconds: list[Second]
 
@@ -177,26 +178,27 @@ def _told(
     scale, (lead, over), arrivals = made.world.scale, loads, run.course.arrivals
     start_ms, end_ms = run.over.started_ms, run.over.ended_ms
     before = lateness(arrivals, run.lead.started_ms + scale.overload_spread_ms, start_ms)
-    limit_ms = max(HELD_P99_MS, 2 * before.p99_ms)
-    seconds = by_second(run.course, start_ms)
+    limit_ms = min(max(HELD_P99_MS, 2 * before.p99_ms), 2 * HELD_P99_MS)
     count = lead.count + over.count
+    verdict = judge(arrivals, replace(lead, count=count))
+    ended_ms = math.nan if verdict.missing else run.over.acknowledged_ms
     return Overload(
         climb=ladder,
         held_per_s=held_per_s,
-        overload_s=scale.overload_s,
+        overload_s=round((end_ms - start_ms) / 1000, 1),
         before=before,
         stream=Streamed(
             rate=int(held_per_s * OVERLOAD),
             records=count,
             offered_per_s=round(run.over.offered_per_s, 1),
             lateness=lateness(arrivals, start_ms, end_ms),
-            verdict=judge(arrivals, replace(lead, count=count)),
+            verdict=verdict,
             cpu_us_per_record=run.bill.us_per_record(count),
             other_cores=run.bill.other_cores,
-            anonymous_mb=max(second.anonymous_mb for second in seconds),
+            anonymous_mb=round(max(size for _, size in run.course.memory) / 1e6, 1),
         ),
         limit_ms=round(limit_ms, 1),
-        recovered_s=recovered_s(arrivals, end_ms, limit_ms),
+        recovered_s=recovered_s(arrivals, ended_ms, limit_ms),
         short_against_long=short_against_long(run.course, start_ms, end_ms),
-        seconds=seconds,
+        seconds=by_second(run.course, start_ms),
     )

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tests.benchmarks.accounting import anonymous_bytes, disk_bytes
+from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.lister import Lister
 from tests.benchmarks.loads import send
 from tests.benchmarks.peak import AnonymousPeak
@@ -92,7 +93,9 @@ def _load(made: Trial, count: int) -> float:
 
 
 def _lost(back: Restart, waiting: int) -> int:
-    return 0 if back.pending_after is None else max(0, waiting - back.pending_after)
+    if back.pending_after is None:
+        raise BenchmarkError(f"After the restart ({back.how}) the proxy does not say what waits.")
+    return max(0, waiting - back.pending_after)
 
 
 def _lose_disk(made: Trial) -> None:

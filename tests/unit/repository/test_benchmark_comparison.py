@@ -104,10 +104,16 @@ def test_times_of_another_kind_of_machine_are_not_compared_but_ratios_are(tmp_pa
     assert change_of(Figure("x", 0.5, "", Kind.SHARE), tmp_path, 1, other) is not None
 
 
-def test_what_only_one_of_both_measured_is_not_compared(tmp_path: Path) -> None:
+def test_a_figure_that_cannot_be_had_any_more_is_worse(tmp_path: Path) -> None:
+    gone = [Figure("x", float("nan"), "", Kind.COST)]
+    earlier = read(written(tmp_path, "earlier.json", report(), x=1))
+    assert changes(gone, earlier, SETTING)["x"].verdict == "worse"
+
+
+def test_what_was_not_measured_before_or_below_zero_is_not_compared(tmp_path: Path) -> None:
     assert not changes(
-        [Figure("burst / relay", 1, "", Kind.SHARE), Figure("x", float("nan"), "", Kind.COST)],
-        read(written(tmp_path, "earlier.json", report(), x=1)),
+        [Figure("burst / relay", 1, "", Kind.SHARE), Figure("x", 1, "", Kind.COST)],
+        read(written(tmp_path, "earlier.json", report(), x=-3)),
         SETTING,
     )
 
