@@ -59,7 +59,7 @@ class AdminApi:
         """The reply to one request."""
         try:
             headers = request.headers
-            admit(self._settings, headers.get("authorization", ""), headers.get("host", ""))
+            admit(self._settings, headers)
             route, parts = self._find(request)
             return route.handler(request, *parts)
         except Problem as refused:

@@ -11,7 +11,7 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.listing.by_time import waiting_by_time
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
-from proxy.admin.query_mailbox import FindId, FindRecord, NoAnswer
+from proxy.admin.query_mailbox import FindId, FindRecord
 from proxy.admin.query_values import (
     SPAN,
     Body,
@@ -190,11 +190,8 @@ class Calls:
         return as_json(200, {"level": self._level})
 
     def _partition_of(self, ident: bytes) -> int | None:
-        """Where it waits; None where it does not, as far as the workers here know."""
-        try:
-            answers = self._workers.ask(FindId(ident))
-        except NoAnswer:
-            return None
+        """Where it waits; None where it does not, as the workers here know. Raises NoAnswer."""
+        answers = self._workers.ask(FindId(ident))
         origins = [cast(Found, one).origin for answer in answers for one in answer]
         if len(origins) > 1:
             detail = f"Several records wait with this id, from {origins}: name the partition."

@@ -35,6 +35,8 @@ REPLY_WITHIN_S: Final = 10.0
 REQUESTS_AT_ONCE: Final = 8
 CALLS_AT_ONCE: Final = 4
 """Of the API: calls that wait for something leave room for the pages."""
+DISCARDS_AT_ONCE: Final = 2
+"""Of what is too large: they take no slot of a reply, and beyond these the connection is cut."""
 PROBE: Final = re.compile(rb"(GET|HEAD) /(healthz|readyz)[ ?]")
 BUSY: Final = problem(503, "busy", "Other calls are waited for; try again.")
 TOO_SLOW: Final = problem(408, "too-slow", "The request has not come in time.")
@@ -109,6 +111,7 @@ class _Replies:
     def __init__(self, pages: AdminPages, api: AdminApi | None) -> None:
         self._free = threading.BoundedSemaphore(REQUESTS_AT_ONCE)
         self._free_calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
+        self._free_discards = threading.BoundedSemaphore(DISCARDS_AT_ONCE)
         self._pages, self._api = pages, api
 
     def take(self, client: socket.socket, sent: bytes) -> None:
@@ -130,17 +133,20 @@ class _Replies:
             self._api.streams.close()
 
     def _reply(self, client: socket.socket, sent: bytes) -> None:
-        try:
-            with client, suppress(OSError):
+        with client, suppress(OSError):
+            try:
                 handler = _Handler(sent, self._answered)
                 client.settimeout(REPLY_WITHIN_S)
                 client.sendall(handler.reply)
-                if handler.is_cut:
-                    _discard(client)
                 if handler.is_stream and self._api is not None:
                     self._api.streams.add(client.dup())
-        finally:
-            self._free.release()
+            finally:
+                self._free.release()
+            if handler.is_cut and self._free_discards.acquire(blocking=False):
+                try:
+                    _discard(client)
+                finally:
+                    self._free_discards.release()
 
     def _answered(self, request: Request) -> Reply:
         if self._api is None or not request.path.startswith(API):

@@ -73,7 +73,11 @@ class PageReader:
         return min(places, default=(*END, LAST_OFFSET))
 
     def _fetch(self, lacking: Sequence[int]) -> None:
-        """Get the next piece of some of these; leave out those that no worker serves any more."""
+        """Get the next piece of some of these; leave out those that no worker serves any more.
+
+        A worker always gives a piece of the first that it serves: so that none came of the very
+        first says that nobody serves it.
+        """
         asked = sorted(lacking, key=lambda partition: partition not in self._unasked)
         query = ScanPending(tuple((p, self._upto[p]) for p in asked), self._sought)
         pieces = [cast(WaitingPiece, piece) for answer in self._ask(query) for piece in answer]
@@ -81,10 +85,10 @@ class PageReader:
             self._found[piece.partition].extend(piece.records)
             self._upto[piece.partition] = piece.upto
             self._unasked.discard(piece.partition)
-        if not pieces:
-            for partition in lacking:
-                del self._upto[partition], self._found[partition]
-            self._unasked.difference_update(lacking)
+        is_served = any(piece.partition == asked[0] for piece in pieces)
+        for partition in asked[: not is_served] if pieces else asked:
+            del self._upto[partition], self._found[partition]
+            self._unasked.discard(partition)
 
 
 def _after(place: Place, partition: int) -> Key:

@@ -7,14 +7,14 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.exchange import MOST_BODY_BYTES
 from proxy.admin.query_mailbox import Query
-from proxy.admin.server import CALLS_AT_ONCE, AdminServer
+from proxy.admin.server import CALLS_AT_ONCE, REQUESTS_AT_ONCE, AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
@@ -105,6 +105,16 @@ def test_a_body_of_no_length_is_refused(port: int, head: bytes, code: int) -> No
 def test_what_is_no_http_gets_a_refusal_and_does_no_harm(port: int, sent: bytes) -> None:
     raw(port, sent)
     assert call(port, "GET", "/healthz")[0] in {200, 503}
+
+
+def test_clients_that_send_no_end_of_what_is_refused_hold_up_nobody(port: int) -> None:
+    head = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with ExitStack() as kept:
+        for _ in range(2 * REQUESTS_AT_ONCE):
+            client = kept.enter_context(socket.create_connection(("127.0.0.1", port), LIMIT_S))
+            client.sendall(head)
+            assert client.recv(65_536).split()[1] == b"411"
+        assert call(port, "GET", "/api/v1/pending")[0] == 200
 
 
 def test_probes_are_answered_while_calls_wait(made: MadeUpApi, port: int) -> None:

@@ -4,9 +4,18 @@ import { call } from "./api.js";
 import { byId, number, say } from "./elements.js";
 import { asTyped, moment, understood, zone } from "./time.js";
 
+let answered = Promise.resolve();
+
 // What was typed, or true; null where it was not confirmed. `field`: its label, pattern and hint, its
-// type and first value, and what says how that which was typed is understood.
-export function confirm(title, text, yes, field) {
+// type and first value, and what says how that which was typed is understood. One question at a time:
+// the next is asked when the one that is open has been answered.
+export function confirm(...question) {
+  const answer = answered.then(() => ask(...question));
+  answered = answer;
+  return answer;
+}
+
+function ask(title, text, yes, field) {
   const dialog = byId("dialog");
   const input = byId("dialog-input");
   byId("dialog-title").textContent = title;
@@ -126,14 +135,15 @@ export async function purge(targets, range) {
     return;
   }
   await attempt(async () => {
-    const { records } = await call("POST", "/purges", { targets, ...range, dry_run: true });
+    const counted = await call("POST", "/purges", { targets, ...range, dry_run: true });
+    const records = `${counted.counted_all ? "" : "at least "}${number(counted.records)} records`;
     const from = range.due_from ? `, due from ${moment(range.due_from)}` : "";
     const to = range.due_to ? `, due up to ${moment(range.due_to)}` : "";
-    const text = `${number(records)} records for ${targets}${from}${to} are taken back: ` +
-      "they will not be delivered. This cannot be undone.";
-    if (!(await confirm("Purge?", text, `Purge ${number(records)} records`))) return "Nothing was purged.";
+    const text = `All that waits for ${targets}${from}${to} is taken back, on all instances; here that is ${records}. ` +
+      "It will not be delivered. This cannot be undone.";
+    if (!(await confirm("Purge?", text, `Purge ${records}`))) return "Nothing was purged.";
     const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
-    return done.applied ? `${number(done.records)} records are purged.`
+    return done.applied ? `What waited for ${targets}${from}${to} is purged: ${records} here.`
       : "The purge is written. It counts once each partition has read it; not all have yet.";
   });
 }

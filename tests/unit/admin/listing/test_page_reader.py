@@ -80,3 +80,19 @@ def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> N
     assert pieces.page(BEGINNING, 10).partitions == [0, 1]
     pieces.served = 0
     assert pieces.page(BEGINNING, 10) == ([], None, [])
+
+
+def test_a_partition_that_nobody_serves_any_more_holds_up_no_page() -> None:
+    """Though the pieces of the others hold nothing that fits, and go on for long."""
+    asked = 0
+
+    def ask(query: ScanPending) -> Sequence[Answer]:
+        nonlocal asked
+        asked += 1
+        served = [(p, after) for p, after in query.places if p == 0]
+        return [[WaitingPiece(p, [], (fires_ms + 1, 0)) for p, (fires_ms, _) in served]]
+
+    times_s = chain([0.0], repeat(PAGE_S + 1))
+    page = PageReader(ask, Sought(), [0, 1], BEGINNING, partial(next, times_s)).read(10)
+    assert page.partitions == [0]
+    assert asked <= 3
