@@ -157,12 +157,6 @@ class Ingress:
                         "waiting for committed offsets", error=raised.args[0].str(), hint=HANGING
                     )
 
-    def log_range(self, partition: int) -> tuple[int, int]:
-        """First offset still there, and the high watermark: open transactions count as there."""
-        place = TopicPartition(self.topic, partition)
-        low, high = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)
-        return low, high
-
     def newest(self, partition: int) -> int:
         """High watermark as of the last fetch; no request is made. -1 before the first."""
         place = TopicPartition(self.topic, partition)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import structlog
 from confluent_kafka import TopicPartition
@@ -19,6 +19,7 @@ from proxy.config.settings import RecoverySettings
 from proxy.errors import StartOverRefused
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.log_ranges import LogRange, LogRanges
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
@@ -41,13 +42,6 @@ SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
 log = structlog.get_logger(__name__)
-
-
-class LogRange(NamedTuple):
-    """First offset that the partition still has, and its high watermark."""
-
-    start: int
-    end: int
 
 
 class LocalFolders(Protocol):
@@ -96,6 +90,7 @@ class Recovery:
         self,
         topic: TopicFacts,
         ingress: Ingress,
+        log_ranges: LogRanges,
         lookup: IngressLookup,
         policies: Policies,
         folders: LocalFolders,
@@ -110,7 +105,7 @@ class Recovery:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
-        self._ingress, self._lookup = ingress, lookup
+        self._ingress, self._log_ranges, self._lookup = ingress, log_ranges, lookup
         self._policies, self._folders = policies, folders
         self._digest, self._clock = digest, clock
         self._accept_loss_below = accepted.accept_loss_below
@@ -125,12 +120,12 @@ class Recovery:
 
         All or none: what was opened is closed again when one of them cannot be taken over.
         """
+        committed = self._ingress.committed(partitions)
+        ranges = self._log_ranges(partitions) if partitions else {}
         with ExitStack() as opened:
             shards = {
-                place.partition: self._shard(
-                    place, LogRange(*self._ingress.log_range(place.partition)), opened
-                )
-                for place in self._ingress.committed(partitions)
+                place.partition: self._shard(place, ranges[place.partition], opened)
+                for place in committed
             }
             opened.pop_all()
         return shards

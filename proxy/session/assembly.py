@@ -22,6 +22,7 @@ from proxy.kafka.client_settings import is_compressing
 from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.log_ranges import log_ranges
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
@@ -127,6 +128,7 @@ def assemble(
     recovery = Recovery(
         topic,
         ingress,
+        partial(log_ranges, kafka.admin, topic.name),
         lookup,
         kafka.settings_topic,
         folders,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import Producer
 
 from tests.support.installation.installation import Installation
+from tests.support.records import Outgoing
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 180
+WAITS_S = 20
+"""Time to stop a proxy on a machine that is busy."""
 
 
 def _transaction(installation: Installation, topic: str, values: list[bytes]) -> Producer:
@@ -42,3 +48,29 @@ def test_aborted_requests_never_fire_and_open_ones_hold_back_what_follows(
     ends = installation.judge()
     values = [p.record.value for found in ends.deliveries.values() for p in found]
     assert values == [b"opened-1", b"opened-2", b"behind-it"]
+
+
+def test_after_a_takeover_what_waits_is_held_until_an_open_transaction_can_be_read(
+    installation: Installation,
+) -> None:
+    """Behind it lies a cancel that was written before the takeover."""
+    topic, proxy = installation.target(), installation.proxy()
+    proxy.start_ready()
+    due_s = time.time() + WAITS_S
+    due = b"%d" % (due_s * 1000)
+    asked = [("timer-topic", topic.encode()), ("timer-deliver-at", due), ("timer-id", b"a")]
+    installation.send([Outgoing(b"k", b"cancelled", asked)])
+    installation.await_ingested()
+    proxy.stop()
+    opened = _transaction(installation, topic, [b"opened"])
+    installation.send([Outgoing(b"k", None, [("timer-cancel", b"a")])])
+    proxy.start()
+    wait_for(lambda: '"shard taken over"' in proxy.log, TIMEOUT_S, "shards taken over")
+    wait_for(lambda: time.time() > due_s + 1, TIMEOUT_S, "its due")
+
+    assert (proxy.shards(), installation.ends_so_far()) == (-1, 0)
+    opened.commit_transaction(TIMEOUT_S)
+
+    ends = installation.judge()
+    values = [p.record.value for found in ends.deliveries.values() for p in found]
+    assert values == [b"opened"]

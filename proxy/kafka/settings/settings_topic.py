@@ -235,7 +235,7 @@ class SettingsTopic:
                 _take_shed(_key(message), message.value(), take)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            elif not is_all() and self._is_end(consumer, message):
+            elif not is_all() and self._is_end(message):
                 raise StartOverRefused(
                     f"The committed offsets name records that were shed, of which the topic "
                     f"{self._topic} does not hold all.",
@@ -244,10 +244,10 @@ class SettingsTopic:
             else:
                 is_at_end = True
 
-    def _is_end(self, consumer: Consumer, end: Message) -> bool:
-        """Whether no transaction is open beyond what was read."""
-        place = TopicPartition(self._topic, SHED_PARTITION)
-        return (end.offset() or 0) >= self._end_of(consumer, place)
+    def _is_end(self, end: Message) -> bool:
+        """Whether no transaction is open beyond what was read: a consumer of committed records
+        would not tell."""
+        return (end.offset() or 0) >= self._end_of(TopicPartition(self._topic, SHED_PARTITION))
 
     def record_served(
         self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
@@ -269,7 +269,7 @@ class SettingsTopic:
         for place in places:
             if place.offset < 0:
                 place.offset = OFFSET_BEGINNING
-        unread = {place.partition: self._end_of(self._consumer, place) for place in places}
+        unread = {place.partition: self._end_of(place) for place in places}
         self._consumer.assign(list(places))
         while unread:
             self._heartbeat()
@@ -284,10 +284,10 @@ class SettingsTopic:
             elif (message.offset() or 0) >= unread.get(message.partition() or 0, 0):
                 unread.pop(message.partition() or 0, None)
 
-    def _end_of(self, consumer: Consumer, place: TopicPartition) -> int:
+    def _end_of(self, place: TopicPartition) -> int:
         """Where the partition ends, open transactions included."""
         asked = TopicPartition(self._topic, place.partition)
-        _start, end = consumer.get_watermark_offsets(asked, READ_TIMEOUT_S)
+        _start, end = self._consumer.get_watermark_offsets(asked, READ_TIMEOUT_S)
         return int(end)
 
     def _take(self, message: Message) -> None:

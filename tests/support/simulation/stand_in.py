@@ -82,6 +82,7 @@ class StandInKafka:
     happens while the next transaction commits, just before it does. Partitions that are
     `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
     first_partition: of the ingress; several stand-ins side by side may have other numbers each.
+    stable_ends: of the ingress; from there on a transaction is open, and nothing is read.
     is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
     """
 
@@ -93,6 +94,7 @@ class StandInKafka:
     committed: dict[int, tuple[int, str]] = field(default_factory=dict)
     topics: dict[str, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
+    stable_ends: dict[int, int] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
     tells_rules: bool = False
@@ -122,6 +124,10 @@ class StandInKafka:
 
     def end(self, partition: int) -> int:
         return len(self.logs[INGRESS, partition])
+
+    def stable_end(self, partition: int) -> int:
+        """What consumers of committed records take for the end."""
+        return min(self.end(partition), self.stable_ends.get(partition, self.end(partition)))
 
 
 class StandInProducer:
@@ -264,7 +270,7 @@ class StandInConsumer:
         self, place: TopicPartition, timeout: float = 0, cached: bool = False
     ) -> tuple[int, int]:
         start = self._kafka.log_starts.get(place.partition, 0)
-        return start, self._kafka.end(place.partition)
+        return start, self._kafka.stable_end(place.partition)
 
     def pause(self, places: list[TopicPartition]) -> None:
         self._paused.update(p.partition for p in places)
@@ -284,7 +290,8 @@ class StandInConsumer:
             if partition in self._paused:
                 continue
             log = self._kafka.logs[INGRESS, partition]
-            taken = log[position : position + self._batch_records]
+            stable_end = self._kafka.stable_end(partition)
+            taken = log[position : min(position + self._batch_records, stable_end)]
             batch += taken
             self._positions[partition] = position + len(taken)
             if not taken:
@@ -339,7 +346,8 @@ class StandInReader:
     def get_watermark_offsets(
         self, place: TopicPartition, timeout: float = 0, cached: bool = False
     ) -> tuple[int, int]:
-        return self._kafka.log_starts.get(place.partition, 0), self._kafka.end(place.partition)
+        start = self._kafka.log_starts.get(place.partition, 0)
+        return start, self._kafka.stable_end(place.partition)
 
     def close(self) -> None:
         self.unassign()

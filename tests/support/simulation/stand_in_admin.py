@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from tests.support.simulation.stand_in import StandInKafka, kafka_error
 
@@ -37,6 +38,17 @@ class StandInAdmin:
             }
             listed[name] = SimpleNamespace(partitions=partitions)
         return SimpleNamespace(topics=listed)
+
+    def list_offsets(self, asked: dict[TopicPartition, Any], **_: object) -> dict[Any, Any]:
+        """Where partitions of the ingress begin and end, records of open transactions included."""
+        return {place: self._offset(place.partition, spec) for place, spec in asked.items()}
+
+    def _offset(self, partition: int, spec: object) -> Future[Any]:
+        start, end = self._kafka.log_starts.get(partition, 0), self._kafka.end(partition)
+        is_start = spec is OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(offset=start if is_start else end))
+        return answer
 
     def _partition(self, topic: str, number: int) -> SimpleNamespace:
         place, node = (topic, number), SimpleNamespace(id=1)

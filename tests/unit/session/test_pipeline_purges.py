@@ -200,6 +200,46 @@ def test_what_ended_in_mid_hop_stays_ended_in_a_replay_from_behind_the_purge() -
     assert world.delivered() == []
 
 
+def test_what_ended_in_mid_hop_stays_ended_over_a_takeover_before_an_open_transaction() -> None:
+    """Which somebody else began between the purge and the successor: that is read late."""
+    world = two_targets()
+    meet_in_mid_hop(
+        world,
+        lambda: world.purge("orders"),
+        lambda: waits(world, "bills"),
+        lambda: world.kafka.stable_ends.update({0: 2}),
+    )
+    assert world.shards[0].next_offset == 2
+    for _ in range(2):
+        world.crash()
+        world.settle()
+        world.time.pass_ms(IDLE_COMMIT_MS)
+        world.settle()
+    world.kafka.stable_ends.clear()
+    world.release.pause(())
+    world.settle()
+    world.time.pass_ms(100_000)
+    world.settle()
+    assert world.delivered() == []
+    assert ends(world)[3][0] == "cancelled"
+
+
+def test_after_a_takeover_nothing_goes_out_before_an_open_transaction_is_read() -> None:
+    """A cancel behind it may have been written before the takeover."""
+    world = World()
+    waits(world, delay="10", id="a")
+    world.settle()
+    world.send({"timer-cancel": "a"})
+    world.kafka.stable_ends[0] = 1
+    world.crash()
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.delivered() == []
+    world.kafka.stable_ends.clear()
+    world.settle()
+    assert ends(world)[0][0] == "cancelled"
+
+
 def test_a_purge_that_was_not_swept_before_a_crash_is_over_after_it() -> None:
     world = World()
     world.purge("orders")

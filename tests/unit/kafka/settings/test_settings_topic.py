@@ -100,11 +100,12 @@ class Topic:
         self.arrived.append(Record(TOPIC, partition, offset, None, None, [], 0, error))
 
 
-def following(topic: Topic) -> SettingsTopic:
+def following(topic: Topic, reader: Topic | None = None) -> SettingsTopic:
+    """`reader`: of committed records, to which the beginning of an open transaction is the end."""
     return SettingsTopic(
         cast(Any, topic),
         lambda: cast(Any, topic),
-        lambda: cast(Any, topic),
+        lambda: cast(Any, reader or topic),
         TOPIC,
         GROUP,
         heartbeat=lambda: None,
@@ -320,11 +321,11 @@ def test_of_shed_records_all_are_read_and_nothing_else() -> None:
 
 
 def test_a_transaction_that_may_hold_the_last_shed_record_is_waited_for() -> None:
-    topic, taken = ShedTopic(3), list[str]()
-    topic.end(0, offset=1)
-    topic.note("shed/a", b"{}")
-    topic.end(0, offset=3)
-    following(topic).read_shed(lambda key, _value: taken.append(key), lambda: bool(taken))
+    topic, reader, taken = ShedTopic(3), ShedTopic(1), list[str]()
+    reader.end(0, offset=1)
+    reader.note("shed/a", b"{}")
+    reader.end(0, offset=3)
+    following(topic, reader).read_shed(lambda key, _value: taken.append(key), lambda: bool(taken))
     assert taken == ["shed/a"]
 
 

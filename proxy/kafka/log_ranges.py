@@ -1,0 +1,56 @@
+"""Where the partitions of the ingress begin and end."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import structlog
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+ASK_WITHIN_S: Final = 5.0
+AGAIN_AFTER_S: Final = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+class LogRange(NamedTuple):
+    """First offset that the partition still has, and its high watermark."""
+
+    start: int
+    end: int
+
+
+LogRanges: TypeAlias = Callable[[Sequence[int]], dict[int, LogRange]]
+
+
+def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dict[int, LogRange]:
+    """Of each partition; records of open transactions count as there.
+
+    Not to be had from a consumer of committed records: it takes the last stable offset for the end.
+    Raises KafkaException when a leader does not answer in time.
+    """
+    until_s = time.monotonic() + ASK_WITHIN_S
+    while True:
+        try:
+            starts = _offsets(admin, topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+            ends = _offsets(admin, topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        except KafkaException as raised:
+            if time.monotonic() > until_s:
+                raise
+            log.info("waiting for the ends of the ingress", error=raised.args[0].str())
+            time.sleep(AGAIN_AFTER_S)
+        else:
+            return {p: LogRange(starts[p], ends[p]) for p in partitions}
+
+
+def _offsets(
+    admin: AdminClient, topic: str, partitions: Sequence[int], spec: OffsetSpec
+) -> dict[int, int]:
+    asked = admin.list_offsets(
+        {TopicPartition(topic, partition): spec for partition in partitions},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=ASK_WITHIN_S,
+    )
+    answers: dict[TopicPartition, Any] = asked
+    return {place.partition: int(answer.result().offset) for place, answer in answers.items()}
