@@ -7,6 +7,7 @@ schedule, memory holds exactly what the broker has committed, and what was inges
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -92,6 +93,8 @@ class Pipeline:
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
+        self._idle: AbstractSet[int] = frozenset()
+        """To be committed in this turn, though nothing may have happened to them."""
         self._pauses_version = parked.version
         self._first_planned = self._first_tidied = 0
         """Partitions from which on the shards are planned, and tidied, next."""
@@ -201,13 +204,15 @@ class Pipeline:
         return fetched
 
     def _wake(self, fetched: Fetched, elapsed_ms: int) -> None:
-        """Find the shards to be looked at in this turn: all, when it is time to commit progress,
-        when pauses have changed, or while reading is held until some have written."""
+        """Find the shards to be looked at in this turn: all when pauses have changed, or while
+        reading is held until some have written."""
         have_pauses_changed = self._pauses_version != self._parked.version
         self._pauses_version = self._parked.version
         is_for_all = self.memory.is_exceeded or have_pauses_changed
-        if is_for_all or self._pacing.is_idle_commit_due(elapsed_ms):
+        if is_for_all:
             self._resting.wake_all()
+        self._idle = self._pacing.take_idle(self.shards, elapsed_ms)
+        self._resting.wake(self._idle)
         self._resting.wake_rested(elapsed_ms)
         self._resting.wake(fetched.records)
         self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
@@ -269,7 +274,8 @@ class Pipeline:
         chosen = {
             p: plan
             for p, plan in plans.items()
-            if self._pacing.is_worth_it(
+            if p in self._idle
+            or self._pacing.is_worth_it(
                 plan.records, at.elapsed_ms, has_moved=self._has_moved(p, plan.position.next_offset)
             )
         }
@@ -351,6 +357,7 @@ class Pipeline:
         has_moved = self._has_moved(partition, shard.next_offset)
         return (
             shard.ending > 0
+            or partition in self._idle
             or shard.is_sweeping
             or self._parked.is_needed(shard, at.now_ms)
             or self._pacing.is_worth_it(0, at.elapsed_ms, has_moved=has_moved)

@@ -7,6 +7,7 @@ from proxy.session.pacing import (
     BUSY_INTERVAL_MS,
     BUSY_RECORDS,
     FIRST_RECORDS,
+    IDLE_AT_ONCE,
     IDLE_COMMIT_MS,
     LEAST_RECORDS,
     LONG_TRANSACTION_S,
@@ -103,8 +104,18 @@ def test_records_are_committed_at_once_and_mere_progress_now_and_then() -> None:
     assert pacing.is_worth_it(1, NOW_MS, has_moved=False)
     assert not pacing.is_worth_it(0, NOW_MS + 49, has_moved=True)
     assert pacing.is_worth_it(0, NOW_MS + 50, has_moved=True)
-    assert not pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS - 1, has_moved=False)
-    assert pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS, has_moved=False)
+    assert not pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS, has_moved=False)
+
+
+def test_idle_shards_are_committed_now_and_then_some_at_a_time_whatever_others_do() -> None:
+    pacing, partitions = a_pacing(), range(IDLE_AT_ONCE + 1)
+    assert pacing.take_idle(partitions, NOW_MS) == set(range(IDLE_AT_ONCE))
+    pacing.begin(BUSY_RECORDS, NOW_MS)
+    assert not pacing.take_idle(partitions, NOW_MS)
+    later_ms = NOW_MS + BUSY_INTERVAL_MS
+    assert pacing.take_idle(partitions, later_ms) == {IDLE_AT_ONCE}
+    assert not pacing.take_idle(partitions, NOW_MS + IDLE_COMMIT_MS - 1)
+    assert len(pacing.take_idle(partitions, NOW_MS + IDLE_COMMIT_MS)) == IDLE_AT_ONCE
 
 
 def test_rate_lets_no_more_end_than_it_has_for_those_that_end_in_any_case() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.scheduling.shard import Shard
-from proxy.session.pacing import IDLE_COMMIT_MS
+from proxy.session.pacing import IDLE_AT_ONCE, IDLE_COMMIT_MS
 from proxy.session.resting_shards import REST_MS
 from storage.options import Options
 from tests.support.simulation.local_store import register_in, store_in
@@ -91,6 +91,19 @@ def test_each_is_looked_at_before_long_and_all_when_progress_is_committed(
     world.turn(2)
     watermarks_ms = {position.watermark.due_ms for position in world.positions()}
     assert watermarks_ms == {world.time.wall_now_ms}
+
+
+def test_of_many_idle_shards_some_are_committed_at_a_time() -> None:
+    world = World(2 * IDLE_AT_ONCE + 1)
+    world.settle()
+    world.turn(3)
+    world.time.pass_ms(IDLE_COMMIT_MS)
+    committed = []
+    for _ in range(3):
+        world.turn()
+        now_ms = world.time.wall_now_ms
+        committed.append(sum(at.watermark.due_ms == now_ms for at in world.positions()))
+    assert committed == [IDLE_AT_ONCE, 2 * IDLE_AT_ONCE, 2 * IDLE_AT_ONCE + 1]
 
 
 def test_what_falls_due_in_a_shard_that_rests_comes_in_its_millisecond() -> None:
