@@ -265,12 +265,20 @@ class ConsumerLoop:
                     raise
 
     def _finish(self) -> None:
-        """What no handler has begun with is left; it will be read again."""
+        """What no handler has begun with is left; it will be read again.
+
+        What ends meanwhile is committed as ever: the slowest handler may take long.
+        """
         while self._handling.is_at_work():
             self._pauses.pause_all()
             self._consumer.poll(0)
             self._note_outcomes(LOOK_EVERY_S)
-        self._settle()
+            if self._is_time():
+                self._settle()
+        until_s = time.monotonic() + self._revoke_within_s
+        while not self._settle() and time.monotonic() < until_s:
+            self._pauses.pause_all()
+            self._consumer.poll(POLL_S)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What has failed there before goes on to be counted, what was done is not done again.
@@ -289,10 +297,23 @@ class ConsumerLoop:
         gone = _names(partitions)
         self._handling.drop_waiting(gone)
         until_s = time.monotonic() + (0 if self._is_over else self._revoke_within_s)
+        try:
+            self._drain(gone, until_s)
+        finally:
+            try:
+                self._settle()
+            finally:
+                self._drop(gone)
+
+    def _drain(self, gone: Collection[Partition], until_s: float) -> None:
+        """Wait for handlers at work on these partitions, and commit what ends meanwhile, until a
+        commit is refused: only a poll would cure that.
+        """
+        is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:
             self._note_outcomes(LOOK_EVERY_S)
-        self._settle()
-        self._drop(gone)
+            if is_taken and self._is_time():
+                is_taken = self._settle()
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._drop(_names(partitions))
