@@ -287,9 +287,11 @@ class ConsumerLoop:
         """
         if self._is_over:
             return
-        for one in committed(consumer, partitions, self._revoke_within_s):
+        found = committed(consumer, partitions, self._revoke_within_s)
+        until_s = time.monotonic() + self._revoke_within_s
+        for one in found:
             partition = (one.topic, one.partition)
-            end = log_end(consumer, one) if one.metadata else 0
+            end = log_end(consumer, one, until_s) if one.metadata else None
             self._backlog.restore(partition, one.offset, one.metadata, end)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -137,6 +137,17 @@ def test_in_a_log_that_has_lost_records_nothing_is_left_out() -> None:
     assert all(backlog.taken(at(offset)) for offset in range(4, 8))
 
 
+def test_while_no_broker_says_where_the_log_ends_failures_count_and_nothing_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backlog = Backlog()
+    backlog.restore(ORDERS, 4, "retry-1 - 4;failed 1 0:2:0;done 1 3", None)
+    assert all(backlog.taken(at(offset)) for offset in range(4, 9))
+    assert backlog.attempts.of(at(4)) == Attempt(2, 1_000)
+    assert "not known where the log ends, so what was done behind offset 4" in caplog.text
+    assert "is ignored" not in caplog.text
+
+
 def test_what_another_program_has_committed_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     backlog = Backlog()
     backlog.restore(ORDERS, 4, "by another program", 9)

@@ -54,14 +54,23 @@ class Backlog:
         """Of all requests that are not stored."""
 
     def restore(
-        self, partition: Partition, offset: int, metadata: str | None, log_end: int
+        self, partition: Partition, offset: int, metadata: str | None, log_end: int | None
     ) -> None:
         """Go on from what was committed. What somebody else has put there is left alone; so is what
-        lies behind the log's end: it has lost records, and others will have their offsets.
+        lies behind the log's end: it has lost records, and others will have their offsets. While
+        nobody knows that end (None), failures count, and nothing is left out as done.
         """
         self.drop([partition])
         remembered = read(self._cluster, offset, metadata)
-        if remembered is not None and all(end <= log_end for _, end in remembered.done):
+        if remembered is not None and log_end is None and remembered.done:
+            log.warning(
+                "%s: it is not known where the log ends, so what was done behind offset %s is read "
+                "again: records may be handled a second time",
+                partition,
+                offset,
+            )
+            remembered = remembered._replace(done=[])
+        if remembered is not None and all(end <= (log_end or 0) for _, end in remembered.done):
             self.attempts.restore(partition, remembered.waiting)
             self._remembered[partition] = offset, remembered.done
         elif metadata:
