@@ -181,6 +181,23 @@ def test_what_comes_of_it_later_is_logged_and_ignored(
     assert "orders/0/0: its handler has ended too late, after 1000.0 s" in caplog.text
 
 
+def test_an_exception_without_text_that_comes_too_late_is_logged_by_its_class(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NoText(Exception):
+        def __repr__(self) -> str:
+            raise LookupError("no translation")
+
+        __str__ = __repr__
+
+    world = World()
+    world.add(0)
+    world.now_s += TIMEOUT_S
+    world.outcomes()
+    assert not world.end(0, NoText())
+    assert "(NoText: NoText)" in caplog.text
+
+
 def test_one_that_ends_in_the_last_moment_has_not_hung() -> None:
     world = World()
     world.add(0)

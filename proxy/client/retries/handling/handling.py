@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from proxy.client.errors import HandlersHang
 from proxy.client.place import Partition
+from proxy.client.retries.handling.failure import described
 from proxy.client.retries.handling.job import Job, Runner
 from proxy.client.retries.handling.key_order import KeyOf, KeyOrder, by_key
 from proxy.client.retries.received import Received
@@ -255,7 +256,7 @@ class Handling:
             "%s: its handler has ended too late, after %.1f s (%s); that is ignored",
             job.record.read_from,
             self._now_s() - job.started_s,
-            "returned" if error is None else repr(error),
+            "returned" if error is None else described(error),
         )
 
 
