@@ -268,6 +268,23 @@ def test_after_what_ends_the_consumer_nothing_more_begins() -> None:
     assert list(world.runner.running) == []
 
 
+def test_what_ends_the_consumer_is_told_also_of_a_partition_that_is_gone_meanwhile() -> None:
+    world, leaves = World(), SystemExit()
+    world.add(0)
+    world.handling.drop([ORDERS])
+    world.end(0, leaves)
+    assert world.handling.is_at_work()
+    assert world.outcomes() == {0: leaves}
+
+
+def test_it_is_kept_when_its_partition_goes_before_it_is_told() -> None:
+    world, leaves = World(), SystemExit()
+    world.add(0)
+    world.end(0, leaves)
+    world.handling.drop([ORDERS])
+    assert world.outcomes() == {0: leaves}
+
+
 def test_an_outcome_that_was_not_told_is_forgotten_with_its_partition() -> None:
     world = World()
     world.add(0)

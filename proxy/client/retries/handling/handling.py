@@ -168,14 +168,14 @@ class Handling:
         with self._changed:
             self._moved_s = self._now_s()
             was_given_up = job in self._given_up
-            is_wanted = not was_given_up and not job.is_dropped
+            is_wanted = not was_given_up and (_ends_run(error) or not job.is_dropped)
             if was_given_up:
                 self._given_up.remove(job)
             else:
                 del self._in_hand[job]
                 if error is None or job.is_dropped:
                     self._order.done(job.record)
-                self._is_over |= not isinstance(error, Exception | None)
+                self._is_over |= _ends_run(error)
             if is_wanted:
                 self._ended.append(Outcome(job.record, error))
             if error is not None or self._order.records <= FEW_WAITING:
@@ -200,14 +200,17 @@ class Handling:
         return ended
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Partitions went to another consumer: what waits is forgotten, what is in hand ignored."""
+        """Partitions went to another consumer: what waits is forgotten, what is in hand ignored,
+        but for what ends the consumer.
+        """
         with self._changed:
             self._order.drop(partitions)
-            gone = [one for one in self._ended if _is_of(one.record, partitions)]
-            self._ended = [one for one in self._ended if one not in gone]
-            for record, error in gone:
-                if error is not None:
-                    self._order.done(record)
+            ended, self._ended = self._ended, []
+            for one in ended:
+                if _ends_run(one.error) or not _is_of(one.record, partitions):
+                    self._ended.append(one)
+                elif one.error is not None:
+                    self._order.done(one.record)
             for job in self._in_hand:
                 job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
 
@@ -258,6 +261,11 @@ class Handling:
             self._now_s() - job.started_s,
             "returned" if error is None else described(error),
         )
+
+
+def _ends_run(error: BaseException | None) -> bool:
+    """Such as SystemExit: it is nobody's failed record."""
+    return not isinstance(error, Exception | None)
 
 
 def _is_of(record: Received, partitions: Collection[Partition]) -> bool:
