@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from threading import Thread
 
@@ -179,6 +180,20 @@ def test_what_comes_of_it_later_is_logged_and_ignored(
     assert world.outcomes() == {}
     assert world.handling.hanging == 0
     assert "orders/0/0: its handler has ended too late, after 1000.0 s" in caplog.text
+
+
+def test_handlers_that_are_given_up_together_may_be_cancelled_before_they_count() -> None:
+    world = World(parallel=3)
+    world.add(0, 1, 2)
+    world.now_s += TIMEOUT_S
+    assert len(world.outcomes()) == 3
+    world.handling.raise_if_too_many_hang(1)
+    world.now_s += 0.5
+    world.end(2, CancelledError())
+    world.now_s += 0.5
+    world.handling.raise_if_too_many_hang(2)
+    with pytest.raises(HandlersHang, match="2 handlers .* more than max_hanging=1"):
+        world.handling.raise_if_too_many_hang(1)
 
 
 def test_an_exception_without_text_that_comes_too_late_is_logged_by_its_class(

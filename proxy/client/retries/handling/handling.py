@@ -20,6 +20,8 @@ SAY_EVERY_S: Final = 60.0
 """That records wait and nothing moves."""
 BEGINS_WITHIN_S: Final = 10.0
 """On any machine, when there is a handler to begin."""
+CANCELLED_WITHIN_S: Final = 1.0
+"""A task that is given up needs a turn of its event loop to end."""
 
 log = logging.getLogger("proxy.client")
 
@@ -59,7 +61,8 @@ class Handling:
         """Holds all of what follows together; whoever polls waits for it."""
         self._order = KeyOrder(key_of)
         self._in_hand: dict[Job, None] = {}
-        self._given_up: set[Job] = set()
+        self._given_up: dict[Job, float] = {}
+        """And since when."""
         self._ended: list[Outcome] = []
         self._is_over = False
         self._moved_s = self._said_s = now_s()
@@ -89,9 +92,12 @@ class Handling:
         return len(self._given_up)
 
     def raise_if_too_many_hang(self, most: int) -> None:
-        """Raises HandlersHang."""
-        if self.hanging > most:
-            raise HandlersHang(self.hanging, f"more than max_hanging={most}")
+        """Raises HandlersHang. Those that were given up just now have time to be cancelled."""
+        with self._changed:
+            before_s = self._now_s() - CANCELLED_WITHIN_S
+            hanging = sum(since_s <= before_s for since_s in self._given_up.values())
+        if hanging > most:
+            raise HandlersHang(hanging, f"more than max_hanging={most}")
 
     def raise_if_none_begins(self) -> None:
         """Raises HandlersHang: records wait, none is at work, and it goes on so for too long."""
@@ -170,7 +176,7 @@ class Handling:
             was_given_up = job in self._given_up
             is_wanted = not was_given_up and (_ends_run(error) or not job.is_dropped)
             if was_given_up:
-                self._given_up.remove(job)
+                del self._given_up[job]
             else:
                 del self._in_hand[job]
                 if error is None or job.is_dropped:
@@ -242,10 +248,11 @@ class Handling:
 
     def _overdue(self, job: Job) -> Iterator[Outcome]:
         """Gives the job up if it takes too long."""
-        if self._now_s() - job.started_s < self._timeout_s:
+        now_s = self._now_s()
+        if now_s - job.started_s < self._timeout_s:
             return
         del self._in_hand[job]
-        self._given_up.add(job)
+        self._given_up[job] = now_s
         self._runner.give_up(job)
         what = f"the handler has not returned within {self._timeout_s:g} s"
         log.warning("%s: %s and may still be running", job.record.read_from, what)
