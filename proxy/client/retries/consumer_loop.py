@@ -33,13 +33,14 @@ POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of all records that wait for a handler; and of a partition's requests that are not stored."""
 MOST_WAITING: Final = 100
 MOST_UNDONE: Final = 1_000
 """Records of a partition that are read and not done with."""
 SEEK_OVER: Final = 10_000
 """So many records that are done already are not read again."""
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Of a partition's records that are suspended, or held back behind one."""
+"""Of a partition's records that are suspended, or wait behind another of their key."""
 
 RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
@@ -139,20 +140,19 @@ class ConsumerLoop:
     def _is_full(self) -> bool:
         """Once everything is paused, it stays so until half is done."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
-        held_bytes = handling.waiting_bytes + self._backlog.request_bytes
-        return handling.waiting >= MOST_WAITING // share or held_bytes >= MOST_BYTES // share
+        is_large = handling.waiting_bytes >= MOST_BYTES // share
+        return is_large or handling.waiting >= MOST_WAITING // share
 
     def _has_to_pause(self) -> bool:
-        """Whether much has come of a partition whose records are held back."""
-        if self._local_retries is None:
-            return False
+        """Whether much has come of a partition whose records are held behind their keys."""
         return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
 
     def _crowded(self) -> AbstractSet[Partition]:
         """Partitions with too many records behind one that is not done with, or too large ones."""
         backlog, handling = self._backlog, self._handling
-        still = backlog.crowded(MOST_UNDONE // 2) | handling.crowded(MOST_HELD_BYTES // 2)
-        now = backlog.crowded(MOST_UNDONE) | handling.crowded(MOST_HELD_BYTES)
+        half = backlog.crowded(MOST_UNDONE // 2, MOST_BYTES // 2)
+        still = half | handling.crowded(MOST_HELD_BYTES // 2)
+        now = backlog.crowded(MOST_UNDONE, MOST_BYTES) | handling.crowded(MOST_HELD_BYTES)
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
@@ -236,7 +236,7 @@ class ConsumerLoop:
         self._unsettled_since_s = self._unsettled_since_s or now_s
         return (
             self._backlog.records >= MOST_UNSETTLED
-            or self._backlog.request_bytes >= MOST_BYTES
+            or self._backlog.new_request_bytes >= MOST_BYTES
             or now_s - self._unsettled_since_s >= SETTLE_EVERY_S
         )
 

@@ -326,6 +326,19 @@ def test_while_no_handler_begins_or_ends_the_log_says_so_once_a_minute(
     assert caplog.text.count("no handler has begun") == 2
 
 
+def test_it_says_so_too_when_all_that_waits_is_behind_the_key_of_a_handler_at_work(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.add(0, 1, 2, key=b"k")
+    assert world.handling.waiting == 0
+    world.now_s += 60
+    world.outcomes()
+    assert "60 s no handler has begun or ended: 1 at work, 0 given up that still run, 2" in (
+        caplog.text
+    )
+
+
 def test_handlers_that_wait_for_nothing_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.add(0)

@@ -50,8 +50,6 @@ class Backlog:
         self._most_characters = MOST_CHARACTERS
         self.attempts = Attempts()
         """Of records that are tried again where they lie."""
-        self.request_bytes = 0
-        """Of all requests that are not stored."""
 
     def restore(
         self, partition: Partition, offset: int, metadata: str | None, log_end: int | None
@@ -104,10 +102,7 @@ class Backlog:
 
     def failed(self, place: Place, request: Request) -> None:
         """The record there is done with once the request is stored."""
-        progress = self._progress[place.topic_partition]
-        progress.ended += 1
-        progress.requests[place.offset] = request
-        self.request_bytes += request.size_bytes
+        self._progress[place.topic_partition].failed(place.offset, request)
 
     def waits(self, place: Place, attempt: Attempt) -> None:
         """The record there is tried again: that it has failed is to be committed before that."""
@@ -117,6 +112,11 @@ class Backlog:
     def records(self) -> int:
         """How many have ended since the last commit."""
         return sum(progress.ended for progress in self._progress.values())
+
+    @property
+    def new_request_bytes(self) -> int:
+        """Of the requests of those that have failed since the last commit."""
+        return sum(progress.new_request_bytes for progress in self._progress.values())
 
     @property
     def requests(self) -> list[tuple[Place, Request]]:
@@ -137,19 +137,19 @@ class Backlog:
             if place.offset < ends[place.topic_partition]
         ]
 
-    def crowded(self, most: int) -> set[Partition]:
-        """The partitions with so many records, or more, that are not done, or of which more is done
-        in between than can be committed.
+    def crowded(self, most: int, most_request_bytes: int) -> set[Partition]:
+        """The partitions with so many records, or more, that are not done, or so much in requests
+        that are not stored, or of which more is done in between than can be committed.
         """
         return {
-            name for name, one in self._progress.items() if one.undone >= most or one.is_too_much
+            name
+            for name, one in self._progress.items()
+            if one.undone >= most or one.request_bytes >= most_request_bytes or one.is_too_much
         }
 
     def stored(self, places: Iterable[Place]) -> None:
         """The requests of these records are stored."""
         for place in places:
-            request = self._progress[place.topic_partition].requests[place.offset]
-            self.request_bytes -= request.size_bytes
             self._done(place)
 
     def positions(self, *, is_stored: bool = False) -> list[Position]:
@@ -188,9 +188,7 @@ class Backlog:
         self.attempts.drop(partitions)
         for partition in partitions:
             self._remembered.pop(partition, None)
-            if progress := self._progress.pop(partition, None):
-                gone = progress.requests.values()
-                self.request_bytes -= sum(request.size_bytes for request in gone)
+            self._progress.pop(partition, None)
 
     def clear(self) -> None:
         """Forget everything."""

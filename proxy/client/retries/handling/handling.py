@@ -72,7 +72,9 @@ class Handling:
 
     @property
     def waiting(self) -> int:
-        """Records that no handler has begun with."""
+        """Records that a handler could begin with, were one free: not those behind one of their
+        key.
+        """
         return self._order.records
 
     @property
@@ -124,7 +126,7 @@ class Handling:
         return inf if due_s is None else max(0.0, due_s - self._now_s())
 
     def crowded(self, most_bytes: int) -> set[Partition]:
-        """The partitions of which so much is suspended, or held back behind that."""
+        """The partitions of which so much is suspended, or waits behind a record of its key."""
         with self._changed:
             held = self._order.held_bytes.items()
             return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
@@ -184,7 +186,7 @@ class Handling:
                 self._is_over |= _ends_run(error)
             if is_wanted:
                 self._ended.append(Outcome(job.record, error))
-            if error is not None or self._order.records <= FEW_WAITING:
+            if error is not None or self._are_few:
                 self._changed.notify_all()
         if not is_wanted:
             self._say_too_late(job, error)
@@ -196,7 +198,7 @@ class Handling:
         Waits at most so long: until something has ended and few records wait.
         """
         with self._changed:
-            has_enough = self._ended and self._order.records <= FEW_WAITING
+            has_enough = self._ended and self._are_few
             if wait_s and self._in_hand and not has_enough:
                 self._changed.wait(wait_s)
             ended, self._ended = self._ended, []
@@ -225,14 +227,18 @@ class Handling:
         with self._changed:
             self._order.drop(partitions)
 
-    def _still_s(self) -> float:
-        """For how long records wait and no handler has begun or ended."""
-        return self._now_s() - self._moved_s if self._order.records else 0.0
+    @property
+    def _are_few(self) -> bool:
+        """Whether handlers would soon have nothing to do. What is behind a key feeds one alone."""
+        order = self._order
+        feeds_all = len(self._in_hand) >= self._parallel - 1
+        return order.records + (order.behind if feeds_all else 0) <= FEW_WAITING
 
     def _look_whether_it_moves(self) -> None:
         now_s, is_idle = self._now_s(), self._order.records and not self._in_hand
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else None
-        if not self._order.records:
+        waiting = self._order.records + self._order.behind
+        if not waiting:
             self._moved_s = now_s
         if now_s - max(self._moved_s, self._said_s) < SAY_EVERY_S:
             return
@@ -240,10 +246,10 @@ class Handling:
         log.warning(
             "for %.0f s no handler has begun or ended: %s at work, %s given up that still run, %s "
             "records wait for them",
-            self._still_s(),
+            now_s - self._moved_s,
             len(self._in_hand),
             self.hanging,
-            self._order.records,
+            waiting,
         )
 
     def _overdue(self, job: Job) -> Iterator[Outcome]:
