@@ -1,8 +1,9 @@
 """Kafka transactions of a producer: all of it is visible at once, or nothing ever."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import RLock
 from typing import Final
 
@@ -20,11 +21,15 @@ FLUSH_BEFORE_ABORT_S: Final = 2.0
 ABORT_WITHIN_S: Final = 30.0
 SHORTEST_CALL_S: Final = 0.1
 
+log = logging.getLogger("proxy.client")
+
 
 class Transactions:
     """The transactions of a writer whose producer has a `transactional.id`, one after the other.
 
-    `timeout_s` bounds each step: the first use of the id, sending the offsets, the commit.
+    `timeout_s` bounds each step: the first use of the id, sending the offsets, the commit. A commit
+    or abort that has not ended by then is made again before the next transaction begins: librdkafka
+    takes no other call before that (_CONFLICT).
     """
 
     def __init__(self, writer: IngressWriter, timeout_s: float) -> None:
@@ -32,13 +37,17 @@ class Transactions:
         self._timeout_s = timeout_s
         self._lock = RLock()
         self._is_ready = self._is_open = False
+        self._is_committing = self._is_aborting = False
+        """Begun, and not known to have ended."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """What is written within is committed at the end, or aborted when it raises.
 
         Raises TransactionFailed when it had to be aborted, TransactionInDoubt when the broker
-        has not said whether it was committed, ProducerFenced when this producer is done for.
+        has not said whether it was committed, ProducerFenced when this producer is done for. Before
+        anything is written TransactionInDoubt is raised again, when the broker still has not said
+        it of the transaction before.
         """
         self._writer.refuse_in_callback("a transaction")
         self._need_id()
@@ -72,20 +81,36 @@ class Transactions:
         if not self._is_ready:
             self._insist(self._producer.init_transactions, "the transactional.id cannot be used")
             self._is_ready = True
+        self._end_earlier()
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
             raise _failure(error.args[0], "no transaction could be begun") from error
         self._is_open = True
 
+    def _end_earlier(self) -> None:
+        if self._is_committing:
+            try:
+                self._commit()
+                log.warning("the transaction that was in doubt is committed")
+            except (TransactionInDoubt, ProducerFenced):
+                raise
+            except TransactionFailed as error:
+                log.warning("the transaction that was in doubt is aborted: %s", error)
+        if self._is_aborting:
+            self._abort_again()
+
     def _commit(self) -> None:
+        self._is_committing = True
         try:
             self._insist(self._producer.commit_transaction, "the transaction was not committed")
         except (TransactionInDoubt, ProducerFenced):
             raise
         except TransactionFailed:
+            self._is_committing = False
             self._abort()
             raise
+        self._is_committing = False
 
     def _abort(self) -> None:
         """Give the transaction up. The broker does it by itself if it cannot be told.
@@ -93,9 +118,22 @@ class Transactions:
         Aborting while the first record is on its way can poison the producer for good (librdkafka
         issue 4849), so what is on its way is waited for.
         """
+        self._is_aborting = True
         self._producer.flush(FLUSH_BEFORE_ABORT_S)
-        with suppress(KafkaException):
+        try:
             self._producer.abort_transaction(ABORT_WITHIN_S)
+        except KafkaException as error:
+            self._is_aborting = error.args[0].code() != KafkaError._STATE  # noqa: SLF001
+        else:
+            self._is_aborting = False
+
+    def _abort_again(self) -> None:
+        what = "the transaction before was not aborted"
+        try:
+            self._insist(self._producer.abort_transaction, what)
+        except TransactionInDoubt as error:
+            raise TransactionFailed(error.error, what) from error
+        self._is_aborting = False
 
     def _insist(self, call: Callable[[float], None], what: str) -> None:
         """Call until it succeeds, or fails for good, or the time is up: then it is in doubt."""

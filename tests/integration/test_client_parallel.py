@@ -100,7 +100,7 @@ def test_what_hangs_each_time_ends_in_the_dead_letters(world: World, handler: Ha
 def test_with_too_many_handlers_hanging_the_consumer_ends_with_all_of_it_counted(
     world: World, handler: Handler
 ) -> None:
-    world.write(*[Outgoing(b"%d" % n, HANGS, partition=0) for n in range(4)])
+    world.write(*[Outgoing(b"%d" % n, HANGS, partition=0) for n in range(3)])
     consumer = world.consumer(handler, handler_timeout="200ms", max_hanging=2)
     with pytest.raises(HandlersHang, match="3 handlers .* max_hanging=2"):
         consumer.run()

@@ -33,13 +33,14 @@ POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
+"""Of all records that wait for a handler; and of a partition's requests that are not stored."""
 MOST_WAITING: Final = 100
 MOST_UNDONE: Final = 1_000
 """Records of a partition that are read and not done with."""
 SEEK_OVER: Final = 10_000
 """So many records that are done already are not read again."""
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Of a partition's records that are suspended, or held back behind one."""
+"""Of a partition's records that are suspended, or wait behind another of their key."""
 
 RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
@@ -139,20 +140,19 @@ class ConsumerLoop:
     def _is_full(self) -> bool:
         """Once everything is paused, it stays so until half is done."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
-        held_bytes = handling.waiting_bytes + self._backlog.request_bytes
-        return handling.waiting >= MOST_WAITING // share or held_bytes >= MOST_BYTES // share
+        is_large = handling.waiting_bytes >= MOST_BYTES // share
+        return is_large or handling.waiting >= MOST_WAITING // share
 
     def _has_to_pause(self) -> bool:
-        """Whether much has come of a partition whose records are held back."""
-        if self._local_retries is None:
-            return False
+        """Whether much has come of a partition whose records are held behind their keys."""
         return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
 
     def _crowded(self) -> AbstractSet[Partition]:
         """Partitions with too many records behind one that is not done with, or too large ones."""
         backlog, handling = self._backlog, self._handling
-        still = backlog.crowded(MOST_UNDONE // 2) | handling.crowded(MOST_HELD_BYTES // 2)
-        now = backlog.crowded(MOST_UNDONE) | handling.crowded(MOST_HELD_BYTES)
+        half = backlog.crowded(MOST_UNDONE // 2, MOST_BYTES // 2)
+        still = half | handling.crowded(MOST_HELD_BYTES // 2)
+        now = backlog.crowded(MOST_UNDONE, MOST_BYTES) | handling.crowded(MOST_HELD_BYTES)
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
@@ -236,7 +236,7 @@ class ConsumerLoop:
         self._unsettled_since_s = self._unsettled_since_s or now_s
         return (
             self._backlog.records >= MOST_UNSETTLED
-            or self._backlog.request_bytes >= MOST_BYTES
+            or self._backlog.new_request_bytes >= MOST_BYTES
             or now_s - self._unsettled_since_s >= SETTLE_EVERY_S
         )
 
@@ -265,12 +265,20 @@ class ConsumerLoop:
                     raise
 
     def _finish(self) -> None:
-        """What no handler has begun with is left; it will be read again."""
+        """What no handler has begun with is left; it will be read again.
+
+        What ends meanwhile is committed as ever: the slowest handler may take long.
+        """
         while self._handling.is_at_work():
             self._pauses.pause_all()
             self._consumer.poll(0)
             self._note_outcomes(LOOK_EVERY_S)
-        self._settle()
+            if self._is_time():
+                self._settle()
+        until_s = time.monotonic() + self._revoke_within_s
+        while not self._settle() and time.monotonic() < until_s:
+            self._pauses.pause_all()
+            self._consumer.poll(POLL_S)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What has failed there before goes on to be counted, what was done is not done again.
@@ -279,9 +287,11 @@ class ConsumerLoop:
         """
         if self._is_over:
             return
-        for one in committed(consumer, partitions, self._revoke_within_s):
+        found = committed(consumer, partitions, self._revoke_within_s)
+        until_s = time.monotonic() + self._revoke_within_s
+        for one in found:
             partition = (one.topic, one.partition)
-            end = log_end(consumer, one) if one.metadata else 0
+            end = log_end(consumer, one, until_s) if one.metadata else None
             self._backlog.restore(partition, one.offset, one.metadata, end)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -289,10 +299,23 @@ class ConsumerLoop:
         gone = _names(partitions)
         self._handling.drop_waiting(gone)
         until_s = time.monotonic() + (0 if self._is_over else self._revoke_within_s)
+        try:
+            self._drain(gone, until_s)
+        finally:
+            try:
+                self._settle()
+            finally:
+                self._drop(gone)
+
+    def _drain(self, gone: Collection[Partition], until_s: float) -> None:
+        """Wait for handlers at work on these partitions, and commit what ends meanwhile, until a
+        commit is refused: only a poll would cure that.
+        """
+        is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:
             self._note_outcomes(LOOK_EVERY_S)
-        self._settle()
-        self._drop(gone)
+            if is_taken and self._is_time():
+                is_taken = self._settle()
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._drop(_names(partitions))

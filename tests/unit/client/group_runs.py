@@ -151,7 +151,14 @@ class Wire:
 class Member:
     """One process: a consumer, its loop, and the handlers that it has begun."""
 
-    def __init__(self, group: GroupStandIn, story: Story, time: ManualTime, kind: Kind) -> None:
+    def __init__(
+        self,
+        group: GroupStandIn,
+        story: Story,
+        time: ManualTime,
+        kind: Kind,
+        revoke_within_s: float,
+    ) -> None:
         self.running: list[tuple[Job, Jobs]] = []
         self.partitions: set[int] = set()
         self.consumer = MemberStandIn(group)
@@ -174,7 +181,7 @@ class Member:
             partial(retry_request, group="billing", max_attempts=1_000 if kind.is_orderly else 16),
             "retry.billing",
             max_hanging=1_000,
-            revoke_within_s=0,
+            revoke_within_s=revoke_within_s,
             local_retries=local_retries if kind.is_orderly else None,
         )
         self._loop.join([TOPIC])
@@ -217,15 +224,16 @@ class World:
         keys: list[list[bytes | None]],
         failing: dict[tuple[int, int], int],
         kind: Kind,
+        revoke_within_s: float = 0,
     ) -> None:
         self.group = GroupStandIn(keys)
         self.time = ManualTime()
         self.story = Story(self.group, failing, self.time, kind)
-        self._kind = kind
+        self._kind, self._revoke_within_s = kind, revoke_within_s
         self.members = [self._member() for _ in range(MEMBERS)]
 
     def _member(self) -> Member:
-        return Member(self.group, self.story, self.time, self._kind)
+        return Member(self.group, self.story, self.time, self._kind, self._revoke_within_s)
 
     def share_out(self, owners: tuple[int, ...]) -> None:
         wanted = [{n for n, owner in enumerate(owners) if owner == i} for i in range(MEMBERS)]

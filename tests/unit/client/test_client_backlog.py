@@ -15,6 +15,7 @@ from proxy.client.retries.committing.offset_metadata import Attempt
 
 REQUEST = Request(b"k", b"v" * 10, [("a", b"1")])
 ORDERS = ("orders", 0)
+MANY = 10**6
 
 
 def at(offset: int, partition: int = 0) -> Place:
@@ -41,7 +42,7 @@ def metadata(backlog: Backlog) -> str | None:
 def test_an_empty_backlog_has_nothing_to_commit() -> None:
     backlog = Backlog()
     assert not backlog
-    assert (backlog.positions(), backlog.records, backlog.request_bytes) == ([], 0, 0)
+    assert (backlog.positions(), backlog.records, backlog.new_request_bytes) == ([], 0, 0)
 
 
 def test_what_is_only_read_cannot_be_committed() -> None:
@@ -74,10 +75,9 @@ def test_a_failed_record_is_done_once_its_request_is_stored() -> None:
     backlog = with_taken(at(4), at(5), at(6))
     backlog.failed(at(5), REQUEST)
     assert backlog.requests == [(at(5), REQUEST)]
-    assert backlog.request_bytes == REQUEST.size_bytes
     assert metadata(backlog) is None
     backlog.stored([at(5)])
-    assert (backlog.requests, backlog.request_bytes) == ([], 0)
+    assert backlog.requests == []
     assert metadata(backlog) == "retry-1 - 4;done 1 1"
 
 
@@ -98,7 +98,7 @@ def test_what_is_settled_leaves_what_is_still_in_hand() -> None:
     backlog.settled()
     assert not backlog
     assert backlog.positions() == []
-    assert backlog.request_bytes == REQUEST.size_bytes
+    assert backlog.new_request_bytes == 0
     backlog.handled(at(5))
     assert offsets(backlog) == {ORDERS: 6}
     assert backlog.requests_before_end == [(at(6), REQUEST)]
@@ -137,6 +137,17 @@ def test_in_a_log_that_has_lost_records_nothing_is_left_out() -> None:
     assert all(backlog.taken(at(offset)) for offset in range(4, 8))
 
 
+def test_while_no_broker_says_where_the_log_ends_failures_count_and_nothing_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backlog = Backlog()
+    backlog.restore(ORDERS, 4, "retry-1 - 4;failed 1 0:2:0;done 1 3", None)
+    assert all(backlog.taken(at(offset)) for offset in range(4, 9))
+    assert backlog.attempts.of(at(4)) == Attempt(2, 1_000)
+    assert "not known where the log ends, so what was done behind offset 4" in caplog.text
+    assert "is ignored" not in caplog.text
+
+
 def test_what_another_program_has_committed_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     backlog = Backlog()
     backlog.restore(ORDERS, 4, "by another program", 9)
@@ -146,9 +157,22 @@ def test_what_another_program_has_committed_is_ignored(caplog: pytest.LogCapture
 
 def test_partitions_with_many_records_that_are_not_done_are_told() -> None:
     backlog = with_taken(*(at(offset) for offset in range(5)), at(0, partition=1))
-    assert backlog.crowded(5) == {ORDERS}
+    assert backlog.crowded(5, MANY) == {ORDERS}
     backlog.handled(at(3))
-    assert backlog.crowded(5) == set()
+    assert backlog.crowded(5, MANY) == set()
+
+
+def test_so_are_those_with_much_in_requests_that_are_not_stored() -> None:
+    backlog = with_taken(at(4), at(5), at(6), at(4, partition=1))
+    for place in (at(5), at(6), at(4, partition=1)):
+        backlog.failed(place, REQUEST)
+    assert backlog.new_request_bytes == 3 * REQUEST.size_bytes
+    assert backlog.crowded(MANY, 2 * REQUEST.size_bytes) == {ORDERS}
+    backlog.settled()
+    assert backlog.new_request_bytes == 0
+    assert backlog.crowded(MANY, 2 * REQUEST.size_bytes) == {ORDERS}
+    backlog.stored([at(5)])
+    assert backlog.crowded(MANY, 2 * REQUEST.size_bytes) == set()
 
 
 def test_so_is_one_with_more_done_in_pieces_than_can_be_committed() -> None:
@@ -159,11 +183,11 @@ def test_so_is_one_with_more_done_in_pieces_than_can_be_committed() -> None:
         assert backlog.shorten()
         is_little = most_characters == 0
         assert (metadata(backlog) is None) == is_little
-        assert backlog.crowded(10**6) == ({ORDERS} if is_little else set())
+        assert backlog.crowded(MANY, MANY) == ({ORDERS} if is_little else set())
     assert not backlog.shorten()
     backlog.handled(at(0))
     assert metadata(backlog) is None
-    assert not backlog.crowded(10**6)
+    assert not backlog.crowded(MANY, MANY)
 
 
 def test_a_request_that_is_not_stored_holds_its_own_partition_alone() -> None:
@@ -214,10 +238,10 @@ def test_a_partition_that_went_elsewhere_is_forgotten_with_its_requests() -> Non
     backlog.failed(at(7, partition=1), REQUEST)
     backlog.drop([ORDERS, ("unheard", 9)])
     assert backlog.requests == [(at(7, partition=1), REQUEST)]
-    assert (backlog.records, backlog.request_bytes) == (1, REQUEST.size_bytes)
+    assert (backlog.records, backlog.new_request_bytes) == (1, REQUEST.size_bytes)
     backlog.drop([("orders", 1)])
     assert not backlog
-    assert backlog.request_bytes == 0
+    assert backlog.new_request_bytes == 0
 
 
 def test_a_partition_that_comes_back_begins_anew() -> None:
@@ -233,7 +257,7 @@ def test_cleared_it_begins_anew() -> None:
     backlog.failed(at(4), REQUEST)
     backlog.clear()
     assert not backlog
-    assert backlog.records == backlog.request_bytes == 0
+    assert backlog.records == backlog.new_request_bytes == 0
 
 
 KINDS = ["handled", "stored", "unstored", "in hand"]

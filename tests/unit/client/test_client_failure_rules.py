@@ -19,6 +19,27 @@ class ClosedForGood(BankError, PermissionError):
     """Derives from BankError first, then from PermissionError."""
 
 
+class NoText(ValueError):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise LookupError("no translation")
+
+
+class OfItsOwn(DeadLetter):
+    """Does not call the `__init__` that it inherits."""
+
+    def __init__(self, customer: int) -> None:
+        Exception.__init__(self, f"no customer {customer}")
+
+
+class LaterOfItsOwn(RetryLater):
+    """The same."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "closed")
+
+
 class MoreLikeADeadLetter(DeadLetter):
     """A reason with a name."""
 
@@ -66,6 +87,26 @@ def test_what_a_handler_says_by_itself_is_not_subject_to_rules() -> None:
     assert fate(rules, DeadLetter("never")) == "dead letter"
     assert fate(rules, MoreLikeADeadLetter("never")) == "dead letter"
     assert rules.failure_of(RetryLater("5m", "closed")) == Failure("closed", delay="5m")
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (DeadLetter(KeyError("k")), Failure("'k'", is_final=True)),
+        (DeadLetter(NoText()), Failure("NoText", is_final=True)),
+        (RetryLater("5m", ValueError("closed")), Failure("closed", delay="5m")),
+        (RetryLater("5m", NoText()), Failure("NoText", delay="5m")),
+        (RetryLater("5m"), Failure("RetryLater: 5m", delay="5m")),
+        (NoText(), Failure("NoText: NoText")),
+        (OfItsOwn(7), Failure("no customer 7", is_final=True)),
+        (LaterOfItsOwn(), Failure("closed")),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_whatever_a_handler_gives_as_its_reason_becomes_text(
+    error: Exception, failure: Failure
+) -> None:
+    assert FailureRules().failure_of(error) == failure
 
 
 def test_a_class_may_be_named_twice_in_one_rule_but_not_in_two() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.client.retries.handling.handler_tasks import HandlerTasks
+from proxy.client.retries.handling.handler_tasks import AwaitedWasCancelled, HandlerTasks
 from proxy.client.retries.received import Received
 from tests.unit.client.handler_jobs import WITHIN_S, Work
 
@@ -33,6 +33,22 @@ def test_a_task_that_is_cancelled_before_its_first_step_ends_its_job() -> None:
         loop.call_soon(tasks.cancel_all)
         errors = await asyncio.to_thread(work.errors)
         assert [type(error) for error in errors] == [asyncio.CancelledError] * 2
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_awaits_a_task_which_others_have_cancelled_has_failed() -> None:
+    async def handler(_record: Received) -> None:
+        other = asyncio.ensure_future(asyncio.Event().wait())
+        other.cancel()
+        await other
+
+    async def main() -> None:
+        work = Work(1)
+        HandlerTasks(handler, asyncio.get_running_loop()).wake(work)
+        (error,) = await asyncio.to_thread(work.errors)
+        assert isinstance(error, AwaitedWasCancelled)
+        assert isinstance(error.__cause__, asyncio.CancelledError)
 
     asyncio.run(main())
 

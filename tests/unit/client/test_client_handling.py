@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from threading import Thread
 
@@ -181,6 +182,37 @@ def test_what_comes_of_it_later_is_logged_and_ignored(
     assert "orders/0/0: its handler has ended too late, after 1000.0 s" in caplog.text
 
 
+def test_handlers_that_are_given_up_together_may_be_cancelled_before_they_count() -> None:
+    world = World(parallel=3)
+    world.add(0, 1, 2)
+    world.now_s += TIMEOUT_S
+    assert len(world.outcomes()) == 3
+    world.handling.raise_if_too_many_hang(1)
+    world.now_s += 0.5
+    world.end(2, CancelledError())
+    world.now_s += 0.5
+    world.handling.raise_if_too_many_hang(2)
+    with pytest.raises(HandlersHang, match="2 handlers .* more than max_hanging=1"):
+        world.handling.raise_if_too_many_hang(1)
+
+
+def test_an_exception_without_text_that_comes_too_late_is_logged_by_its_class(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class NoText(Exception):
+        def __repr__(self) -> str:
+            raise LookupError("no translation")
+
+        __str__ = __repr__
+
+    world = World()
+    world.add(0)
+    world.now_s += TIMEOUT_S
+    world.outcomes()
+    assert not world.end(0, NoText())
+    assert "(NoText: NoText)" in caplog.text
+
+
 def test_one_that_ends_in_the_last_moment_has_not_hung() -> None:
     world = World()
     world.add(0)
@@ -251,6 +283,23 @@ def test_after_what_ends_the_consumer_nothing_more_begins() -> None:
     assert list(world.runner.running) == []
 
 
+def test_what_ends_the_consumer_is_told_also_of_a_partition_that_is_gone_meanwhile() -> None:
+    world, leaves = World(), SystemExit()
+    world.add(0)
+    world.handling.drop([ORDERS])
+    world.end(0, leaves)
+    assert world.handling.is_at_work()
+    assert world.outcomes() == {0: leaves}
+
+
+def test_it_is_kept_when_its_partition_goes_before_it_is_told() -> None:
+    world, leaves = World(), SystemExit()
+    world.add(0)
+    world.end(0, leaves)
+    world.handling.drop([ORDERS])
+    assert world.outcomes() == {0: leaves}
+
+
 def test_an_outcome_that_was_not_told_is_forgotten_with_its_partition() -> None:
     world = World()
     world.add(0)
@@ -275,6 +324,19 @@ def test_while_no_handler_begins_or_ends_the_log_says_so_once_a_minute(
     world.now_s += 59
     world.outcomes()
     assert caplog.text.count("no handler has begun") == 2
+
+
+def test_it_says_so_too_when_all_that_waits_is_behind_the_key_of_a_handler_at_work(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.add(0, 1, 2, key=b"k")
+    assert world.handling.waiting == 0
+    world.now_s += 60
+    world.outcomes()
+    assert "60 s no handler has begun or ended: 1 at work, 0 given up that still run, 2" in (
+        caplog.text
+    )
 
 
 def test_handlers_that_wait_for_nothing_are_not_spoken_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, NamedTuple, cast
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -20,6 +22,7 @@ from proxy.client.errors import (
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
+from proxy.client.retries.committing import settlement
 from proxy.client.retries.committing.backlog import Backlog
 from proxy.client.retries.committing.offset_metadata import Attempt
 from proxy.client.retries.committing.settlement import (
@@ -27,6 +30,7 @@ from proxy.client.retries.committing.settlement import (
     ExactlyOnce,
     GroupMoved,
     MetadataTooLarge,
+    log_end,
 )
 
 MOVED = KafkaError.REBALANCE_IN_PROGRESS
@@ -243,3 +247,35 @@ def test_doubt_and_fencing_are_told_as_they_are(
     world.transaction_fails = kind(KafkaError(AWAY), "not committed")
     with pytest.raises(kind):
         exactly_once(world).settle(backlog(1))
+
+
+class Ends:
+    """A consumer that is asked where a partition ends, with its answers; the last one for good."""
+
+    def __init__(self, *answers: tuple[int, int] | KafkaException | None) -> None:
+        self._answers = list(answers)
+        self.asked_s: list[float] = []
+
+    def get_watermark_offsets(self, _where: object, within_s: float) -> tuple[int, int] | None:
+        self.asked_s.append(within_s)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, KafkaException):
+            raise answer
+        return answer
+
+
+def end_of(ends: Ends, within_s: float) -> int | None:
+    with patch.object(settlement, "ASK_AGAIN_AFTER_S", 0):
+        return log_end(cast(Any, ends), TopicPartition("orders", 0), monotonic() + within_s)
+
+
+def test_where_a_partition_ends_is_asked_until_a_broker_says_it() -> None:
+    ends = Ends(KafkaException(KafkaError(AWAY)), None, (0, 7))
+    assert end_of(ends, 60) == 7
+    assert ends.asked_s == [5.0] * 3
+
+
+def test_when_none_does_in_time_it_is_unknown_and_each_partition_is_asked_once_briefly() -> None:
+    ends = Ends(KafkaException(KafkaError(AWAY)))
+    assert end_of(ends, -1) is None
+    assert ends.asked_s == [0.1]

@@ -50,18 +50,25 @@ class Backlog:
         self._most_characters = MOST_CHARACTERS
         self.attempts = Attempts()
         """Of records that are tried again where they lie."""
-        self.request_bytes = 0
-        """Of all requests that are not stored."""
 
     def restore(
-        self, partition: Partition, offset: int, metadata: str | None, log_end: int
+        self, partition: Partition, offset: int, metadata: str | None, log_end: int | None
     ) -> None:
         """Go on from what was committed. What somebody else has put there is left alone; so is what
-        lies behind the log's end: it has lost records, and others will have their offsets.
+        lies behind the log's end: it has lost records, and others will have their offsets. While
+        nobody knows that end (None), failures count, and nothing is left out as done.
         """
         self.drop([partition])
         remembered = read(self._cluster, offset, metadata)
-        if remembered is not None and all(end <= log_end for _, end in remembered.done):
+        if remembered is not None and log_end is None and remembered.done:
+            log.warning(
+                "%s: it is not known where the log ends, so what was done behind offset %s is read "
+                "again: records may be handled a second time",
+                partition,
+                offset,
+            )
+            remembered = remembered._replace(done=[])
+        if remembered is not None and all(end <= (log_end or 0) for _, end in remembered.done):
             self.attempts.restore(partition, remembered.waiting)
             self._remembered[partition] = offset, remembered.done
         elif metadata:
@@ -95,10 +102,7 @@ class Backlog:
 
     def failed(self, place: Place, request: Request) -> None:
         """The record there is done with once the request is stored."""
-        progress = self._progress[place.topic_partition]
-        progress.ended += 1
-        progress.requests[place.offset] = request
-        self.request_bytes += request.size_bytes
+        self._progress[place.topic_partition].failed(place.offset, request)
 
     def waits(self, place: Place, attempt: Attempt) -> None:
         """The record there is tried again: that it has failed is to be committed before that."""
@@ -108,6 +112,11 @@ class Backlog:
     def records(self) -> int:
         """How many have ended since the last commit."""
         return sum(progress.ended for progress in self._progress.values())
+
+    @property
+    def new_request_bytes(self) -> int:
+        """Of the requests of those that have failed since the last commit."""
+        return sum(progress.new_request_bytes for progress in self._progress.values())
 
     @property
     def requests(self) -> list[tuple[Place, Request]]:
@@ -128,19 +137,19 @@ class Backlog:
             if place.offset < ends[place.topic_partition]
         ]
 
-    def crowded(self, most: int) -> set[Partition]:
-        """The partitions with so many records, or more, that are not done, or of which more is done
-        in between than can be committed.
+    def crowded(self, most: int, most_request_bytes: int) -> set[Partition]:
+        """The partitions with so many records, or more, that are not done, or so much in requests
+        that are not stored, or of which more is done in between than can be committed.
         """
         return {
-            name for name, one in self._progress.items() if one.undone >= most or one.is_too_much
+            name
+            for name, one in self._progress.items()
+            if one.undone >= most or one.request_bytes >= most_request_bytes or one.is_too_much
         }
 
     def stored(self, places: Iterable[Place]) -> None:
         """The requests of these records are stored."""
         for place in places:
-            request = self._progress[place.topic_partition].requests[place.offset]
-            self.request_bytes -= request.size_bytes
             self._done(place)
 
     def positions(self, *, is_stored: bool = False) -> list[Position]:
@@ -179,9 +188,7 @@ class Backlog:
         self.attempts.drop(partitions)
         for partition in partitions:
             self._remembered.pop(partition, None)
-            if progress := self._progress.pop(partition, None):
-                gone = progress.requests.values()
-                self.request_bytes -= sum(request.size_bytes for request in gone)
+            self._progress.pop(partition, None)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -27,6 +27,8 @@ class Progress:
         """Records that were handled or have failed since the last commit."""
         self.requests: dict[int, Request] = {}
         """Of records that have failed: they are not done before these are stored."""
+        self.request_bytes = self.new_request_bytes = 0
+        """Of all of them; and of all that have failed since the last commit."""
         self.is_too_much = False
         """What is done behind the end is in too many pieces to be committed with it."""
         self._undone: list[int] = []
@@ -58,12 +60,20 @@ class Progress:
         self._pass_remembered(self.position)
         return True
 
+    def failed(self, offset: int, request: Request) -> None:
+        """The record there is done with once the request is stored."""
+        self.ended += 1
+        self.requests[offset] = request
+        self.request_bytes += request.size_bytes
+        self.new_request_bytes += request.size_bytes
+
     def done(self, offset: int) -> None:
         """The record there is done with."""
         place = bisect_left(self._undone, offset)
         assert self._undone[place] == offset
         del self._undone[place]
-        self.requests.pop(offset, None)
+        if request := self.requests.pop(offset, None):
+            self.request_bytes -= request.size_bytes
         self._after_done.discard(offset)
         if place < len(self._undone):
             self._after_done.add(self._undone[place])
@@ -86,7 +96,7 @@ class Progress:
 
     def settled(self) -> None:
         """The end is committed, with what is done behind it."""
-        self.committed, self.ended = self.end(), 0
+        self.committed, self.ended, self.new_request_bytes = self.end(), 0, 0
 
     def _pass_remembered(self, offset: int) -> None:
         while self._remembered and self._remembered[0][0] <= offset:

@@ -32,6 +32,9 @@ OTHER_GENERATION: Final = frozenset(
     }
 )
 ASK_WITHIN_S: Final = 5.0
+ASK_AT_LEAST_S: Final = 0.1
+ASK_AGAIN_AFTER_S: Final = 0.1
+"""Many failures come at once."""
 
 log = logging.getLogger("proxy.client")
 
@@ -159,14 +162,23 @@ def committed(
             log.info("waiting for committed offsets: %s", error.args[0].str())
 
 
-def log_end(consumer: Consumer, partition: TopicPartition) -> int:
-    """Where the partition ends now; 0 when no broker says it."""
-    try:
-        found: tuple[int, int] | None = consumer.get_watermark_offsets(partition, ASK_WITHIN_S)
-    except KafkaException as error:
-        log.warning("%s: where it ends is not known: %s", partition, error.args[0].str())
-        return 0
-    return found[1] if found is not None else 0
+def log_end(consumer: Consumer, partition: TopicPartition, until_s: float) -> int | None:
+    """Where the partition ends now; asked again until then (monotonic) while no broker says it:
+    None.
+    """
+    while True:
+        within_s = min(ASK_WITHIN_S, max(ASK_AT_LEAST_S, until_s - time.monotonic()))
+        try:
+            found: tuple[int, int] | None = consumer.get_watermark_offsets(partition, within_s)
+            why = f"no answer within {within_s:g} s"
+        except KafkaException as error:
+            found, why = None, error.args[0].str()
+        if found is not None:
+            return found[1]
+        log.warning("%s: where it ends is not known: %s", partition, why)
+        if time.monotonic() > until_s:
+            return None
+        time.sleep(ASK_AGAIN_AFTER_S)
 
 
 def _raise_first_error(answers: Sequence[TopicPartition]) -> None:

@@ -8,12 +8,12 @@ from proxy.client.when import Delay, delay_text
 class DeadLetter(Exception):
     """Raised by a handler: this record will never be handled, to the dead letters with it at once.
 
-    The reason ends up in the header `retry-exception`.
+    The reason, text or an exception, ends up in the header `retry-exception`.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: str | BaseException) -> None:
+        self.reason = text_of(reason)
+        super().__init__(self.reason)
 
 
 class RetryLater(Exception):
@@ -21,13 +21,14 @@ class RetryLater(Exception):
 
     `delay` is a timedelta, milliseconds or text (`30s`), as in `DelayProducer.send`. It counts as
     a failure like any other: after `max_attempts` of them the record goes to the dead letters. The
-    reason ends up in the header `retry-exception`. Raises RequestRefused for a delay that cannot be
-    read; one beyond the proxy's `max_delay` makes the record a dead letter of the proxy's.
+    reason, text or an exception, ends up in the header `retry-exception`. Raises RequestRefused for
+    a delay that cannot be read; one beyond the proxy's `max_delay` makes the record a dead letter
+    of the proxy's.
     """
 
-    def __init__(self, delay: Delay, reason: str = "") -> None:
+    def __init__(self, delay: Delay, reason: str | BaseException = "") -> None:
         self.delay = delay_text(delay, "RetryLater's delay")
-        self.reason = reason or f"RetryLater: {self.delay}"
+        self.reason = text_of(reason) or f"RetryLater: {self.delay}"
         super().__init__(self.reason)
 
 
@@ -40,3 +41,16 @@ class Failure(NamedTuple):
     reason: str
     is_final: bool = False
     delay: str | None = None
+
+
+def text_of(given: object) -> str:
+    """What a handler has raised, or named as its reason, as text: its class when `str` fails."""
+    try:
+        return str(given)
+    except Exception:  # noqa: BLE001 (it is the user's code, and must not end the consumer)
+        return type(given).__name__
+
+
+def described(error: BaseException) -> str:
+    """The exception's class and text."""
+    return f"{type(error).__name__}: {text_of(error)}"

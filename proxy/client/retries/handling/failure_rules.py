@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from proxy.client.errors import ConfigRefused
-from proxy.client.retries.handling.failure import DeadLetter, Failure, RetryLater
+from proxy.client.retries.handling.failure import (
+    DeadLetter,
+    Failure,
+    RetryLater,
+    described,
+    text_of,
+)
 
 Exceptions: TypeAlias = Sequence[type[Exception]]
 
@@ -32,13 +38,13 @@ class FailureRules:
     def failure_of(self, error: Exception) -> Failure | None:
         """What an exception of a handler comes to; None: the record counts as handled."""
         if isinstance(error, DeadLetter):
-            return Failure(error.reason, is_final=True)
+            return Failure(_reason(error), is_final=True)
         if isinstance(error, RetryLater):
-            return Failure(error.reason, delay=error.delay)
+            return Failure(_reason(error), delay=getattr(error, "delay", None))
         rule = next((self._rules[one] for one in type(error).__mro__ if one in self._rules), RETRY)
         if rule == IGNORE:
             return None
-        return Failure(f"{type(error).__name__}: {error}", is_final=rule == GIVE_UP)
+        return Failure(described(error), is_final=rule == GIVE_UP)
 
     def _add(self, named: type, rule: str) -> None:
         other = self._rules.setdefault(named, rule)
@@ -46,6 +52,11 @@ class FailureRules:
             raise ConfigRefused(
                 f"{named.__name__} is in {other} and in {rule}: name it in one of them"
             )
+
+
+def _reason(error: DeadLetter | RetryLater) -> str:
+    """A subclass may not have called their `__init__`, or put something else there."""
+    return text_of(getattr(error, "reason", error))
 
 
 def _classes(rule: str, named: object) -> list[type]:

@@ -12,6 +12,10 @@ from proxy.client.retries.received import Received
 AsyncHandler: TypeAlias = Callable[[Received], Awaitable[object]]
 
 
+class AwaitedWasCancelled(Exception):
+    """What a handler is taken to have raised that lets out the CancelledError of another task."""
+
+
 class HandlerTasks:
     """A task for each job. One that is given up is cancelled, and may end even so."""
 
@@ -59,6 +63,20 @@ class HandlerTasks:
     async def _error_of(self, record: Received) -> BaseException | None:
         try:
             await self._handler(record)
+        except asyncio.CancelledError as error:
+            return error if _is_cancelled() else _of_another_task(error)
         except BaseException as error:  # noqa: BLE001 (raised again by the thread that polls)
             return error
         return None
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs, and not one that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _of_another_task(error: asyncio.CancelledError) -> AwaitedWasCancelled:
+    raised = AwaitedWasCancelled("the handler awaited a task that others have cancelled")
+    raised.__cause__ = error
+    return raised

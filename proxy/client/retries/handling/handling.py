@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from proxy.client.errors import HandlersHang
 from proxy.client.place import Partition
+from proxy.client.retries.handling.failure import described
 from proxy.client.retries.handling.job import Job, Runner
 from proxy.client.retries.handling.key_order import KeyOf, KeyOrder, by_key
 from proxy.client.retries.received import Received
@@ -19,6 +20,8 @@ SAY_EVERY_S: Final = 60.0
 """That records wait and nothing moves."""
 BEGINS_WITHIN_S: Final = 10.0
 """On any machine, when there is a handler to begin."""
+CANCELLED_WITHIN_S: Final = 1.0
+"""A task that is given up needs a turn of its event loop to end."""
 
 log = logging.getLogger("proxy.client")
 
@@ -58,7 +61,8 @@ class Handling:
         """Holds all of what follows together; whoever polls waits for it."""
         self._order = KeyOrder(key_of)
         self._in_hand: dict[Job, None] = {}
-        self._given_up: set[Job] = set()
+        self._given_up: dict[Job, float] = {}
+        """And since when."""
         self._ended: list[Outcome] = []
         self._is_over = False
         self._moved_s = self._said_s = now_s()
@@ -68,7 +72,9 @@ class Handling:
 
     @property
     def waiting(self) -> int:
-        """Records that no handler has begun with."""
+        """Records that a handler could begin with, were one free: not those behind one of their
+        key.
+        """
         return self._order.records
 
     @property
@@ -88,9 +94,12 @@ class Handling:
         return len(self._given_up)
 
     def raise_if_too_many_hang(self, most: int) -> None:
-        """Raises HandlersHang."""
-        if self.hanging > most:
-            raise HandlersHang(self.hanging, f"more than max_hanging={most}")
+        """Raises HandlersHang. Those that were given up just now have time to be cancelled."""
+        with self._changed:
+            before_s = self._now_s() - CANCELLED_WITHIN_S
+            hanging = sum(since_s <= before_s for since_s in self._given_up.values())
+        if hanging > most:
+            raise HandlersHang(hanging, f"more than max_hanging={most}")
 
     def raise_if_none_begins(self) -> None:
         """Raises HandlersHang: records wait, none is at work, and it goes on so for too long."""
@@ -117,7 +126,7 @@ class Handling:
         return inf if due_s is None else max(0.0, due_s - self._now_s())
 
     def crowded(self, most_bytes: int) -> set[Partition]:
-        """The partitions of which so much is suspended, or held back behind that."""
+        """The partitions of which so much is suspended, or waits behind a record of its key."""
         with self._changed:
             held = self._order.held_bytes.items()
             return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
@@ -167,17 +176,17 @@ class Handling:
         with self._changed:
             self._moved_s = self._now_s()
             was_given_up = job in self._given_up
-            is_wanted = not was_given_up and not job.is_dropped
+            is_wanted = not was_given_up and (_ends_run(error) or not job.is_dropped)
             if was_given_up:
-                self._given_up.remove(job)
+                del self._given_up[job]
             else:
                 del self._in_hand[job]
                 if error is None or job.is_dropped:
                     self._order.done(job.record)
-                self._is_over |= not isinstance(error, Exception | None)
+                self._is_over |= _ends_run(error)
             if is_wanted:
                 self._ended.append(Outcome(job.record, error))
-            if error is not None or self._order.records <= FEW_WAITING:
+            if error is not None or self._are_few:
                 self._changed.notify_all()
         if not is_wanted:
             self._say_too_late(job, error)
@@ -189,7 +198,7 @@ class Handling:
         Waits at most so long: until something has ended and few records wait.
         """
         with self._changed:
-            has_enough = self._ended and self._order.records <= FEW_WAITING
+            has_enough = self._ended and self._are_few
             if wait_s and self._in_hand and not has_enough:
                 self._changed.wait(wait_s)
             ended, self._ended = self._ended, []
@@ -199,14 +208,17 @@ class Handling:
         return ended
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Partitions went to another consumer: what waits is forgotten, what is in hand ignored."""
+        """Partitions went to another consumer: what waits is forgotten, what is in hand ignored,
+        but for what ends the consumer.
+        """
         with self._changed:
             self._order.drop(partitions)
-            gone = [one for one in self._ended if _is_of(one.record, partitions)]
-            self._ended = [one for one in self._ended if one not in gone]
-            for record, error in gone:
-                if error is not None:
-                    self._order.done(record)
+            ended, self._ended = self._ended, []
+            for one in ended:
+                if _ends_run(one.error) or not _is_of(one.record, partitions):
+                    self._ended.append(one)
+                elif one.error is not None:
+                    self._order.done(one.record)
             for job in self._in_hand:
                 job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
 
@@ -215,14 +227,18 @@ class Handling:
         with self._changed:
             self._order.drop(partitions)
 
-    def _still_s(self) -> float:
-        """For how long records wait and no handler has begun or ended."""
-        return self._now_s() - self._moved_s if self._order.records else 0.0
+    @property
+    def _are_few(self) -> bool:
+        """Whether handlers would soon have nothing to do. What is behind a key feeds one alone."""
+        order = self._order
+        feeds_all = len(self._in_hand) >= self._parallel - 1
+        return order.records + (order.behind if feeds_all else 0) <= FEW_WAITING
 
     def _look_whether_it_moves(self) -> None:
         now_s, is_idle = self._now_s(), self._order.records and not self._in_hand
         self._idle_since_s = (self._idle_since_s or now_s) if is_idle else None
-        if not self._order.records:
+        waiting = self._order.records + self._order.behind
+        if not waiting:
             self._moved_s = now_s
         if now_s - max(self._moved_s, self._said_s) < SAY_EVERY_S:
             return
@@ -230,18 +246,19 @@ class Handling:
         log.warning(
             "for %.0f s no handler has begun or ended: %s at work, %s given up that still run, %s "
             "records wait for them",
-            self._still_s(),
+            now_s - self._moved_s,
             len(self._in_hand),
             self.hanging,
-            self._order.records,
+            waiting,
         )
 
     def _overdue(self, job: Job) -> Iterator[Outcome]:
         """Gives the job up if it takes too long."""
-        if self._now_s() - job.started_s < self._timeout_s:
+        now_s = self._now_s()
+        if now_s - job.started_s < self._timeout_s:
             return
         del self._in_hand[job]
-        self._given_up.add(job)
+        self._given_up[job] = now_s
         self._runner.give_up(job)
         what = f"the handler has not returned within {self._timeout_s:g} s"
         log.warning("%s: %s and may still be running", job.record.read_from, what)
@@ -255,8 +272,13 @@ class Handling:
             "%s: its handler has ended too late, after %.1f s (%s); that is ignored",
             job.record.read_from,
             self._now_s() - job.started_s,
-            "returned" if error is None else repr(error),
+            "returned" if error is None else described(error),
         )
+
+
+def _ends_run(error: BaseException | None) -> bool:
+    """Such as SystemExit: it is nobody's failed record."""
+    return not isinstance(error, Exception | None)
 
 
 def _is_of(record: Received, partitions: Collection[Partition]) -> bool:

@@ -10,7 +10,8 @@ from proxy.client.retries.received import Received
 class Job:
     """A record that is being handled since `started_s`.
 
-    `is_dropped`: its partition went to another consumer, so its end is nobody's business.
+    `is_dropped`: its partition went to another consumer, so its end is nobody's business, unless it
+    ends the consumer.
     """
 
     record: Received

@@ -32,22 +32,23 @@ class KeyOrder:
     """Records that wait for a handler, in the order in which they were read.
 
     A key is taken from `next` to `done` of its record. A record that is suspended keeps its key
-    until it is due, and goes before all others then. What is behind it is held back: none of it
-    counts as waiting for a handler before its own turn, so that one key does not keep others from
-    being read.
+    until it is due, and goes before all others then. What is behind a key is held: none of it
+    counts as waiting for a handler (`records`, `size_bytes`) before its own turn, so that one key
+    does not keep others from being read.
     """
 
     def __init__(self, key_of: KeyOf = by_key) -> None:
         self._key_of = key_of
         self._ready: list[_Waiting] = []
         self._behind: dict[Hashable, deque[_Waiting]] = {}
-        """By each key that is taken or ready: what comes after it."""
+        """By each key that is taken, ready or suspended: what comes after it."""
         self._suspended: dict[Hashable, _Waiting] = {}
-        self._held_back: set[Hashable] = set()
-        """Keys of which a record was suspended, until nothing is behind them."""
         self._added = self._put_first = 0
         self.records = self.size_bytes = 0
+        self.behind = 0
+        """Records that are held and do not wait for one that is suspended."""
         self.held_bytes: dict[Partition, int] = {}
+        """Of what is suspended or behind a key."""
 
     def add(self, record: Received, due_s: float = 0.0) -> None:
         """It waits, behind what waits already; suspended, if it is not due when it is its turn."""
@@ -72,12 +73,9 @@ class KeyOrder:
         behind = self._behind[key]
         if not behind:
             del self._behind[key]
-            self._held_back.discard(key)
             return
-        one = behind.popleft()
-        if key in self._held_back:
-            self._let_wait(one)
-        heappush(self._ready, one)
+        self.behind -= 1
+        self._let_wait(behind.popleft())
 
     def suspend(self, record: Received, due_s: float) -> None:
         """The record, which has taken its key, is to be handled again when it is due."""
@@ -89,8 +87,8 @@ class KeyOrder:
         for key, one in list(self._suspended.items()):
             if one.due_s <= now_s:
                 del self._suspended[key]
+                self.behind += len(self._behind[key])
                 self._let_wait(one)
-                heappush(self._ready, one)
 
     def first_due_s(self) -> float | None:
         """When the first suspended record is due; None without any."""
@@ -104,21 +102,20 @@ class KeyOrder:
         taken = behind.keys() - {self._key_of(one.record) for one in ready} - gone
         self._ready, self._behind = [], {key: deque() for key in taken}
         self._suspended = {}
-        self.records = self.size_bytes = 0
+        self.records = self.size_bytes = self.behind = 0
         self.held_bytes.clear()
         for key in suspended.keys() - gone:
             self._suspend(suspended[key])
         for one in waiting:
             if _partition_of(one) not in partitions:
                 self._put(one)
-        self._held_back.intersection_update(self._behind)
 
     def _put(self, one: _Waiting) -> None:
         key = self._key_of(one.record)
         if key is not None and key in self._behind:
             self._behind[key].append(one)
-            count = self._hold if key in self._held_back else self._count
-            count(one, 1)
+            self.behind += key not in self._suspended
+            self._hold(one, 1)
             return
         self._count(one, 1)
         if key is not None:
@@ -128,16 +125,13 @@ class KeyOrder:
     def _suspend(self, one: _Waiting) -> None:
         key = self._key_of(one.record)
         self._suspended[key] = one
+        self.behind -= len(self._behind[key])
         self._hold(one, 1)
-        if key not in self._held_back:
-            self._held_back.add(key)
-            for later in self._behind[key]:
-                self._count(later, -1)
-                self._hold(later, 1)
 
     def _let_wait(self, one: _Waiting) -> None:
         self._hold(one, -1)
         self._count(one, 1)
+        heappush(self._ready, one)
 
     def _count(self, one: _Waiting, sign: int) -> None:
         self.records += sign
