@@ -106,15 +106,15 @@ class TransactionContents:
 
     def _write_resolved(self, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
         writer, known = self._writer, self._targets.known
-        send: Callable[[OutgoingRecord], None] = writer.produce
-        if is_tracked:
-            send = TrackedSender(writer.produce, writer.flush, known, self._refusals).send
+        tracked = TrackedSender(writer.produce, writer.flush, known, self._refusals)
+        send: Callable[[OutgoingRecord], None] = tracked.send if is_tracked else writer.produce
         resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
         for batch in resolved:
             for record in self._records.deliveries(batch):
                 send(record)
             for record in self._records.beside_deliveries(batch):
                 send(record)
+        tracked.end()
         return resolved
 
 

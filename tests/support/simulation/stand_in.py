@@ -78,6 +78,7 @@ class StandInKafka:
     `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
     wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values,
     `max_record_bytes` whole records: what `tells_rules` tells as its max.message.bytes.
+    `max_sent_bytes`: the producers' own message.max.bytes, beyond which `produce` raises.
     `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
     happens while the next transaction commits, just before it does. Partitions that are
     `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
@@ -95,6 +96,7 @@ class StandInKafka:
     log_starts: dict[int, int] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
+    max_sent_bytes: int = 1 << 30
     tells_rules: bool = False
     leaderless: set[tuple[str, int]] = field(default_factory=set)
     short_of_replicas: set[tuple[str, int]] = field(default_factory=set)
@@ -155,6 +157,8 @@ class StandInProducer:
         assert self._open, "produced outside a transaction"
         encoded = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers or []]
         size_bytes = record_batch_bytes(key, value, encoded)
+        if size_bytes > self._kafka.max_sent_bytes:
+            raise kafka_error(KafkaError.MSG_SIZE_TOO_LARGE)
         if len(value or b"") > self._kafka.max_bytes.get(
             topic, 1 << 30
         ) or size_bytes > self._kafka.max_record_bytes.get(topic, 1 << 30):
