@@ -86,15 +86,16 @@ class Dispatcher:
         dead: list[DeadLetter] = []
         outcomes = list(batch.outcomes)
         for delivery in map(delivery_of, batch.deliveries):
+            ref = prefix, delivery.offset
             try:
                 end = self._decide(prefix, delivery)
             except Exception as error:  # noqa: BLE001 (one record must not stop the others)
                 end = unforeseen(error)
             if end is None:
                 deliveries.append(self._placed(delivery))
+                self._refused_before_hop.pop(ref, None)
             elif isinstance(end, Hop):
                 hops.append(end)
-                ref = prefix, delivery.offset
                 self._refused_before_hop.setdefault(ref, self._refusals.refused.get(ref))
             elif isinstance(end, Outcome):
                 outcomes.append(end)
