@@ -63,6 +63,8 @@ class Dispatcher:
     ) -> None:
         self._targets, self._refusals = targets, refusals
         self._retry, self._release, self._now_ms = retry, release, now_ms
+        self.doubted: set[str] = set()
+        """Targets for which a record names a partition beyond those that are known."""
         self._released: dict[RecordRef, tuple[Delivery, Disposition]] = {}
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
 
@@ -126,6 +128,8 @@ class Dispatcher:
             return end
         refusal = self._targets.refusal_at(delivery.target, delivery.partition, delivery.key)
         if refusal is not None:
+            if refusal.code == "partition-bad":
+                self.doubted.add(delivery.target)
             return self._requeue(delivery, refusal)
         return self._against_rules(prefix, delivery)
 

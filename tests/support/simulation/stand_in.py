@@ -135,6 +135,8 @@ class StandInProducer:
         self._sent: list[tuple[Any, ...]] = []
         self._offsets: list[TopicPartition] = []
         self._failed: KafkaException | None = None
+        self._partitions: dict[str, int] = {}
+        """Of topics written to, as they were then: asked for again by `list_topics` alone."""
 
     def init_transactions(self, timeout: float) -> None:
         self._forget()
@@ -157,6 +159,10 @@ class StandInProducer:
         assert self._open, "produced outside a transaction"
         encoded = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers or []]
         size_bytes = record_batch_bytes(key, value, encoded)
+        if topic in self._kafka.topics:
+            count = self._partitions.setdefault(topic, self._kafka.topics[topic])
+            if partition >= count:
+                raise kafka_error(KafkaError._UNKNOWN_PARTITION)
         if size_bytes > self._kafka.max_sent_bytes:
             raise kafka_error(KafkaError.MSG_SIZE_TOO_LARGE)
         if len(value or b"") > self._kafka.max_bytes.get(
@@ -175,6 +181,9 @@ class StandInProducer:
         if partition < 0 and key is not None and count and self._kafka.is_partitioning:
             return partition_of(key, count)
         return max(partition, 0)
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self._partitions.pop(topic, None)
 
     def flush(self, timeout: float) -> int:
         return 0

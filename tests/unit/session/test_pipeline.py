@@ -197,6 +197,20 @@ def test_a_partition_that_the_target_lacks_is_a_dead_letter() -> None:
     assert [record.partition() for record in world.delivered()] == [3]
 
 
+def test_a_partition_that_the_target_has_got_a_moment_ago_is_no_dead_letter() -> None:
+    """What is known of a target is renewed once a minute, what its producer knows more rarely."""
+    world = World()
+    world.send({**after("0"), "timer-partition": "3"})
+    world.settle()
+    world.kafka.topics["orders"] = 8
+    world.time.pass_ms(10_000)
+    world.send({**after("0"), "timer-partition": "6"})
+    world.send({**after("0"), "timer-partition": "8"})
+    world.settle()
+    assert [record.partition() for record in world.delivered()] == [3, 6]
+    assert world.origins(DEAD_LETTERS) == ["timer.ingress/0/2"]
+
+
 def test_a_record_too_large_for_its_target_dies_alone() -> None:
     world = World()
     world.kafka.max_bytes["orders"] = 10
