@@ -10,10 +10,10 @@ from typing import Final
 
 import structlog
 
-from proxy.dispatch.hops import failures
+from proxy.dispatch.hops import failures, is_move
 from proxy.dispatch.known_targets import KnownTargets
 from proxy.dispatch.outgoing_records import delivery_headers
-from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
+from proxy.dispatch.refusals import BY_RECORD_BATCH, RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
 from proxy.records.body import needs_dispatch
 from proxy.records.delivery import Delivery, delivery_of
@@ -63,6 +63,8 @@ class Dispatcher:
     ) -> None:
         self._targets, self._refusals = targets, refusals
         self._retry, self._release, self._now_ms = retry, release, now_ms
+        self.doubted: set[str] = set()
+        """Targets for which a record names a partition beyond those that are known."""
         self._released: dict[RecordRef, tuple[Delivery, Disposition]] = {}
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
 
@@ -86,15 +88,16 @@ class Dispatcher:
         dead: list[DeadLetter] = []
         outcomes = list(batch.outcomes)
         for delivery in map(delivery_of, batch.deliveries):
+            ref = prefix, delivery.offset
             try:
                 end = self._decide(prefix, delivery)
             except Exception as error:  # noqa: BLE001 (one record must not stop the others)
                 end = unforeseen(error)
             if end is None:
                 deliveries.append(self._placed(delivery))
+                self._refused_before_hop.pop(ref, None)
             elif isinstance(end, Hop):
                 hops.append(end)
-                ref = prefix, delivery.offset
                 self._refused_before_hop.setdefault(ref, self._refusals.refused.get(ref))
             elif isinstance(end, Outcome):
                 outcomes.append(end)
@@ -125,6 +128,8 @@ class Dispatcher:
             return end
         refusal = self._targets.refusal_at(delivery.target, delivery.partition, delivery.key)
         if refusal is not None:
+            if refusal.code == "partition-bad":
+                self.doubted.add(delivery.target)
             return self._requeue(delivery, refusal)
         return self._against_rules(prefix, delivery)
 
@@ -163,14 +168,19 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
-        """A check-back that cannot be written is left out: the next one follows.
+        """What cannot be written is left out where nothing is lost by that.
 
-        What the proxy writes to its own topics is not: nothing follows that.
+        A check-back: the next one follows. The move of a parked record that the ingress does not
+        take: the record stays parked. What else the proxy writes to its own topics is not left
+        out: nothing follows that.
         """
-        if record.is_state or record.topic == ingress.topic:
+        if record.is_state:
             return True
-        why = self._refusals.refused.get(auxiliary_ref(ingress, record))
-        why = why or self._targets.refusal_at(record.topic, record.partition, record.key)
+        refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
+        if record.topic == ingress.topic:
+            is_at_fault = refused is not None and refused.code in BY_RECORD_BATCH
+            return not (is_at_fault and is_move(record))
+        why = refused or self._targets.refusal_at(record.topic, record.partition, record.key)
         if why is not None:
             log.warning("check-back not written", topic=record.topic, why=why.detail)
         return why is None

@@ -74,6 +74,11 @@ def moved(ingress: IngressPartition, delivery: Delivery, deliver_at_ms: int) -> 
     return _rewritten(ingress, delivery, numbers)
 
 
+def is_move(record: AuxiliaryRecord) -> bool:
+    """Whether it was made by `moved`."""
+    return any(name == HOP_FIRES for name, _ in record.headers)
+
+
 def _rewritten(
     ingress: IngressPartition, delivery: Delivery, numbers: Mapping[str, int | None]
 ) -> AuxiliaryRecord:

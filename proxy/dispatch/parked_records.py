@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final, NamedTuple
 
+import structlog
+
 from proxy.dispatch.hops import moved
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.records.delivery import Delivery, delivery_of
@@ -21,6 +23,10 @@ LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
+REFUSED_REMEMBERED: Final = 10_000
+"""Of each shard; what is refused beyond that is tried again in each look through the store."""
+
+log = structlog.get_logger(__name__)
 
 
 class _Parked(NamedTuple):
@@ -34,10 +40,12 @@ class _Parked(NamedTuple):
 @dataclass(slots=True)
 class _Pass:
     """A look through the store of one shard, from the beginning to the end, under one set of
-    pauses. landed: the last parked record that the shard had read as it began."""
+    pauses. landed: the last parked record that the shard had read as it began. refused: what the
+    ingress did not take, in this look or in one before it under the same pauses."""
 
     version: int
     landed: int
+    refused: set[Key] = field(default_factory=set)
     after: Key = FIRST
     found: list[_Parked] = field(default_factory=list)
     taken: int = 0
@@ -86,12 +94,15 @@ class ParkedRecords:
             current.taken += 1
         return [parked.record for parked in current.found[: current.taken]]
 
-    def told(self, partition: int) -> None:
-        """The piece is committed: each is moved, or has ended by then."""
+    def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> None:
+        """The piece is committed: each is moved, or has ended by then. What of it is not among the
+        `written` stays parked, since the ingress does not take it."""
         current = self._passes.get(partition)
         if current is None:
             return
-        for parked in current.found[: current.taken]:
+        piece = current.found[: current.taken]
+        _note_refused(partition, current, piece, written)
+        for parked in piece:
             place = partition, parked.pattern
             if place in self._allowed:
                 allowed, at_ms = self._allowed[place]
@@ -110,7 +121,8 @@ class ParkedRecords:
         landed = shard.last_parked
         is_old = known is None or known.version != version
         if known is None or is_old or (known.is_over and not known.found and known.landed < landed):
-            known = self._passes[shard.ingress.number] = _Pass(version, landed)
+            refused: set[Key] = set() if known is None or is_old else known.refused
+            known = self._passes[shard.ingress.number] = _Pass(version, landed, refused)
         return known
 
     def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
@@ -125,7 +137,9 @@ class ParkedRecords:
             pattern = pattern_of(delivery.target)
             is_purged = shard.is_purged(delivery.entry_offset, delivery.target, delivery.due_ms)
             if delivery.is_parked and pattern is not None and not is_purged:
-                current.found.append(_parked(shard, delivery, pattern))
+                parked = _parked(shard, delivery, pattern)
+                if parked.key not in current.refused:
+                    current.found.append(parked)
         current.is_over = current.after >= end
 
     def _left(self, shard: Shard, pattern: str, per_second: int | None, now_ms: int) -> float:
@@ -138,6 +152,30 @@ class ParkedRecords:
         allowed = min(max(1.0, share), allowed + share * max(0, now_ms - at_ms) / 1000)
         self._allowed[place] = allowed, now_ms
         return allowed
+
+
+def _note_refused(
+    partition: int, current: _Pass, piece: Sequence[_Parked], written: Sequence[AuxiliaryRecord]
+) -> None:
+    """Not tried again before pauses change or the shard is taken over: each time costs aborted
+    transactions."""
+    moved_places = {(record.topic, record.offset) for record in written}
+    refused = [
+        parked
+        for parked in piece
+        if (parked.record.topic, parked.record.offset) not in moved_places
+    ]
+    if not refused:
+        return
+    left = REFUSED_REMEMBERED - len(current.refused)
+    current.refused.update(parked.key for parked in refused[: max(0, left)])
+    log.warning(
+        "records stay parked: the ingress does not take them",
+        partition=partition,
+        records=len(refused),
+        first_offset=refused[0].record.offset,
+        remedy="raise max.message.bytes of the ingress, then pause and resume their targets",
+    )
 
 
 def _parked(shard: Shard, delivery: Delivery, pattern: str) -> _Parked:

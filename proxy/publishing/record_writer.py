@@ -14,6 +14,7 @@ from storage.store import Entry
 
 UNPACKED_AT_ONCE: Final = 128
 QUEUE_FULL_WAIT_S: Final = 0.1
+METADATA_TIMEOUT_S: Final = 2.0
 NOW: Final = 0
 """The timestamp with which librdkafka takes its own clock's."""
 
@@ -30,6 +31,14 @@ class RecordWriter:
     def flush(self, timeout_s: float) -> int:
         """Wait for what was produced to arrive; gives how many records have not."""
         return self._kafka.producer.flush(timeout_s)
+
+    def renew_metadata(self, topic: str) -> None:
+        """Have the producer ask what partitions the topic has; by itself it does every 5 minutes.
+
+        Raises KafkaException when no answer comes.
+        """
+        self._kafka.producer.list_topics(topic, METADATA_TIMEOUT_S)
+        self._heartbeat()
 
     def produce(
         self,

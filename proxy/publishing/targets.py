@@ -32,6 +32,8 @@ from proxy.records.rejection import Rejection
 MISSING_FOR_MS: Final = 5_000
 """A topic created meanwhile is found after this time at the latest."""
 KNOWN_FOR_MS: Final = 60_000
+DOUBTED_AFTER_MS: Final = 5_000
+"""A topic may have got more partitions since it was asked about."""
 ASKED_AT_ONCE: Final = 500
 REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
@@ -64,6 +66,8 @@ class Targets:
         self.known = KnownTargets(is_compressing=is_compressing)
         self._unavailable = UnavailablePartitions(admin)
         self._known_until_ms: dict[str, int] = {}
+        self._waited_for_ms: dict[str, int] = {}
+        """When a topic was last asked about and the answer waited for: it is no older than that."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
         self._tried_until_ms: dict[str, int] = {}
 
@@ -94,6 +98,7 @@ class Targets:
         stale = [topic for topic in old if until_ms.get(topic, 0) <= now_ms]
         if len(until_ms) + len(stale) > REMEMBERED:
             until_ms.clear()
+            self._waited_for_ms.clear()
             self._tried_until_ms.clear()
             self.known.clear()
             self._unavailable.clear()
@@ -102,6 +107,17 @@ class Targets:
         for start in range(0, len(stale), ASKED_AT_ONCE):
             self._ask(stale[start : start + ASKED_AT_ONCE], now_ms)
         self._create_missing(stale, now_ms)
+
+    def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
+        """Ask about those of which the answer may be older than DOUBTED_AFTER_MS; whether any was.
+
+        Without an answer what is known of them stays. Raises KafkaException where nothing is.
+        """
+        since_ms = now_ms - DOUBTED_AFTER_MS
+        old = [topic for topic in topics if self._waited_for_ms.get(topic, since_ms) <= since_ms]
+        for start in range(0, len(old), ASKED_AT_ONCE):
+            self._ask(old[start : start + ASKED_AT_ONCE], now_ms)
+        return bool(old)
 
     def learn_rules(self, topics: Iterable[str]) -> None:
         """Ask for the rules of these; without the right to ask, they are found by trying."""
@@ -172,6 +188,7 @@ class Targets:
         self._note_answers({t: one for t, one in come.items() if not _is_unanswered(one)}, now_ms)
 
     def _ask(self, topics: list[str], now_ms: int) -> None:
+        self._waited_for_ms |= dict.fromkeys(topics, now_ms)
         self._note_answers(self._described(topics), now_ms)
 
     def _note_answers(self, answers: Mapping[str, Future[TopicDescription]], now_ms: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from proxy.dispatch.known_targets import (
     IN_COMPANY_BYTES,
@@ -32,31 +32,41 @@ REFUSAL_CODES: Final = {
     KafkaError.INVALID_TIMESTAMP: "publish-failed",
 }
 """A record meets these again each time; all others are the broker's or the network's."""
+RAISED_CODES: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
+    KafkaError._UNKNOWN_PARTITION: "partition-unavailable",
+}
+"""The client library refuses a record by itself, as it is produced: without a delivery report, and
+without any harm to the transaction."""
 
 
 class TrackedSender:
     """Sends with a delivery report per record, once through a transaction's records.
 
-    `produce` is `RecordWriter.produce`, `flush` waits for what was produced. In topics of which
-    `targets` knows a limit record batches are ended before they grow too large. What the refusals
-    want alone gets a record batch of its own.
+    `produce` is `RecordWriter.produce`, `flush` waits for what was produced, `renew` makes the
+    client library ask for a topic's partitions. In topics of which `targets` knows a limit record
+    batches are ended before they grow too large. What the refusals want alone gets a record batch
+    of its own.
     """
 
     def __init__(
         self,
         produce: Callable[..., None],
         flush: Callable[[float], int],
+        renew: Callable[[str], None],
         targets: KnownTargets,
         refusals: Refusals,
     ) -> None:
-        self._produce, self._flush_producer = produce, flush
+        self._produce, self._flush_producer, self._renew = produce, flush, renew
         self._targets, self._refusals = targets, refusals
         self._filled_bytes: dict[str, int] = {}
+        self._raised: KafkaException | None = None
+        self._renewed: set[str] = set()
 
     def send(self, record: OutgoingRecord) -> None:
         """Produce one record; a refusal is reported under its `ref`.
 
-        Raises NotFlushed when the transaction cannot go on.
+        Raises KafkaException or NotFlushed when the transaction cannot go on.
         """
         if record.ref is None:
             self._produce(record)
@@ -68,11 +78,50 @@ class TrackedSender:
         was_alone = is_alone or (limit_bytes is not None and fills_bytes > limit_bytes)
         if is_alone or not self._fits(record.topic, fills_bytes, limit_bytes):
             self._flush()
-        self._produce(
-            record, partial(_report, self._refusals.reports, record, size_bytes, was_alone)
-        )
+        on_delivery = partial(_report, self._refusals.reports, record, size_bytes, was_alone)
+        try:
+            self._produce_renewed(record, on_delivery)
+        except KafkaException as raised:
+            self._note_raised(record, record.ref, size_bytes, raised)
         if is_alone:
             self._flush()
+
+    def end(self) -> None:
+        """Raises KafkaException when a record was not taken by the client library.
+
+        The transaction would be committed without it.
+        """
+        if self._raised is not None:
+            raise self._raised
+
+    def _produce_renewed(self, record: OutgoingRecord, on_delivery: Callable[..., None]) -> None:
+        """Produce it, if need be once the client library knows what partitions there are now."""
+        topic = record.topic
+        try:
+            self._produce(record, on_delivery)
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            if error.code() != KafkaError._UNKNOWN_PARTITION or topic in self._renewed:
+                raise
+            self._renewed.add(topic)
+            self._renew(topic)
+            self._produce(record, on_delivery)
+
+    def _note_raised(
+        self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
+    ) -> None:
+        """Go on, so that all such records are found at once, where this one alone is at fault."""
+        error: KafkaError = raised.args[0]
+        code = RAISED_CODES.get(error.code())
+        is_partition = error.code() == KafkaError._UNKNOWN_PARTITION
+        if code is None or (is_partition and record.topic not in self._targets.partitions):
+            raise raised
+        self._raised = raised
+        what = f"{record.topic}/{record.partition}" if is_partition else "kafka: message.max.bytes"
+        why = f"the proxy's own client does not send it: {error.str()} ({what})"
+        self._refusals.reports[ref] = Report(
+            Rejection(code, why), record.topic, record.is_dead_letter, size_bytes, was_alone=True
+        )
 
     def _fits(self, topic: str, fills_bytes: int, limit_bytes: int | None) -> bool:
         """Whether it still fits into a record batch with what was sent there since the flush.

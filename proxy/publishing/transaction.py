@@ -75,7 +75,7 @@ class TransactionContents:
         suspected = asked_about(self.topics, self._batches) | self._also_suspected | own
         return self._targets.find_unavailable(suspected, now_ms)
 
-    def write(self, *, is_again: bool) -> Sequence[Batch | ResolvedBatch]:
+    def write(self, now_ms: int, *, is_again: bool) -> Sequence[Batch | ResolvedBatch]:
         """Produce everything into the open transaction; gives the batches as they were written.
 
         Raises KafkaException or NotFlushed when the transaction cannot go on.
@@ -85,7 +85,7 @@ class TransactionContents:
         is_tracked = is_again or is_limited
         if not is_tracked and not self._dispatcher.is_needed(self.topics, self._batches):
             return self._write_as_planned()
-        return self._write_resolved(is_tracked=is_tracked)
+        return self._write_resolved(now_ms, is_tracked=is_tracked)
 
     def learn(self) -> int:
         """After an abort: how many records have taught something for the next time."""
@@ -104,17 +104,21 @@ class TransactionContents:
                 self._writer.produce(record)
         return self._batches
 
-    def _write_resolved(self, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
+    def _write_resolved(self, now_ms: int, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
         writer, known = self._writer, self._targets.known
-        send: Callable[[OutgoingRecord], None] = writer.produce
-        if is_tracked:
-            send = TrackedSender(writer.produce, writer.flush, known, self._refusals).send
+        tracked = TrackedSender(
+            writer.produce, writer.flush, writer.renew_metadata, known, self._refusals
+        )
+        send: Callable[[OutgoingRecord], None] = tracked.send if is_tracked else writer.produce
         resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
+        if self._targets.ask_again(self._dispatcher.doubted, now_ms):
+            resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
         for batch in resolved:
             for record in self._records.deliveries(batch):
                 send(record)
             for record in self._records.beside_deliveries(batch):
                 send(record)
+        tracked.end()
         return resolved
 
 
@@ -182,7 +186,7 @@ class Transaction:
 
     def _write(self) -> None:
         try:
-            self._written = self._contents.write(is_again=self._aborts > 0)
+            self._written = self._contents.write(self._now_ms, is_again=self._aborts > 0)
         except NotFlushed as error:
             if self._finds_unavailable():
                 raise PartitionsUnavailable(str(error)) from error

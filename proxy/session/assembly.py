@@ -142,6 +142,7 @@ def assemble(
         now_s=now_s,
     )
     limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
+    reserve = DiskReserve(settings.disk_reserve_bytes)
     pipeline = Pipeline(
         ingress,
         recovery,
@@ -151,9 +152,7 @@ def assemble(
         MemoryBudget(settings.memory_shares),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
-        BackPressure(
-            ingress, DiskReserve(settings.disk_reserve_bytes), folders.disk_size_and_free_bytes
-        ),
+        BackPressure(ingress, reserve, folders.disk_size_and_free_bytes),
         ParkedRecords(release, topic.partitions),
         trace,
     )

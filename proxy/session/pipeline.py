@@ -155,7 +155,7 @@ class Pipeline:
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
             self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)
             self.shards[partition].confirm(plan, map(named_hop, batch.hops))
-            self._parked.told(partition)
+            self._parked.told(partition, batch.auxiliary)
             if partition in self._uncommitted_at_first:
                 self._uncommitted_at_first.discard(partition)
                 self._first_commit(partition, self.shards[partition].position.policies)

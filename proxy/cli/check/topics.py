@@ -114,12 +114,13 @@ def _largest(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
     subject = f"topic {ingress.name}"
     yield ok(subject, f"takes {taken} bytes a record; one that is rewritten grows by {HOP_BYTES}")
     sent = number_in(settings.kafka, "message.max.bytes")
-    if sent is not None and sent < taken + HOP_BYTES:
+    if sent is not None and sent < taken + STAMPS_BYTES:
         yield warn(
             subject,
             f"takes {taken} bytes a record, the proxy's own client sends {sent}",
             "Take `message.max.bytes` out of `kafka`, or set it to "
-            f"{taken + STAMPS_BYTES} at least: a larger record could not be delivered.",
+            f"{taken + STAMPS_BYTES} at least, more where records are compressed: what is larger "
+            "ends as a dead letter (`too-large`), without its value if that does not fit either.",
         )
 
 

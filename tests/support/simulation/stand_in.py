@@ -78,6 +78,7 @@ class StandInKafka:
     `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
     wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values,
     `max_record_bytes` whole records: what `tells_rules` tells as its max.message.bytes.
+    `max_sent_bytes`: the producers' own message.max.bytes, beyond which `produce` raises.
     `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
     happens while the next transaction commits, just before it does. Partitions that are
     `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
@@ -97,6 +98,7 @@ class StandInKafka:
     stable_ends: dict[int, int] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
+    max_sent_bytes: int = 1 << 30
     tells_rules: bool = False
     leaderless: set[tuple[str, int]] = field(default_factory=set)
     short_of_replicas: set[tuple[str, int]] = field(default_factory=set)
@@ -139,6 +141,8 @@ class StandInProducer:
         self._sent: list[tuple[Any, ...]] = []
         self._offsets: list[TopicPartition] = []
         self._failed: KafkaException | None = None
+        self._partitions: dict[str, int] = {}
+        """Of topics written to, as they were then: asked for again by `list_topics` alone."""
 
     def init_transactions(self, timeout: float) -> None:
         self._forget()
@@ -161,6 +165,12 @@ class StandInProducer:
         assert self._open, "produced outside a transaction"
         encoded = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers or []]
         size_bytes = record_batch_bytes(key, value, encoded)
+        if topic in self._kafka.topics:
+            count = self._partitions.setdefault(topic, self._kafka.topics[topic])
+            if partition >= count:
+                raise kafka_error(KafkaError._UNKNOWN_PARTITION)
+        if size_bytes > self._kafka.max_sent_bytes:
+            raise kafka_error(KafkaError.MSG_SIZE_TOO_LARGE)
         if len(value or b"") > self._kafka.max_bytes.get(
             topic, 1 << 30
         ) or size_bytes > self._kafka.max_record_bytes.get(topic, 1 << 30):
@@ -177,6 +187,9 @@ class StandInProducer:
         if partition < 0 and key is not None and count and self._kafka.is_partitioning:
             return partition_of(key, count)
         return max(partition, 0)
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self._partitions.pop(topic, None)
 
     def flush(self, timeout: float) -> int:
         return 0

@@ -67,6 +67,14 @@ def test_the_client_must_send_what_the_ingress_takes(sent: str, is_content: bool
     assert verdicts == ({Severity.OK} if is_content else {Severity.OK, Severity.WARN})
 
 
+def test_what_the_client_does_not_send_is_said_to_be_a_dead_letter() -> None:
+    """Room for what is rewritten is not yet room for a dead letter."""
+    settings = Settings(kafka={"message.max.bytes": str(1_048_588 + 600)})
+    topics = {"ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS)}
+    found = [f for f in topic_findings(settings, topics) if f.severity is Severity.WARN]
+    assert ["dead letter (`too-large`)" in finding.remedy for finding in found] == [True]
+
+
 def test_the_settings_topic_must_be_compacted() -> None:
     topics = {"settings": TopicConfig("timer.settings", 1, {"cleanup.policy": "delete"})}
     (finding,) = topic_findings(Settings(), topics)

@@ -126,6 +126,21 @@ def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
     assert done.hops == []
 
 
+def test_record_that_could_go_after_all_and_then_meets_a_passing_refusal_is_tried_again() -> None:
+    """That it was to be requeued before says nothing of its successor."""
+    bench = Bench()
+    entry = an_entry(1, "nowhere")
+    assert len(bench.resolve(entry).hops) == 1
+    bench.targets.learn("nowhere", 1, None)
+    assert len(bench.resolve(entry).deliveries) == 1
+    bench.refusals.refused[INGRESS.prefix, 1] = Rejection("not-authorised", "the broker says")
+    done = bench.resolve(entry)
+    assert done.dead_letters == []
+    assert [hop.what for hop in done.hops] == ["requeued"]
+    bench.refusals.refused[INGRESS.prefix, 1] = Rejection("too-large", "for the ingress")
+    assert len(bench.resolve(entry).dead_letters) == 1
+
+
 def test_rules_of_a_topic_are_held_before_the_broker_has_to() -> None:
     bench = Bench()
     bench.targets.rules["orders"] = TopicRules(max_message_bytes=300, needs_key=True)

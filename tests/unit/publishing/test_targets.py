@@ -9,7 +9,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from proxy.publishing.targets import KNOWN_FOR_MS, MISSING_FOR_MS, RENEWED_WITHIN_MS, Targets
+from proxy.publishing.targets import (
+    DOUBTED_AFTER_MS,
+    KNOWN_FOR_MS,
+    MISSING_FOR_MS,
+    RENEWED_WITHIN_MS,
+    Targets,
+)
 from tests.support.simulation.stand_in import StandInKafka
 from tests.support.simulation.stand_in_admin import StandInAdmin
 
@@ -181,3 +187,26 @@ def test_where_no_answer_comes_the_broker_is_asked_and_waited_for(
     kafka.topics["orders"], admin.is_slow = 3, False
     targets.learn({"orders"}, LATER_MS + RENEWED_WITHIN_MS)
     assert targets.known.partitions["orders"] == 3
+
+
+def test_what_is_doubted_is_asked_again_unless_that_was_a_moment_ago(kafka: StandInKafka) -> None:
+    targets = targets_of(kafka)
+    targets.learn({"orders"}, NOW_MS)
+    kafka.topics["orders"] = 5
+    assert not targets.ask_again({"orders"}, NOW_MS + DOUBTED_AFTER_MS - 1)
+    assert targets.known.partitions["orders"] == 2
+    assert targets.ask_again({"orders"}, NOW_MS + DOUBTED_AFTER_MS)
+    assert targets.known.partitions["orders"] == 5
+    assert not targets.ask_again({"orders"}, NOW_MS + DOUBTED_AFTER_MS + 1)
+
+
+def test_a_renewed_answer_may_be_older_than_it_was_found(
+    kafka: StandInKafka, slow: tuple[SlowAdmin, Targets]
+) -> None:
+    admin, targets = slow
+    targets.learn({"orders"}, LATER_MS)
+    admin.answer()
+    kafka.topics["orders"], admin.is_slow = 5, False
+    targets.learn({"orders"}, LATER_MS + RENEWED_WITHIN_MS - 1)
+    assert targets.ask_again({"orders"}, LATER_MS + RENEWED_WITHIN_MS)
+    assert targets.known.partitions["orders"] == 5

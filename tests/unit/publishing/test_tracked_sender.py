@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from proxy.dispatch.known_targets import KnownTargets, TopicRules, record_batch_bytes
 from proxy.dispatch.outgoing_records import OutgoingRecord
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.errors import NotFlushed
 from proxy.publishing.tracked_sender import TrackedSender
+from tests.support.simulation.stand_in import kafka_error
 
 ORIGIN = "timer.ingress/0/"
 
@@ -28,10 +29,17 @@ class Sending:
         self.refusals = Refusals()
         self.groups: list[list[OutgoingRecord]] = [[]]
         self.reports: list[Callable[..., None] | None] = []
+        self.raised: dict[int, KafkaException] = {}
+        """By offset: what producing the record raises."""
+        self.mended: tuple[int, ...] = ()
+        """Those of them that it raises no more once the metadata are renewed."""
         self._unsent = unsent
-        targets = KnownTargets()
-        targets.rules = rules or {}
-        self._sender = TrackedSender(self._produce, self._flush, targets, self.refusals)
+        self.targets = KnownTargets()
+        self.targets.rules = rules or {}
+        self.renewed: list[str] = []
+        self._sender = TrackedSender(
+            self._produce, self._flush, self._renew, self.targets, self.refusals
+        )
 
     def send(self, *records: OutgoingRecord) -> list[int]:
         """How many records each group has."""
@@ -39,9 +47,19 @@ class Sending:
             self._sender.send(record)
         return [len(group) for group in self.groups if group]
 
+    def end(self) -> None:
+        self._sender.end()
+
     def _produce(self, record: OutgoingRecord, on_delivery: Any = None) -> None:
+        if record.ref is not None and record.ref[1] in self.raised:
+            raise self.raised[record.ref[1]]
         self.groups[-1].append(record)
         self.reports.append(on_delivery)
+
+    def _renew(self, topic: str) -> None:
+        self.renewed.append(topic)
+        for offset in self.mended:
+            self.raised.pop(offset, None)
 
     def _flush(self, timeout_s: float) -> int:
         self.groups.append([])
@@ -98,3 +116,53 @@ def test_broker_that_does_not_take_a_record_sent_alone_ends_the_attempt() -> Non
     sending.refusals.alone.add(("orders", (ORIGIN, 1)))
     with pytest.raises(NotFlushed, match="3 records not sent"):
         sending.send(a_record(1))
+
+
+def test_record_that_the_client_library_refuses_by_itself_is_known_and_nothing_is_committed() -> (
+    None
+):
+    sending = Sending()
+    sending.raised = dict.fromkeys((1, 3), kafka_error(KafkaError.MSG_SIZE_TOO_LARGE))
+    sending.send(*map(a_record, range(5)))
+    assert [record.ref[1] for record in sending.groups[0] if record.ref] == [0, 2, 4]
+    reports = sending.refusals.reports
+    assert {ref[1]: (told.rejection.code, told.was_alone) for ref, told in reports.items()} == {
+        1: ("too-large", True),
+        3: ("too-large", True),
+    }
+    with pytest.raises(KafkaException):
+        sending.end()
+
+
+def test_any_other_error_as_a_record_is_produced_is_of_the_transaction() -> None:
+    sending = Sending()
+    sending.raised = {1: kafka_error(KafkaError._STATE)}
+    with pytest.raises(KafkaException):
+        sending.send(a_record(1))
+    assert sending.refusals.reports == {}
+    sending.end()
+
+
+def test_partition_that_the_client_library_does_not_know_yet_is_asked_for_once() -> None:
+    sending = Sending()
+    sending.targets.learn("orders", 8, None)
+    sending.raised = dict.fromkeys((1, 2, 3), kafka_error(KafkaError._UNKNOWN_PARTITION))
+    sending.mended = (1, 2)
+    sending.send(*map(a_record, range(5)))
+    assert sending.renewed == ["orders"]
+    assert [record.ref[1] for record in sending.groups[0] if record.ref] == [0, 1, 2, 4]
+    reports = sending.refusals.reports
+    assert {ref[1]: told.rejection.code for ref, told in reports.items()} == {
+        3: "partition-unavailable"
+    }
+
+
+def test_partition_of_no_target_that_the_client_library_does_not_know_fails_the_transaction() -> (
+    None
+):
+    """A successor would be a dead letter for it, though the ingress has the partition."""
+    sending = Sending()
+    sending.raised = {1: kafka_error(KafkaError._UNKNOWN_PARTITION)}
+    with pytest.raises(KafkaException):
+        sending.send(a_record(1))
+    assert sending.renewed == ["orders"]

@@ -197,6 +197,20 @@ def test_a_partition_that_the_target_lacks_is_a_dead_letter() -> None:
     assert [record.partition() for record in world.delivered()] == [3]
 
 
+def test_a_partition_that_the_target_has_got_a_moment_ago_is_no_dead_letter() -> None:
+    """What is known of a target is renewed once a minute, what its producer knows more rarely."""
+    world = World()
+    world.send({**after("0"), "timer-partition": "3"})
+    world.settle()
+    world.kafka.topics["orders"] = 8
+    world.time.pass_ms(10_000)
+    world.send({**after("0"), "timer-partition": "6"})
+    world.send({**after("0"), "timer-partition": "8"})
+    world.settle()
+    assert [record.partition() for record in world.delivered()] == [3, 6]
+    assert world.origins(DEAD_LETTERS) == ["timer.ingress/0/2"]
+
+
 def test_a_record_too_large_for_its_target_dies_alone() -> None:
     world = World()
     world.kafka.max_bytes["orders"] = 10
@@ -206,6 +220,26 @@ def test_a_record_too_large_for_its_target_dies_alone() -> None:
     assert world.origins() == ["timer.ingress/0/1"]
     (letter,) = world.kafka.read(DEAD_LETTERS)
     assert (letter.header("timer-error"), letter.value()) == (b"too-large", b"x" * 11)
+
+
+@pytest.mark.parametrize("tells_rules", [False, True])
+def test_records_that_the_proxys_own_client_does_not_send_die_alone(tells_rules: bool) -> None:
+    """The client library refuses them as they are produced, and the transaction stays open."""
+    world = World()
+    world.kafka.tells_rules, world.kafka.max_sent_bytes = tells_rules, 1_000
+    for size_bytes in (2_000, 10, 3_000):
+        world.send(after("0"), value=b"x" * size_bytes)
+    world.settle()
+    assert world.origins() == ["timer.ingress/0/1"]
+    letters = world.kafka.read(DEAD_LETTERS)
+    assert [letter.header("timer-origin") for letter in letters] == [
+        b"timer.ingress/0/0",
+        b"timer.ingress/0/2",
+    ]
+    assert {(letter.header("timer-error"), letter.value()) for letter in letters} == {
+        (b"too-large", None)
+    }
+    assert b"message.max.bytes" in (letters[0].header("timer-error-detail") or b"")
 
 
 def test_a_dead_letter_too_large_for_its_own_topic_goes_without_its_value() -> None:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from proxy.config.resumed import Resumed
+from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.release_control import RELEASED_FOR_MS
 from tests.support.simulation.stand_in import INGRESS
-from tests.support.simulation.world import World
+from tests.support.simulation.world import DEAD_LETTERS, World
 from tests.unit.session.test_pipeline_recalls import outcomes
 
 HOUR_MS = 3_600_000
@@ -36,6 +38,13 @@ def paused_world(count: int = 1, *, hours: int = 5, bodies: str = "local") -> Wo
 
 def resume(world: World, per_second: int | None = None) -> None:
     world.release.pause([], {"orders": Resumed(world.time.wall_now_ms, per_second)})
+
+
+def refuse_moves(world: World, *, fewer_bytes: int = 0) -> None:
+    """From now on the ingress takes no record larger than the parked one, or than so much less."""
+    parked = world.kafka.read(INGRESS)[-1]
+    size_bytes = record_batch_bytes(parked.key_, parked.value_, parked.headers_)
+    world.kafka.max_record_bytes[INGRESS] = size_bytes - fewer_bytes
 
 
 def written(world: World) -> int:
@@ -182,3 +191,53 @@ def test_a_rate_holds_however_long_it_takes_though_records_are_rewritten_meanwhi
         came.append(len(world.delivered()))
         world.time.pass_ms(DAY_MS)
     assert came == [1, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("tells_rules", [True, False])
+def test_what_the_ingress_refuses_stays_parked_and_holds_up_no_other(tells_rules: bool) -> None:
+    """A move is a little larger than what it moves: it may not fit where that did."""
+    world = paused_world(2)
+    world.kafka.topics["bills"], world.kafka.tells_rules = 4, tells_rules
+    refuse_moves(world)
+    resume(world)
+    world.send({"timer-topic": "bills"})
+    world.settle()
+    assert world.origins("bills") == [f"{INGRESS}/0/4"]
+    assert (world.delivered(), written(world)) == ([], 5)
+
+    del world.kafka.max_record_bytes[INGRESS]
+    world.release.pause(["orders"])
+    resume(world)
+    world.settle()
+    assert len(world.delivered()) == 2
+
+
+def test_what_the_ingress_refuses_is_not_tried_again_whenever_others_are_parked() -> None:
+    world = paused_world(1)
+    world.kafka.topics["bills"] = 4
+    refuse_moves(world)
+    world.release.pause(["bills"], {"orders": Resumed(world.time.wall_now_ms)})
+    world.settle()
+    with capture_logs() as said:
+        for _ in range(3):
+            world.send({"timer-topic": "bills"}, value=b"")
+            world.settle()
+    assert written(world) == 2 + 3 * 2
+    assert [line["event"] for line in said if line["event"] == "transaction aborted"] == []
+
+
+def test_what_the_ingress_takes_no_more_ends_when_it_is_to_be_rewritten() -> None:
+    world = World()
+    world.policy = replace(world.policy, roll_after_ms=DAY_MS)
+    world.release.pause(["orders"])
+    world.send({"timer-topic": "orders"})
+    world.settle()
+    refuse_moves(world, fewer_bytes=20)
+    resume(world)
+    world.settle()
+    assert world.kafka.read(DEAD_LETTERS) == []
+    world.time.pass_ms(DAY_MS)
+    world.settle()
+    (letter,) = world.kafka.read(DEAD_LETTERS)
+    assert letter.header("timer-error") == b"too-large"
+    assert world.delivered() == []
