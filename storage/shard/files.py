@@ -19,9 +19,10 @@ class Files:
             view = view[written:]
             position += written
 
-    def resize(self, fd: int, size_bytes: int) -> None:
-        """Cut or extend a file; what is extended reads as zeros and takes no space yet."""
-        os.ftruncate(fd, size_bytes)
+    def resize(self, file: int | Path, size_bytes: int) -> None:
+        """Cut or extend a file, open or not; what is extended reads as zeros and takes no space
+        yet."""
+        os.truncate(file, size_bytes)
 
     def allocate(self, fd: int, size_bytes: int) -> None:
         """Reserve space, so that writing through a mapping cannot meet a full disk."""

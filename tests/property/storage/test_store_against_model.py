@@ -66,10 +66,10 @@ class DyingFiles(Files):
             raise Killed
         super().rename(source, target)
 
-    def resize(self, fd: int, size_bytes: int) -> None:
+    def resize(self, file: int | Path, size_bytes: int) -> None:
         if self._dies_now("resize"):
             raise Killed
-        super().resize(fd, size_bytes)
+        super().resize(file, size_bytes)
 
     def remove(self, path: Path) -> None:
         if self._dies_now("remove"):
