@@ -135,9 +135,9 @@ class Flush:
         self._loader.memory_from = NOWHERE
         if self._memtable is not None:
             self._ledger.counts.merge(self._memtable.counts)
-        if self._fresh:
-            slots, positions = map(np.concatenate, zip(*self._fresh, strict=True))
-            self._loader.add_flushed(slots, positions)
+        nothing = np.zeros(0, np.int64)
+        fresh = [*self._fresh, (nothing, nothing)]
+        self._loader.add_flushed(*map(np.concatenate, zip(*fresh, strict=True)))
         files.bodies.drop_before(files.checkpoint.watermark_ms)
         kept = files.checkpoint.live.keys() | {files.log.number(files.log.end)}
         for number in [number for number in files.log.segments if number not in kept]:
