@@ -31,8 +31,10 @@ class Files:
     def poke(
         self, cells: npt.NDArray[np.void], at: npt.NDArray[np.int64], rows: npt.NDArray[np.void]
     ) -> None:
-        """Set `cells[at] = rows` in a mapped file."""
-        cells[at] = rows
+        """Set `cells[at] = rows` in a mapped file, each item in one piece: numpy may copy field
+        by field. A kill may tear an item nevertheless."""
+        item = np.dtype((np.void, cells.dtype.itemsize))
+        cells.view(item)[at] = rows.view(item)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Give `path` new contents in one step."""

@@ -19,6 +19,7 @@ from storage.options import StoreKind
 from storage.shard.files import Files
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed, Entry
+from storage.wheel.timer_wheel import SLOT
 from storage.wheel.wheel_tier import WheelTier
 from tests.unit.storage.shards import START_MS, TINY, crashed, opened_kind
 
@@ -37,11 +38,14 @@ class Killed(BaseException):
 
 
 class DyingFiles(Files):
-    """Ends the process at the n-th write of a kind, half done; set `dies_at` to arm it."""
+    """Ends the process at the n-th write of a kind, half done; set `dies_at` to arm it.
+
+    "tear" sets only the fields `torn` of the last slot."""
 
     def __init__(self) -> None:
         self.dies_at = ("never", 0)
         self.death: BaseException = Killed()
+        self.torn: list[str] = []
 
     def _dies_now(self, kind: str) -> bool:
         armed, left = self.dies_at
@@ -58,6 +62,11 @@ class DyingFiles(Files):
     def poke(self, cells: Any, at: Any, rows: Any) -> None:
         if self._dies_now("poke"):
             super().poke(cells, at[::2], rows[::2])
+            raise Killed
+        if self._dies_now("tear"):
+            super().poke(cells, at[:-1], rows[:-1])
+            for name in self.torn:
+                cells[name][at[-1]] = rows[name][-1]
             raise Killed
         super().poke(cells, at, rows)
 
@@ -189,13 +198,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule(
         delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
-        kind=st.sampled_from(["write", "write", "rename", "poke", "poke", "resize", "remove"]),
+        kind=st.sampled_from(["write", "write", "rename", "poke", "tear", "resize", "remove"]),
         nth=st.integers(1, 6),
+        torn=st.lists(st.sampled_from(SLOT.names or ()), min_size=1, max_size=4),
         budget=st.integers(1, 100),
     )
-    def crash_while_writing(self, delays_ms: list[int], kind: str, nth: int, budget: int) -> None:
+    def crash_while_writing(
+        self, delays_ms: list[int], kind: str, nth: int, torn: list[str], budget: int
+    ) -> None:
         self.put(delays_ms, 0, late=False)
         self.commit()
+        self.files.torn = torn
         self.files.dies_at = (kind, nth)
         with suppress(Killed):
             for _ in range(10):
