@@ -1,5 +1,6 @@
 """Compaction of the log: chains of passed slots are closed, sparse segments copied forward."""
 
+from collections import Counter
 from collections.abc import Generator, Iterator
 
 from storage.options import RECORD_BYTES
@@ -26,16 +27,18 @@ def close_slots(
 
     Yields the records looked at after each piece of work. Changes nothing but `chains`."""
     for place in files.wheel.begun_in(files.checkpoint.closed, last):
-        later = yield from _later_runs(files, chains.head(place), last, elsewhere)
-        chains.restart(place)
+        dead = Counter[int]()
+        later = yield from _later_runs(files, chains.head(place), last, elsewhere, dead)
+        chains.restart(place, dead)
         yield from _rewrite(chains, later)
 
 
 def _later_runs(
-    files: WheelFiles, head: Head, last: int, elsewhere: "EndedElsewhere"
+    files: WheelFiles, head: Head, last: int, elsewhere: "EndedElsewhere", dead: Counter[int]
 ) -> Generator[int, None, list[Rows]]:
     later: list[Rows] = []
     for run in files.log.chain(head, checked=False):
+        dead[files.log.number(run.position)] += run.records
         if run.slot > last:
             later.append(files.log.run(run.position).rows)
         else:
@@ -109,12 +112,19 @@ def _copy_chain(
     head = chains.head(place)
     if not head.records or head.time < loader.begun_below:
         return
-    runs = list(files.log.chain(head, checked=False))
-    if all(files.log.number(run.position) != number for run in runs):
+    positions: list[int] = []
+    dead = Counter[int]()
+    for run in files.log.chain(head, checked=False):
+        positions.append(run.position)
+        dead[files.log.number(run.position)] += run.records
+        yield 1
+    if not dead[number]:
         return
-    runs = [files.log.run(run.position) for run in runs]
-    chains.restart(place)
-    yield head.records
+    runs: list[Run] = []
+    for position in positions:
+        runs.append(files.log.run(position))
+        yield runs[-1].records
+    chains.restart(place, dead)
     if head.records > JOINED_RECORDS:
         yield from _rewrite(chains, [run.rows for run in reversed(runs)])
     else:
