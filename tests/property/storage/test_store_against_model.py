@@ -46,6 +46,7 @@ class DyingFiles(Files):
         self.dies_at = ("never", 0)
         self.death: BaseException = Killed()
         self.torn: list[str] = []
+        self.is_read_only = False
 
     def _dies_now(self, kind: str) -> bool:
         armed, left = self.dies_at
@@ -76,6 +77,8 @@ class DyingFiles(Files):
         super().rename(source, target)
 
     def resize(self, file: int | Path, size_bytes: int) -> None:
+        if self.is_read_only and self.dies_at == ("write", 0):
+            raise self.death
         if self._dies_now("resize"):
             raise Killed
         super().resize(file, size_bytes)
@@ -198,7 +201,9 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule(
         delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
-        kind=st.sampled_from(["write", "write", "rename", "poke", "tear", "resize", "remove"]),
+        kind=st.sampled_from(
+            ["write", "write", "rename", "poke", "poke", "tear", "tear", "resize", "remove"]
+        ),
         nth=st.integers(1, 6),
         torn=st.lists(st.sampled_from(SLOT.names or ()), min_size=1, max_size=4),
         budget=st.integers(1, 100),
@@ -221,12 +226,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
         delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
         nth=st.integers(1, 8),
         budget=st.integers(1, 100),
+        is_read_only=st.booleans(),
     )
-    def find_the_disk_full(self, delays_ms: list[int], nth: int, budget: int) -> None:
+    def find_the_disk_full(
+        self, delays_ms: list[int], nth: int, budget: int, is_read_only: bool
+    ) -> None:
+        """Or, after the first write that fails, read-only."""
         self.put(delays_ms, 0, late=False)
         self.commit()
         self.files.dies_at = ("write", nth)
         self.files.death = OSError(errno.ENOSPC, "No space left on device")
+        self.files.is_read_only = is_read_only
         with suppress(StorageFull):
             for _ in range(10):
                 self.store.maintain(self.next_offset, budget)
