@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from struct import Struct
@@ -134,7 +135,8 @@ class RocksDatabase:
             _explain(self._path, error)
         self.checkpoint = checkpoint
         if checkpoint.covered - self._persisted >= self._persist_offsets:
-            self._persist(wait=False)
+            with suppress(OSError):  # the batch counts; the next one tries again
+                self._persist(wait=False)
 
     def persist(self) -> None:
         """Let what was written survive the end of the process. Raises OSError."""

@@ -19,9 +19,10 @@ class Files:
             view = view[written:]
             position += written
 
-    def resize(self, fd: int, size_bytes: int) -> None:
-        """Cut or extend a file; what is extended reads as zeros and takes no space yet."""
-        os.ftruncate(fd, size_bytes)
+    def resize(self, file: int | Path, size_bytes: int) -> None:
+        """Cut or extend a file, open or not; what is extended reads as zeros and takes no space
+        yet."""
+        os.truncate(file, size_bytes)
 
     def allocate(self, fd: int, size_bytes: int) -> None:
         """Reserve space, so that writing through a mapping cannot meet a full disk."""
@@ -30,8 +31,10 @@ class Files:
     def poke(
         self, cells: npt.NDArray[np.void], at: npt.NDArray[np.int64], rows: npt.NDArray[np.void]
     ) -> None:
-        """Set `cells[at] = rows` in a mapped file."""
-        cells[at] = rows
+        """Set `cells[at] = rows` in a mapped file, each item in one piece: numpy may copy field
+        by field. A kill may tear an item nevertheless."""
+        item = np.dtype((np.void, cells.dtype.itemsize))
+        cells.view(item)[at] = rows.view(item)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Give `path` new contents in one step."""

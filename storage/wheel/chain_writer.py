@@ -1,7 +1,7 @@
 """Runs appended to the log, and their chains, before a checkpoint confirms them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -49,10 +49,11 @@ class ChainWriter:
         head = Head(*self._heads[at].tolist())
         return head if head.records else EMPTY
 
-    def restart(self, slot: int) -> None:
-        """Let the chain of slot number `slot` begin anew: its runs are dead."""
-        for run in self._log.chain(self.head(slot), checked=False):
-            self.live[self._log.number(run.position)] -= run.records
+    def restart(self, slot: int, dead: Mapping[int, int]) -> None:
+        """Let the chain of slot number `slot` begin anew: its runs are dead. `dead`: how many
+        records they hold in each segment, which whoever has read the chain knows."""
+        for number, records in dead.items():
+            self.live[number] -= records
         at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
         self._heads[at] = EMPTY
 

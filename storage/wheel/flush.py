@@ -58,8 +58,7 @@ class Flush:
             yield from self._write(closed)
             self._replace_checkpoint(closed)
         except OSError:
-            with suppress(OSError):
-                self._undo()
+            self._undo()
             raise
         yield SLICE_ENTRIES
         try:
@@ -89,10 +88,13 @@ class Flush:
             yield max(rows.size, SLICE_ENTRIES * rows.size * mean_bytes // options.slice_bytes)
 
     def _undo(self) -> None:
-        """Give up before the checkpoint: as if nothing had been written."""
+        """Give up before the checkpoint: as if nothing had been written.
+
+        What fails of it does no harm: the log cuts itself again before it is written to."""
         self._loader.memory_from = NOWHERE
+        with suppress(OSError):
+            self._files.log.cut(self._files.checkpoint.log_end)
         self._files.bodies.rewind()
-        self._files.log.cut(self._files.checkpoint.log_end)
 
     def _replace_checkpoint(self, closed: int) -> None:
         files, ledger = self._files, self._ledger
@@ -133,9 +135,9 @@ class Flush:
         self._loader.memory_from = NOWHERE
         if self._memtable is not None:
             self._ledger.counts.merge(self._memtable.counts)
-        if self._fresh:
-            slots, positions = map(np.concatenate, zip(*self._fresh, strict=True))
-            self._loader.add_flushed(slots, positions)
+        nothing = np.zeros(0, np.int64)
+        fresh = [*self._fresh, (nothing, nothing)]
+        self._loader.add_flushed(*map(np.concatenate, zip(*fresh, strict=True)))
         files.bodies.drop_before(files.checkpoint.watermark_ms)
         kept = files.checkpoint.live.keys() | {files.log.number(files.log.end)}
         for number in [number for number in files.log.segments if number not in kept]:

@@ -18,15 +18,11 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
     for number in sorted(checkpoint.live):
         log.attach(number)
     log.end = checkpoint.log_end
-    used = wheel.used()
-    cells = wheel.cells[used]
-    broken = used[checks(cells) != cells["check"]]
-    if broken.size:
-        raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
     wheel.clear_before(checkpoint.closed)
     heads = {run.slot % wheel.slots: run.head for run in log.scan(checkpoint.redo_from, log.end)}
     places = np.fromiter(heads, np.int64, len(heads))
     wheel.store(places, np.array(list(heads.values()), np.int64).reshape(-1, 4))
+    _check_slots(wheel)
     _compare(wheel, log, checkpoint)
 
 
@@ -36,6 +32,15 @@ def cut_log(log: TimerLog) -> None:
         if not path.stem.isdigit() or int(path.stem) not in log.segments:
             path.unlink()
     log.cut(log.end)
+
+
+def _check_slots(wheel: TimerWheel) -> None:
+    """Only once what a kill may have torn has been stored again."""
+    used = wheel.used()
+    cells = wheel.cells[used]
+    broken = used[checks(cells) != cells["check"]]
+    if broken.size:
+        raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
 
 
 def _compare(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:

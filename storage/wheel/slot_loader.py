@@ -63,7 +63,8 @@ class SlotLoader:
         self._hand_over()
 
     def add_flushed(self, slots: Column, positions: Column) -> None:
-        """Load runs just flushed, in slot order, as far as their slots are begun already."""
+        """Load runs just flushed, in slot order, as far as their slots are begun already; and
+        forget what was noted of chains that are closed now."""
         self._note_later(slots)
         begun = int(np.searchsorted(slots, self.begun_below))
         runs = [self._files.log.run(position) for position in positions[:begun].tolist()]

@@ -85,8 +85,11 @@ class TimerWheel:
             self._files.poke(self.cells, at, slot_rows(heads))
 
     def clear_before(self, slot: int) -> None:
-        """Empty every place whose chain was closed because it began below slot number `slot`."""
-        stale = np.flatnonzero((self.cells["count"] > 0) & (self.cells["time"] < slot))
+        """Empty every place whose chain was closed because it began below slot number `slot`; also
+        where a kill tore the slot as it was emptied, which leaves a `time` no higher than before.
+        """
+        used = self.used()
+        stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, 4), np.int64))
 
     def begun_in(self, first: int, last: int) -> list[int]:

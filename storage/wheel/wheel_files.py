@@ -74,6 +74,13 @@ class WheelFiles:
         numbers = self._numbers
         counts.subtract(rows["offset"], *counted_by_name(rows, numbers.by_number, numbers))
 
+    def counts_of(self, rows: Rows) -> Counts:
+        """What index rows count."""
+        numbers = self._numbers
+        counts = Counts(*counted_by_name(rows, numbers.by_number, numbers))
+        counts.chunks.add(rows["offset"])
+        return counts
+
     def close(self) -> None:
         """Give the files back."""
         self.log.close()

@@ -77,6 +77,15 @@ class ChunkCounts:
         self._lowest = min(self._lowest, int(used[0]) + other.base - self.base)
         self.total += other.total
 
+    def take_out(self, other: "ChunkCounts") -> None:
+        """Count as ended everything `other` counts, all of it added before."""
+        other = other.copy()
+        self.coarsen_to(other.shift)
+        other.coarsen_to(self.shift)
+        first = other.base - self.base
+        self.counts[first : first + other.counts.size] -= other.counts
+        self.total -= other.total
+
     def counts_same(self, other: "ChunkCounts") -> bool:
         """Whether both count the same offsets, as far as their chunks tell."""
         mine, others = self.copy(), other.copy()
@@ -181,6 +190,13 @@ class Counts:
         self.targets.merge(other.targets)
         self.target_bytes.merge(other.target_bytes)
         self.total_bytes += other.total_bytes
+
+    def take_out(self, other: "Counts") -> None:
+        """Count as ended everything `other`, with the same numbers of targets, counts."""
+        self.chunks.take_out(other.chunks)
+        self.targets.subtract(other.targets.by_name, other.targets.others)
+        self.target_bytes.subtract(other.target_bytes.by_name, other.target_bytes.others)
+        self.total_bytes -= other.total_bytes
 
     def copy(self, numbers: TargetNumbers | None = None) -> "Counts":
         """An independent copy, but for the numbers of targets."""

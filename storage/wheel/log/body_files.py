@@ -75,10 +75,12 @@ class BodyFiles:
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off what was appended since the last `confirm`."""
+        """Cut off what was appended since the last `confirm`. Where that fails, it stays as bytes
+        that no record points at."""
         for key, size_bytes in self._unconfirmed.items():
-            self._files.resize(self._writable(key), size_bytes)
-            self._sizes[key] = size_bytes
+            with suppress(OSError):
+                self._files.resize(self.path(key), size_bytes)
+                self._sizes[key] = size_bytes
         self._unconfirmed.clear()
 
     def __bool__(self) -> bool:

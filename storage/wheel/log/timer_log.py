@@ -30,6 +30,7 @@ class TimerLog:
         self.segments: dict[int, Segment] = {}
         self._files = files
         self._writable = writable
+        self._is_cut = True
 
     def path(self, number: int) -> Path:
         """The file of segment `number`."""
@@ -54,6 +55,8 @@ class TimerLog:
 
     def reserve(self, size_bytes: int) -> int:
         """Where the next block of `size_bytes` goes; opens a new segment when it must."""
+        if not self._is_cut:
+            self.cut(self.end)
         number, offset = divmod(self.end, self.segment_bytes)
         if offset + size_bytes > self.segment_bytes:
             number, self.end = number + 1, (number + 1) * self.segment_bytes
@@ -70,13 +73,15 @@ class TimerLog:
         self.end += len(data)
 
     def cut(self, end: int) -> None:
-        """Forget everything from `end` on."""
-        self.end = end
+        """Forget everything from `end` on. When an OSError is raised, nothing from there on is
+        read any more, and the bytes are cut before anything is written."""
+        self.end, self._is_cut = end, False
         number, offset = divmod(end, self.segment_bytes)
         for later in [kept for kept in self.segments if kept * self.segment_bytes >= end]:
             self.drop(later)
         if offset and number in self.segments:
             self.segments[number].cut(offset)
+        self._is_cut = True
 
     def drop(self, number: int) -> None:
         """Delete a segment; rows already read from it stay readable."""

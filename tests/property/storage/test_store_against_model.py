@@ -19,6 +19,7 @@ from storage.options import StoreKind
 from storage.shard.files import Files
 from storage.shard.tiered_store import TieredStore
 from storage.store import Committed, Entry
+from storage.wheel.timer_wheel import SLOT
 from storage.wheel.wheel_tier import WheelTier
 from tests.unit.storage.shards import START_MS, TINY, crashed, opened_kind
 
@@ -37,11 +38,15 @@ class Killed(BaseException):
 
 
 class DyingFiles(Files):
-    """Ends the process at the n-th write of a kind, half done; set `dies_at` to arm it."""
+    """Ends the process at the n-th write of a kind, half done; set `dies_at` to arm it.
+
+    "tear" sets only the fields `torn` of the last slot."""
 
     def __init__(self) -> None:
         self.dies_at = ("never", 0)
         self.death: BaseException = Killed()
+        self.torn: list[str] = []
+        self.is_read_only = False
 
     def _dies_now(self, kind: str) -> bool:
         armed, left = self.dies_at
@@ -59,6 +64,11 @@ class DyingFiles(Files):
         if self._dies_now("poke"):
             super().poke(cells, at[::2], rows[::2])
             raise Killed
+        if self._dies_now("tear"):
+            super().poke(cells, at[:-1], rows[:-1])
+            for name in self.torn:
+                cells[name][at[-1]] = rows[name][-1]
+            raise Killed
         super().poke(cells, at, rows)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -66,10 +76,12 @@ class DyingFiles(Files):
             raise Killed
         super().rename(source, target)
 
-    def resize(self, fd: int, size_bytes: int) -> None:
+    def resize(self, file: int | Path, size_bytes: int) -> None:
+        if self.is_read_only and self.dies_at == ("write", 0):
+            raise self.death
         if self._dies_now("resize"):
             raise Killed
-        super().resize(fd, size_bytes)
+        super().resize(file, size_bytes)
 
     def remove(self, path: Path) -> None:
         if self._dies_now("remove"):
@@ -189,13 +201,19 @@ class StoreAgainstModel(RuleBasedStateMachine):
 
     @rule(
         delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
-        kind=st.sampled_from(["write", "write", "rename", "poke", "poke", "resize", "remove"]),
+        kind=st.sampled_from(
+            ["write", "write", "rename", "poke", "poke", "tear", "tear", "resize", "remove"]
+        ),
         nth=st.integers(1, 6),
+        torn=st.lists(st.sampled_from(SLOT.names or ()), min_size=1, max_size=4),
         budget=st.integers(1, 100),
     )
-    def crash_while_writing(self, delays_ms: list[int], kind: str, nth: int, budget: int) -> None:
+    def crash_while_writing(
+        self, delays_ms: list[int], kind: str, nth: int, torn: list[str], budget: int
+    ) -> None:
         self.put(delays_ms, 0, late=False)
         self.commit()
+        self.files.torn = torn
         self.files.dies_at = (kind, nth)
         with suppress(Killed):
             for _ in range(10):
@@ -208,12 +226,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
         delays_ms=st.lists(DELAYS_MS, min_size=1, max_size=60),
         nth=st.integers(1, 8),
         budget=st.integers(1, 100),
+        is_read_only=st.booleans(),
     )
-    def find_the_disk_full(self, delays_ms: list[int], nth: int, budget: int) -> None:
+    def find_the_disk_full(
+        self, delays_ms: list[int], nth: int, budget: int, is_read_only: bool
+    ) -> None:
+        """Or, after the first write that fails, read-only."""
         self.put(delays_ms, 0, late=False)
         self.commit()
         self.files.dies_at = ("write", nth)
         self.files.death = OSError(errno.ENOSPC, "No space left on device")
+        self.files.is_read_only = is_read_only
         with suppress(StorageFull):
             for _ in range(10):
                 self.store.maintain(self.next_offset, budget)
