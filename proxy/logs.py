@@ -40,7 +40,12 @@ def _for_people(*, colors: bool) -> list[Processor]:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         _time_of_day,
-        structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0),
+        structlog.dev.ConsoleRenderer(
+            colors=colors,
+            pad_event_to=0,
+            # The usual one shows local variables: passwords and tokens among them.
+            exception_formatter=structlog.dev.plain_traceback,
+        ),
     ]
 
 

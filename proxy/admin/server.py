@@ -92,7 +92,12 @@ class AdminServer:
 def _listen(settings: AdminSettings) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        return socket.create_server(
+            (settings.host, settings.port),
+            family=family,
+            backlog=BACKLOG,
+            dualstack_ipv6=settings.host == "::" and socket.has_dualstack_ipv6(),
+        )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             choose = (

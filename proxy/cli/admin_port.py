@@ -17,6 +17,9 @@ ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
 
 Answer = TypeVar("Answer")
 
+DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Past any HTTP proxy of the environment, which would get the token, and knows no loopback."""
+
 
 class ProxyUnreachable(ProxyError):
     """The admin port of the proxy does not answer, or refuses."""
@@ -47,7 +50,7 @@ def fetch(
             request.add_header("Content-Type", "application/json")
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
-        with urllib.request.urlopen(request, timeout=within_s) as answer:  # noqa: S310
+        with DIRECTLY.open(request, timeout=within_s) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         raise _refusal(base, error) from None
@@ -62,7 +65,7 @@ def ask(address: str, path: str, token: str | None, **how: Any) -> dict[str, Any
         said = json.loads(text)
         if isinstance(said, dict):
             return said
-    raise _no_proxy(address)
+    raise no_proxy(address)
 
 
 def ask_each(
@@ -86,7 +89,7 @@ def ask_each(
 def address_of(admin: AdminSettings) -> str:
     """Where the proxy with these settings is asked from its own machine."""
     host = "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104
-    return f"{host}:{admin.port}"
+    return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
 def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[str]:
@@ -104,7 +107,7 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
         said = json.loads(error.read())
         detail, code = str(said["detail"]), said["error"]
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
-        return _no_proxy(base)
+        return no_proxy(base)
     if code == "no-such-path":
         return ProxyUnreachable(
             f"The proxy at {base} does not know this call: it is older.",
@@ -120,10 +123,11 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
     if isinstance(why, TimeoutError):
         return ProxyUnreachable(f"{base} does not answer in time ({within_s:g} s).", NAME_IT)
     if isinstance(error, HTTPException) and not isinstance(error, InvalidURL):
-        return _no_proxy(base)
+        return no_proxy(base)
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
     return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)
 
 
-def _no_proxy(base: str) -> ProxyUnreachable:
+def no_proxy(base: str) -> ProxyUnreachable:
+    """Something answers there, and it is something else."""
     return ProxyUnreachable(f"What answers at {base} is no proxy.", NAME_IT)

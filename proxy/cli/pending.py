@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.cli.admin_port import address_of, fetch
+from proxy.cli.admin_port import address_of, fetch, no_proxy
 from proxy.cli.local_shards import local_shards
 from proxy.cli.terminal.options import AsJson, Config, settings_for
 from proxy.cli.terminal.output import say, say_json, say_table
@@ -16,6 +16,8 @@ from proxy.clock import wall_clock_ms
 from proxy.records.delivery import Delivery, LeftInKafka
 
 FAMILY = "delay_proxy_pending_records"
+OWN_FAMILY = "delay_proxy_build_info"
+"""Every proxy has it, also while nothing waits."""
 SPANS_MS = {
     "overdue": 0,
     "within a minute": 60_000,
@@ -48,8 +50,9 @@ def pending(
         by_target, by_due = count_entries(entries, wall_clock_ms())
     else:
         settings = settings_for(config)
-        metrics = fetch(admin or address_of(settings.admin), "/metrics", settings.admin.token)
-        by_target, by_due = read_pending(metrics), {}
+        address = admin or address_of(settings.admin)
+        metrics = fetch(address, "/metrics", settings.admin.token)
+        by_target, by_due = read_pending(metrics, address), {}
     total = sum(by_target.values())
     if as_json:
         due = {"by_due": by_due} if data_dir is not None else {}
@@ -72,13 +75,18 @@ def count_entries(
     return dict(by_target.most_common()), {span: count for span, count in by_due.items() if count}
 
 
-def read_pending(metrics_text: str) -> dict[str, int]:
-    """Records waiting by target, the most first, over all workers."""
+def read_pending(metrics_text: str, address: str) -> dict[str, int]:
+    """Records waiting by target, the most first, over all workers. Raises ProxyUnreachable for
+    metrics of something else."""
+    try:
+        families = list(text_string_to_metric_families(metrics_text))
+    except ValueError:
+        raise no_proxy(address) from None
+    if all(family.name != OWN_FAMILY for family in families):
+        raise no_proxy(address)
     counts: Counter[str] = Counter()
-    for family in text_string_to_metric_families(metrics_text):
-        if family.name == FAMILY:
-            for sample in family.samples:
-                counts[sample.labels["target"]] += int(sample.value)
+    for sample in (s for family in families if family.name == FAMILY for s in family.samples):
+        counts[sample.labels["target"]] += int(sample.value)
     return dict(counts.most_common())
 
 

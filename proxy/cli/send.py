@@ -1,7 +1,7 @@
 """`send`: one record to the ingress topic, from the shell."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -14,15 +14,24 @@ from proxy.config.settings import Settings
 from proxy.records.body import Headers
 from proxy.records.headers import (
     ATTEMPT,
+    CANCEL,
     CHECK_TOPIC,
     DELAY,
     DELIVER_AT,
     LEVEL,
+    RECALL,
     RETRY_GROUP,
     TOPIC,
     TRANSACTION,
 )
 from proxy.requests.times import parse_delay_ms, parse_instant_ms
+
+SET_BY: Final = {
+    CANCEL: "the command `cancel`",
+    RECALL: "the command `recall`",
+    TRANSACTION: "`--prepare`, and the commands `commit` and `rollback`",
+}
+"""Headers that act on another record than the one that is sent."""
 
 
 def send(
@@ -145,11 +154,13 @@ def half_headers(ident: str | None, check_topic: str | None, *, is_half: bool) -
 
 
 def user_headers(texts: Sequence[str]) -> Headers:
-    """`name=value` each; raises a usage error for one without a name."""
+    """`name=value` each; raises a usage error for one without a name, or with its own command."""
     headers: Headers = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise typer.BadParameter(f"{text!r} is no header: write name=value")
+        if how := SET_BY.get(name):
+            raise typer.BadParameter(f"{name} is set by {how}")
         headers.append((name, value.encode()))
     return headers

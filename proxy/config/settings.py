@@ -131,7 +131,16 @@ class RetryGroupSettings(Section):
     def _consistent(self) -> "RetryGroupSettings":
         if (self.policy == "custom") != bool(self.delays_ms):
             raise ValueError("`delays` belong to `policy: custom`, which needs them (1s 10s 1m)")
+        if self.policy != "exponential" and self._doubles_otherwise():
+            raise ValueError("`first_delay` and `max_delay` belong to `policy: exponential`")
+        if self.policy != "levels" and self.first_level is not None:
+            raise ValueError("`first_level` belongs to `policy: levels`")
         return self
+
+    def _doubles_otherwise(self) -> bool:
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
+        asked = self.first_delay_ms, self.max_delay_ms
+        return asked != (usual["first_delay_ms"], usual["max_delay_ms"])
 
 
 class RetrySettings(Section):
@@ -225,7 +234,18 @@ class AdminSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = Field(None, min_length=1)
+    """Sent in a header: visible ASCII characters alone."""
     targets_shown: int = Field(50, ge=0, le=1_000)
+
+    @field_validator("token")
+    @classmethod
+    def _can_be_sent(cls, token: str | None) -> str | None:
+        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+            raise ValueError(
+                "only visible ASCII characters can be sent in a header; it has a blank, a line "
+                "break (at its end?) or others"
+            )
+        return token
 
 
 class TracingSettings(Section):

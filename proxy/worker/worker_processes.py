@@ -44,14 +44,18 @@ class WorkerProcesses:
         self._children: dict[int, SpawnProcess] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> int:
-        """Keep all workers running until told to stop, or one refuses; the exit code."""
-        for worker in range(self._count):
-            self._start(worker)
+        """Keep all workers running until told to stop, or one refuses; the exit code.
+
+        No worker outlives this call, whatever it raises."""
         exit_code = 0
-        while not is_stopping() and exit_code == 0:
-            self._snapshots.receive(0.2)
-            exit_code = self._restart_dead()
-        self._stop()
+        try:
+            for worker in range(self._count):
+                self._start(worker)
+            while not is_stopping() and exit_code == 0:
+                self._snapshots.receive(0.2)
+                exit_code = self._restart_dead()
+        finally:
+            self._stop()
         return exit_code
 
     def _start(self, worker: int) -> None:

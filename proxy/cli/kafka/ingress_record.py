@@ -25,7 +25,8 @@ class IngressRecord(NamedTuple):
 
 
 class ExpectedEnd(NamedTuple):
-    """What will come of a record under these settings: a delivery, or a dead letter and why."""
+    """What will come of a record under these settings: a delivery, or a dead letter and why.
+    Neither of a control record, which acts on another."""
 
     target: str | None
     due_ms: int | None
@@ -67,5 +68,6 @@ def expected_end(record: IngressRecord, settings: Settings, timestamp_ms: int) -
     )
     if isinstance(parsed, Rejection):
         return ExpectedEnd(None, None, parsed)
-    assert isinstance(parsed, Scheduled | Prepare), parsed
+    if not isinstance(parsed, Scheduled | Prepare):
+        return ExpectedEnd(None, None, None)
     return ExpectedEnd(parsed.entry[2], parsed.due_ms, None)

@@ -4,13 +4,12 @@ import json
 import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
 
+from proxy.cli.admin_port import DIRECTLY
 from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, variable_name
 from proxy.embedded.guarded_process import GuardedProcess
@@ -69,9 +68,9 @@ class ProxyProcess:
             )
         try:
             url = f"http://127.0.0.1:{self.admin_port}/readyz"
-            with urllib.request.urlopen(url, timeout=2) as answer:
+            with DIRECTLY.open(url, timeout=2) as answer:
                 return bool(json.load(answer)["ready"])
-        except (OSError, ValueError, urllib.error.HTTPError):
+        except (OSError, ValueError):
             return False
 
     def await_ready(self, limit_s: float) -> None:

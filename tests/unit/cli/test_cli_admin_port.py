@@ -8,8 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from proxy.cli.admin_port import NAME_IT, NotThere, ProxyUnreachable, ask, ask_each
+from proxy.admin.server import AdminServer
+from proxy.cli.admin_port import (
+    NAME_IT,
+    NotThere,
+    ProxyUnreachable,
+    address_of,
+    ask,
+    ask_each,
+)
+from proxy.cli.pending import read_pending
+from proxy.config.settings import AdminSettings
+from tests.support.simulation.admin_api import MadeUpApi
 
 Call = Callable[..., tuple[int, str, str]]
 JSON_404 = b'HTTP/1.0 404 Not Found\r\n\r\n{"error": "%s", "detail": "It said so."}'
@@ -56,6 +68,37 @@ def test_what_is_no_proxy_is_said_to_be_none(reply: bytes) -> None:
     with answering(reply) as address, pytest.raises(ProxyUnreachable) as raised:
         ask(address, "/pauses", None)
     assert f"{address} is no proxy. {NAME_IT}" in str(raised.value)
+
+
+def test_the_admin_port_is_asked_past_an_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which would get the token, and would not find this machine."""
+    monkeypatch.setattr("urllib.request._opener", None)  # made once, by the environment then
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with answering(b"HTTP/1.0 200 OK\r\n\r\n{}") as address:
+        assert ask(address, "/pauses", "secret") == {}
+
+
+@pytest.mark.parametrize("text", ["up 1\n", "<!doctype html><html></html>"])
+def test_metrics_of_something_else_are_no_proxys(text: str) -> None:
+    with pytest.raises(ProxyUnreachable, match="is no proxy"):
+        read_pending(text, "127.0.0.1:9464")
+
+
+def test_what_waits_is_counted_by_target_over_all_workers() -> None:
+    own = 'delay_proxy_build_info{version="1"} 1\n'
+    line = 'delay_proxy_pending_records{target="orders",worker="%d"} 2\n'
+    assert read_pending(own + line % 0 + line % 1, "x") == {"orders": 4}
+    assert read_pending(own, "x") == {}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104
+def test_the_proxy_of_the_settings_is_found_whatever_it_listens_on(host: str) -> None:
+    admin = AdminSettings(host=host, port=0, token="t")
+    api = MadeUpApi(admin)
+    with closing(AdminServer(admin, CollectorRegistry(), api.statuses, api.api)) as server:
+        address = address_of(admin.model_copy(update={"port": server.port}))
+        assert ask(address, "/pauses", "t")
 
 
 def test_what_does_not_answer_in_time_is_said_to_be_late() -> None:

@@ -51,3 +51,17 @@ def test_for_a_person_a_line_is_an_event_and_its_keys(form: str, stream: io.Stri
 def test_the_level_decides_what_is_logged() -> None:
     assert "too fine" in said("debug", "json", io.StringIO())
     assert said("error", "json", io.StringIO()) == ""
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_an_error_shows_where_it_was_raised_and_no_variables(form: str) -> None:
+    """Passwords and tokens among them."""
+    stream = io.StringIO()
+    configure_logs("info", cast("LogFormat", form), stream)
+    password = "s3cret-" + form
+    try:
+        int(f"{password!r}"[:0] or "x")
+    except ValueError:
+        structlog.get_logger("test").exception("session ended by a defect")
+    assert "ValueError" in stream.getvalue()
+    assert password not in stream.getvalue()

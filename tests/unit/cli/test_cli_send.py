@@ -59,6 +59,12 @@ def test_a_header_without_name_or_value_is_refused(text: str) -> None:
         user_headers([text])
 
 
+@pytest.mark.parametrize("name", ["timer-cancel", "timer-recall", "timer-transaction"])
+def test_headers_that_act_on_another_record_have_commands_of_their_own(name: str) -> None:
+    with pytest.raises(typer.BadParameter, match=f"{name} is set by"):
+        user_headers([f"{name}=x"])
+
+
 def test_a_record_with_an_id_is_keyed_by_it_and_takes_its_key_along() -> None:
     record = named("o1", [("timer-topic", b"orders")], b"k", b"v")
     assert (record.key, record.value) == (b"o1", b"v")

@@ -152,6 +152,13 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("roll_after: never", "is not a delay"),
         ("release: {max_per_second: 0}", "greater than or equal to 1"),
         ("retry: {groups: {g: {policy: custom}}}", "`delays` belong to `policy: custom`"),
+        ("retry: {groups: {g: {first_delay: 1s}}}", "belong to `policy: exponential`"),
+        (
+            "retry: {groups: {g: {policy: exponential, first_level: 5}}}",
+            "`first_level` belongs to `policy: levels`",
+        ),
+        ('admin: {token: "tok\\n"}', "only visible ASCII characters"),
+        ("admin: {token: tök}", "only visible ASCII characters"),
         ("max_delay: soon", "'soon' is not a delay"),
         ("max_delay: 0", "greater than 0"),
         ("levels: 5s 1s", "must not fall"),
