@@ -16,8 +16,8 @@ KEPT_SEGMENTS = 4
 JOINED_RECORDS = 32_768
 """A longer chain is copied run by run, so that it need not fit in memory."""
 COUNTED_ROWS = 8_192
-"""So many rows that ended elsewhere are counted at once: about a millisecond, however many runs
-they lie in."""
+"""So many rows that ended elsewhere are counted at once: about a millisecond, ten where each of
+them lies in a run of its own."""
 
 
 def close_slots(

@@ -15,9 +15,9 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
     """Open the log's segments; empty the closed chains, and point at the newest runs.
 
     Raises StoreDamaged when slots and log then disagree, or where a run does not pass its CRC."""
+    log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
-    log.end = checkpoint.log_end
     wheel.clear_before(checkpoint.closed)
     heads = {run.slot % wheel.slots: run.head for run in log.scan(checkpoint.redo_from, log.end)}
     places = np.fromiter(heads, np.int64, len(heads))

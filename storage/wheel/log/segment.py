@@ -8,7 +8,9 @@ from storage.shard.files import Files
 
 
 class Segment:
-    """A log file of `size_bytes`. What is not written yet reads as zeros and takes no space."""
+    """A log file of `size_bytes`. What is not written yet reads as zeros and takes no space.
+
+    One that is too short is extended, or, if not writable, mapped as it is."""
 
     def __init__(
         self,
@@ -26,9 +28,9 @@ class Segment:
         flags |= os.O_CREAT | os.O_TRUNC if create else 0
         self._fd = os.open(path, flags, 0o644)
         try:
-            if create:
+            if writable and os.fstat(self._fd).st_size != size_bytes:
                 files.resize(self._fd, size_bytes)
-            self.view = mmap.mmap(self._fd, size_bytes, prot=mmap.PROT_READ)
+            self.view = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
         except BaseException:
             self.close()
             raise

@@ -41,13 +41,16 @@ class TimerLog:
         return position // self.segment_bytes
 
     def attach(self, number: int) -> None:
-        """Open an existing segment. Raises StoreDamaged when it is missing or has another size."""
+        """Open an existing segment. Raises StoreDamaged when it is missing or has another size;
+        that of the log's end may be shorter, as a kill within `cut` leaves it."""
         path = self.path(number)
         try:
             size_bytes = path.stat().st_size
         except FileNotFoundError:
             raise StoreDamaged(f"{path} is missing, though records in it pend") from None
-        if size_bytes != self.segment_bytes:
+        last, used_bytes = divmod(self.end, self.segment_bytes)
+        least_bytes = used_bytes if number == last and used_bytes else self.segment_bytes
+        if not least_bytes <= size_bytes <= self.segment_bytes:
             raise StoreDamaged(f"{path} has {size_bytes} bytes instead of {self.segment_bytes}")
         self.segments[number] = Segment(
             path, self.segment_bytes, self._files, writable=self._writable

@@ -142,3 +142,37 @@ def test_log_that_could_not_be_cut_is_cut_before_the_next_run(tmp_path: Path) ->
     store = reopened_at(folder, 2 * MINUTE_MS, len(made), options)
     assert taken(store, 60 * MINUTE_MS) == made[83:] + made[:1]
     store.close()
+
+
+@pytest.mark.parametrize("kept_bytes", [96, 97, 2000])
+def test_log_that_a_kill_left_half_cut_is_whole_again(tmp_path: Path, kept_bytes: int) -> None:
+    """A cut makes the file shorter, and then as long as before."""
+    folder = tmp_path / "shard"
+    made = entries([1000, 2000, 3000])
+    store = opened(folder, options=ROOMY)
+    store.put(made[:1])
+    store.flush(1)
+    store.close()
+    segment = folder / "log" / "0000000000.log"
+    os.truncate(segment, kept_bytes)
+    assert verify(folder).findings == []
+    store = reopened_at(folder, 0, 1, ROOMY)
+    assert segment.stat().st_size == ROOMY.segment_bytes
+    store.put(made[1:])
+    store.flush(3)
+    assert verify(folder).findings == []
+    assert taken(store, 4000) == made
+    store.close()
+
+
+def test_log_cut_before_its_end_is_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "shard"
+    store = opened(folder, options=ROOMY)
+    store.put(entries([1000]))
+    store.flush(1)
+    store.close()
+    os.truncate(folder / "log" / "0000000000.log", 95)
+    assert "95 bytes instead of 4096" in verify(folder).findings[0]
+    store = opened(folder, committed(next_offset=1), options=ROOMY)
+    assert store.report.state == "put aside"
+    store.close()
