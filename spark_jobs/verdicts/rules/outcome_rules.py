@@ -85,10 +85,11 @@ CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
     THEN concat({sentence("what decided it is {decision.kind}")}, ', ', {_NEXT})
   ELSE {_NEXT} END
 """
-_LACKS_LETTER: Final = f"""
-(letters = 0 AND (outcome.end = 'dead-lettered'
-  OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false))))
+_IS_BURIED: Final = f"""
+(outcome.end = 'dead-lettered' OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false)))
 """
+"""Whether a dead letter comes with this outcome."""
+_LACKS_LETTER: Final = f"(letters = 0 AND {_IS_BURIED})"
 _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
 """Whether its dead letter, written with the outcome, may have been deleted since."""
 _WRONG_CODE: Final = f"""
@@ -181,6 +182,11 @@ OUTCOME_RULES: Final = (
         "{outcome.end}, without a dead letter",
     ),
     Rule(verdict.PENDING, _LACKS_LETTER, "its dead letter was not there yet"),
+    Rule(
+        verdict.CONTRADICTED,
+        f"letters > 0 AND NOT {_IS_BURIED}",
+        "its outcome is {outcome.end}, and there is a dead letter of it",
+    ),
     Rule(verdict.DUPLICATED, "letters > 1", "it has {letters} dead letters"),
     Rule(verdict.CONTRADICTED, f"{_WRONG_CODE} IS NOT NULL", f"{{{_WRONG_CODE}}}"),
     Rule(verdict.ALTERED, _LETTER_ALTERED, "its dead letter has other content"),

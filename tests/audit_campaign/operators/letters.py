@@ -101,6 +101,18 @@ def delivered_and_letter(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"))
 
 
+def _ended_otherwise(t: Planting, one: Ended) -> bool:
+    """What was purged must have ended by its due alone."""
+    has_outcome = one.is_read and bool(one.outcomes) and not one.letters
+    return has_outcome and (one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition))
+
+
+@add("What was taken back, went on or decides has a dead letter, too", _ended_otherwise)
+def taken_back_and_letter(t: Planting, one: Ended) -> Planted:
+    t.add_letter(one, "publish-failed", "made up", one.outcome.timestamp_ms)
+    return named((one.origin, "contradicted"))
+
+
 @add("A waiting record has a dead letter, and no outcome", is_plain)
 def letter_instead_of_delivery(t: Planting, one: Ended) -> Planted:
     t.add_letter(one, "publish-failed", "made up", one.delivery.timestamp_ms)

@@ -14,6 +14,7 @@ from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.verdicts import evaluation
 from spark_jobs.verdicts.rules.rule import ruling
 from tests.spark.verdicts import (
+    buried_records,
     doubtful_ends,
     moved_records,
     purged_records,
@@ -256,6 +257,7 @@ STORIES: dict[Story, Circumstances] = {
     **recalled_records.STORIES,
     **purged_records.STORIES,
     **moved_records.STORIES,
+    **buried_records.STORIES,
 }
 """What is told, and the circumstances under which it is judged."""
 
