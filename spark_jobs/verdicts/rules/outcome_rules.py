@@ -3,12 +3,12 @@
 from typing import Final
 
 from spark_jobs.circumstances.overdue_rules import DROP
-from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
+from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES, IS_SHED
 from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, DEFECT, TRANSIENT
 from spark_jobs.verdicts import verdict_names as verdict
-from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
+from spark_jobs.verdicts.id_generations import EITHER
 from spark_jobs.verdicts.purges import NAMES_ONE, named_by
 from spark_jobs.verdicts.rules.order_rules import (
     CLOCK_MS,

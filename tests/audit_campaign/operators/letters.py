@@ -21,10 +21,8 @@ WAS_OPEN = "of what was pending before, the ingress may have deleted it since"
 REFUSED = ("time-unreadable", "header-unknown", "level-unknown", "id-bad", "partition-bad")
 
 
-def _has_letter(t: Planting, one: Ended) -> bool:
-    """What was shed is pending to an audit without end until it is due."""
-    is_shed_undue = one.code == "too-many" and one.due_ms > t.watermark_ms(one.partition)
-    return bool(one.letters) and bool(one.outcomes) and not is_shed_undue
+def _has_letter(_t: Planting, one: Ended) -> bool:
+    return bool(one.letters) and bool(one.outcomes)
 
 
 def _has_whole_letter(t: Planting, one: Ended) -> bool:

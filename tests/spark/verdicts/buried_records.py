@@ -1,4 +1,4 @@
-"""Stories of dead letters: beside other ends."""
+"""Stories of dead letters: beside other ends, and of what found no room."""
 
 from __future__ import annotations
 
@@ -37,9 +37,21 @@ def a_dead_letter_stands_beside_no_other_end(t: Topics) -> None:
     beside("expired", target="old-1", detail=dropped)
 
 
+def what_found_no_room_has_ended_as_it_was_read(t: Topics) -> None:
+    def shed(expected: str, detail: str, **other: Any) -> int:
+        offset = t.record(expected, detail, **LATER, **other)
+        t.outcome(offset, "dead-lettered", detail="too-many: 2 wait (admission.records)")
+        return offset
+
+    shed("contradicted", "dead-lettered, without a dead letter")
+    shed("contradicted", "dead-lettered, without", kind="prepare", ident=b"h")
+    t.letter(shed("dead_lettered", ""), "too-many")
+
+
 SINCE_EVER = OverdueRules(0, (OverdueRule("old*", 5_000, "drop"),))
 BURIED = replace(SEEN, overdue_rules=SINCE_EVER)
 STORIES: dict[Story, Circumstances] = {
     a_dead_letter_stands_beside_no_other_end: BURIED,
+    what_found_no_room_has_ended_as_it_was_read: BURIED,
 }
 """What is told, and the circumstances under which it is judged."""

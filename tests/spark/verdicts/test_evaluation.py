@@ -237,6 +237,12 @@ def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Top
     t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
     t.outcome(t.record("pending", ident=b"a", due_ms=150_000), "cancelled")
     t.outcome(t.record("pending", due_ms=150_000, fires_ms=T_MS + 1), "rolled")
+    for shed in (
+        t.record("dead_lettered", due_ms=150_000),
+        t.record("pending", offset=NEXT_OFFSET),
+    ):
+        t.outcome(shed, "dead-lettered", detail="too-many: 2 records wait (admission.records)")
+        t.letter(shed, "too-many")
     t.record("missing")
 
 
