@@ -1,4 +1,4 @@
-"""Stories of dead letters: beside other ends, and of what found no room."""
+"""Stories of dead letters: beside other ends, with made-up reasons, and without values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
+HASH_OF_NO_VALUE = 42
+"""xxHash64 of nothing, as Spark has it."""
 LATER: dict[str, Any] = {"due_ms": 150_000}
 
 
@@ -37,6 +39,50 @@ def a_dead_letter_stands_beside_no_other_end(t: Topics) -> None:
     beside("expired", target="old-1", detail=dropped)
 
 
+def dead_letters_have_a_reason_that_there_is(t: Topics) -> None:
+    def buried(expected: str, detail: str, said: str | None, **other: Any) -> None:
+        offset = t.record(expected, detail, **other)
+        t.outcome(offset, "dead-lettered")
+        t.letter(offset, said)
+
+    buried("dead_lettered", "", "partition-bad")
+    buried("contradicted", "dead-lettered for nothing, which is no reason", None)
+    buried("contradicted", "dead-lettered for moonlight, which is no reason", "moonlight")
+    buried("contradicted", "for transaction-expired, which is no", "transaction-expired")
+    refused: dict[str, Any] = {"kind": "refused", "code": "id-bad"}
+    buried("contradicted", "dead-lettered for nothing, which is no reason", None, **refused)
+
+    def expired(expected: str, detail: str, ident: bytes, code: str | None) -> None:
+        half = t.record(expected, detail, kind="prepare", ident=ident)
+        told = t.record("applied", kind="expire", ident=ident, hop_from=half)
+        t.outcome(told, "applied")
+        t.outcome(half, "expired")
+        t.letter(half, code)
+
+    expired("expired", "", b"e", "transaction-expired")
+    expired(
+        "contradicted", "it expired; its dead letter says publish-failed", b"f", "publish-failed"
+    )
+    expired("contradicted", "it expired; its dead letter says nothing", b"g", None)
+
+
+def a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so(t: Topics) -> None:
+    said = "too-large: it is; its dead letter has no value: letters takes no record so large"
+
+    def buried(expected: str, told: str, code: str = "too-large", **other: Any) -> None:
+        offset = t.record(expected, "other content" if expected == "altered" else "", **other)
+        t.outcome(offset, "dead-lettered", detail=told, at_ms=60_000)
+        t.letter(offset, code, value_hash=None, at_ms=60_000)
+
+    buried("dead_lettered", said)
+    buried("altered", "too-large: it is")
+    buried("dead_lettered", "too-large: it is", value_hash=HASH_OF_NO_VALUE)
+    buried("dead_lettered", "body-gone: it is", "body-gone")
+    full = t.record("altered", "other content", value_hash=HASH_OF_NO_VALUE)
+    t.outcome(full, "dead-lettered", detail=said)
+    t.letter(full, "too-large")
+
+
 def what_found_no_room_has_ended_as_it_was_read(t: Topics) -> None:
     def shed(expected: str, detail: str, **other: Any) -> int:
         offset = t.record(expected, detail, **LATER, **other)
@@ -52,6 +98,8 @@ SINCE_EVER = OverdueRules(0, (OverdueRule("old*", 5_000, "drop"),))
 BURIED = replace(SEEN, overdue_rules=SINCE_EVER)
 STORIES: dict[Story, Circumstances] = {
     a_dead_letter_stands_beside_no_other_end: BURIED,
+    dead_letters_have_a_reason_that_there_is: BURIED,
+    a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so: BURIED,
     what_found_no_room_has_ended_as_it_was_read: BURIED,
 }
 """What is told, and the circumstances under which it is judged."""
