@@ -42,12 +42,19 @@ _MAY_BE_MOVED: Final = f"""
   AND coalesce(keeps_due = (outcome.end = 'requeued'), true))
 """
 """Whether a move can have taken its place: nothing had ended it before."""
+_WAS_TAKEN_BACK: Final = """
+coalesce(IF(request.kind = 'prepare', decision.kind = 'rollback' AND decision.offset < next_offset,
+  request.kind = 'record' AND overtaken_by IS NOT NULL), false)
+"""
+"""Whether it was rolled back, or had been taken back as it arrived: then it never fired."""
+_BY_A_DEFECT: Final = f"coalesce(startswith(outcome.detail, '{DEFECT}: '), false)"
+"""Whether the proxy failed at it, which it may at any time."""
 _POSSIBLE: Final = f"""
 coalesce(CASE
   WHEN request.kind IN {names(CONTROLS)}
     THEN outcome.end = 'dead-lettered' OR (outcome.end IN {names(CONTROL_OUTCOMES)}
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
-  WHEN outcome.end = 'dead-lettered' THEN true
+  WHEN outcome.end = 'dead-lettered' THEN NOT {_WAS_TAKEN_BACK} OR {_BY_A_DEFECT}
   WHEN request.kind = 'refused' THEN false
   WHEN {WAS_MOVED} THEN {_MAY_BE_MOVED}
   WHEN outcome.end = 'missed' THEN {IS_MOVE}

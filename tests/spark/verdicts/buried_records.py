@@ -94,6 +94,29 @@ def what_found_no_room_has_ended_as_it_was_read(t: Topics) -> None:
     t.letter(shed("dead_lettered", ""), "too-many")
 
 
+def what_was_taken_back_before_it_could_fire_is_not_buried(t: Topics) -> None:
+    def buried(offset: int, code: str) -> None:
+        t.outcome(offset, "dead-lettered", detail=f"{code}: it is")
+        t.letter(offset, code)
+
+    def overtaken(expected: str, detail: str, ident: bytes, code: str) -> None:
+        first = t.record("rolled", ident=ident, fires_ms=50_000, **LATER)
+        t.outcome(first, "rolled")
+        t.outcome(t.record("applied", kind="cancel", ident=ident), "applied")
+        again: dict[str, Any] = {"hop_from": first, "first_origin": t.origin(first)}
+        buried(t.record(expected, detail, ident=ident, **again, **LATER), code)
+
+    def rolled_back(expected: str, detail: str, ident: bytes, code: str) -> None:
+        buried(t.record(expected, detail, kind="prepare", ident=ident), code)
+        t.outcome(t.record("applied", kind="rollback", ident=ident), "applied")
+
+    cancelled = "its outcome is dead-lettered: what next has its id is a cancel at offset 11"
+    overtaken("contradicted", cancelled, b"i", "publish-failed")
+    overtaken("dead_lettered", "", b"j", "defect")
+    rolled_back("contradicted", "what decided it is rollback", b"k", "publish-failed")
+    rolled_back("dead_lettered", "", b"l", "defect")
+
+
 SINCE_EVER = OverdueRules(0, (OverdueRule("old*", 5_000, "drop"),))
 BURIED = replace(SEEN, overdue_rules=SINCE_EVER)
 STORIES: dict[Story, Circumstances] = {
@@ -101,5 +124,6 @@ STORIES: dict[Story, Circumstances] = {
     dead_letters_have_a_reason_that_there_is: BURIED,
     a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so: BURIED,
     what_found_no_room_has_ended_as_it_was_read: BURIED,
+    what_was_taken_back_before_it_could_fire_is_not_buried: BURIED,
 }
 """What is told, and the circumstances under which it is judged."""
