@@ -7,6 +7,7 @@ from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.positions import EndRange
 
 ALWAYS_MS: Final = 2**62
+"""Of what may be unseen whenever it was written, or will be written."""
 OPEN_TRANSACTION: Final = "a transaction is open in"
 
 

@@ -55,8 +55,8 @@ def deleted(ingress: str, tally: Tally, log_starts: Mapping[Place, int]) -> Dele
 
 
 def without(horizon: Horizon, gone: Deleted, first_ms: Mapping[Place, int], at_ms: int) -> Horizon:
-    """The horizon, asking for what is left. first_ms: the timestamp of the first record that is
-    left in each of the partitions, where there is one."""
+    """The horizon, asking for what is left. first_ms: when at the latest what is gone of a
+    partition had been written, where that is known."""
     lost = [EndRange(one, True, first_ms.get((one.topic, one.partition))) for one in gone.ends]
     unseen = dict(horizon.unseen)
     for place, one in unseen_of(lost, at_ms).items():

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from spark_jobs.circumstances.overdue_rules import OverdueRules, overdue_rules
-from spark_jobs.circumstances.unseen import Unseen, unseen_of
+from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen, unseen_of
 from spark_jobs.evidence.inputs import in_force
 from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.positions import Range, Snapshot
@@ -85,9 +85,9 @@ def take_horizon(
     audit_topic: str | None,
     before: Horizon | None,
 ) -> Horizon:
-    """A new horizon. `targets`: names or shell patterns; never the audit's own topic. What the
-    topics had deleted when the audit began is known from the horizon before. Raises the errors of
-    `spark_jobs.runtime.errors`."""
+    """A new horizon. `targets`: names or shell patterns; never the audit's own topic. What a
+    partition had deleted when it was first seen is known from the horizon before. Raises the errors
+    of `spark_jobs.runtime.errors`."""
     committed = committed_state(broker, own, group)
     names = [one for one in _names(broker, own, targets) if one != audit_topic]
     taken = take_snapshot(broker, committed, names)
@@ -98,7 +98,7 @@ def take_horizon(
         tuple(in_force(committed)),
         dict(committed.policies),
         taken.partitions,
-        _unseen(before, unseen_of(taken.ends, taken.taken_at_ms)),
+        unseen_since(before, unseen_of(taken.ends, taken.taken_at_ms)),
         overdue_rules(committed.overdue),
         committed.taken_at_ms,
         tuple(taken.end_ranges),
@@ -139,11 +139,16 @@ def _check_same_topics(ingress: str, before: Horizon, now: Horizon) -> None:
             )
 
 
-def _unseen(before: Horizon | None, now: Mapping[Place, Unseen]) -> dict[Place, Unseen]:
-    """What had been deleted when the audit began, and where a transaction is open now."""
-    first = before.unseen if before else now
-    lasting = {place: one for place, one in first.items() if not one.is_open}
-    return lasting | {place: one for place, one in now.items() if one.is_open}
+def unseen_since(before: Horizon | None, now: Mapping[Place, Unseen]) -> dict[Place, Unseen]:
+    """What had been deleted of each partition when a horizon had it first, and of which nothing can
+    be known now: it is compacted, or a transaction is open."""
+    if before is None:
+        return dict(now)
+    known = {(one.topic, one.partition) for one in before.ends}
+    lasting = {place: one for place, one in before.unseen.items() if not one.is_open}
+    return lasting | {
+        place: one for place, one in now.items() if place not in known or one.until_ms == ALWAYS_MS
+    }
 
 
 def _names(broker: Broker, own: OwnTopics, targets: Iterable[str]) -> list[str]:

@@ -66,6 +66,12 @@ OUTCOMES: Final = (
     *CONTROL_OUTCOMES,
 )
 """docs/guide.md#outcomes"""
+IS_SHED: Final = (
+    "coalesce(outcome.end = 'dead-lettered'"
+    " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
+)
+"""SQL: whether an outcome says that its record found no room to wait
+(docs/exactly-once.md#shed-records)."""
 
 USUAL_STAMPS: Final = (ORIGIN, DUE)
 OUTCOME_JSON: Final = (

@@ -109,7 +109,7 @@ class OpenRecords:
         rest = materialise(before.join(found, [*PLACE], "left_anti"))
         if rest.isEmpty():
             return Touched(version, at_ms, due, by_id, None)
-        placed = materialise(later.join(f.broadcast(rest), [*PLACE], "left_semi"))
+        placed = materialise(later.join(rest, [*PLACE], "left_semi"))
         alike = _sharing(later, placed.select("id_hash"), materialise)
         return Touched(version, at_ms, due, by_id, placed.filter("NOT has_id").unionByName(alike))
 

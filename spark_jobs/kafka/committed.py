@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
@@ -155,7 +156,9 @@ def check_policies(positions: Iterable[Committed], texts: dict[str, str], topic:
 
 
 def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, int]:
-    """The timestamp of the first committed record from these offsets on, where there is one."""
+    """The timestamp of the first committed record from these offsets on, where there is one and the
+    time is the broker's own: what was written before it is older then. By producers' own times it
+    may be younger."""
     if not starts:
         return {}
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
@@ -163,7 +166,9 @@ def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, in
         found: dict[Place, int] = {}
         for message in _to_end(broker, consumer, len(starts), first_only=True):
             place = (message.topic() or "", message.partition() or 0)
-            found.setdefault(place, message.timestamp()[1])
+            kind, at_ms = message.timestamp()
+            if kind == TIMESTAMP_LOG_APPEND_TIME:
+                found.setdefault(place, at_ms)
         return found
 
 

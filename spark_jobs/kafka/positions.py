@@ -110,10 +110,11 @@ class IngressPosition:
 class EndRange:
     """What is to be read of one partition of a target, dead-letter or outcome topic: [start, end).
 
-    has_lost: records before it were deleted, and nobody has read them. first_ms: the timestamp of
-    the first that is left where earlier ones were deleted; None if none were, or none is left.
-    is_open: a transaction is under way from its end on. is_compacted: its topic keeps the last
-    record of each key. is_recreated: an earlier audit had read another topic of that name.
+    has_lost: records before it were deleted, and nobody has read them. first_ms: when at
+    the latest those had been written, by the first that is left and the broker's own time; None if
+    there are none, or it cannot be known. is_open: a transaction is under way from its end on.
+    is_compacted: its topic keeps the last record of each key. is_recreated: an earlier audit had
+    read another topic of that name.
     """
 
     range: Range

@@ -48,8 +48,21 @@ DECIDED_WHEN_READ: Final = (
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
 """Codes of what is tried again and again before it is a dead letter."""
 
-BELIEVED: Final = (*TRANSIENT, "too-large", "publish-failed", "body-gone", "too-many", DEFECT)
+BELIEVED: Final = (
+    *TRANSIENT,
+    PARTITION_BAD,
+    "too-large",
+    "publish-failed",
+    "body-gone",
+    "too-many",
+    DEFECT,
+)
 """Codes of what depends on the broker, or on what else waited: no topic shows that it was so."""
+OVERDUE: Final = "overdue"
+TRANSACTION_EXPIRED: Final = "transaction-expired"
+"""Of a half message whose outcome is `expired`, and of nothing else."""
+OF_DEAD_LETTERED: Final = (*DECIDED_WHEN_READ, *BELIEVED, OVERDUE)
+"""Codes of what has the outcome `dead-lettered`."""
 
 
 def refused(code: str, condition: Column) -> Column:

@@ -31,7 +31,9 @@ IS_UNSURE: Final = f"""
 """SQL: whether a record could not be judged, for the reason that `detail` gives."""
 _IS_BELIEVED: Final = (
     f"verdict = '{DEAD_LETTERED}' AND substring_index(detail, ':', 1) IN {names(BELIEVED)}"
+    " AND NOT kind <=> 'refused'"
 )
+"""What is refused by the record itself is known."""
 _GROUPS: Final = ("partition", "verdict", "is_violation")
 _COUNTS: Final = {
     "given": "timestamp_ms IS NOT NULL",

@@ -93,7 +93,7 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
     )
     if once.isEmpty():
         return verdicts
-    joined = verdicts.join(f.broadcast(once), ["partition", "offset"], "left")
+    joined = verdicts.join(once, ["partition", "offset"], "left")
     is_wrong = "(why_wrong IS NOT NULL AND NOT is_violation)"
     changed = {
         "verdict": f"IF({is_wrong}, '{CONTRADICTED}', verdict)",

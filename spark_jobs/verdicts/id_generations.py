@@ -15,6 +15,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from spark_jobs.evidence.ends import IS_SHED
 from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE
 from spark_jobs.evidence.subjects import SUBJECT
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
@@ -72,12 +73,8 @@ named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
 _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
 _MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
-IS_SHED: Final = (
-    "coalesce(outcome.end = 'dead-lettered'"
-    " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
-)
-"""Whether it found no room to wait: then its id, which nothing else had, names it no more."""
 _WAITS: Final = f"({_MAY_WAIT} AND NOT {IS_SHED} AND NOT {MISSED_ITS_PLACE})"
+"""What found no room to wait: its id, which nothing else had, names it no more."""
 _WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
 (request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)

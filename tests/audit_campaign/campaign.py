@@ -24,7 +24,6 @@ from tests.audit_campaign.scene import OWN, OWN_STRIDE, PARTITIONS
 from tests.audit_campaign.sight import SIGHTS
 
 BATCH = "batch"
-SHED = "shed"
 NONE = Said("none", is_violation=False, detail="")
 
 
@@ -139,7 +138,8 @@ def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
         expected = ended_as(contents)
         for origin in {**expected, **said}:
             one, wanted = said.get(origin, NONE), expected.get(origin, NONE.verdict)
-            if one.is_violation or not _agree(one, wanted, mode):
+            is_wrong = mode not in SIGHTS and one.verdict != wanted
+            if one.is_violation or is_wrong:
                 figures.wrong.append(Wrong(contents.run // 2, mode, None, origin, one, wanted))
     for faulty in chunk.faulty:
         run = faulty.contents.run
@@ -156,14 +156,7 @@ def _called(one: Ended) -> str:
     if not one.is_read:
         return PENDING
     end = one.outcome.said()["outcome"] if one.end == MOVED else one.end
-    return SHED if one.code == "too-many" else str(end).replace("-", "_")
-
-
-def _agree(one: Said, expected: str, mode: str) -> bool:
-    """Without end, what need not have ended is pending: so is what was shed before its due."""
-    if expected == SHED:
-        expected = PENDING if mode == "follow" and one.verdict == PENDING else "dead_lettered"
-    return mode in SIGHTS or one.verdict == expected
+    return str(end).replace("-", "_")
 
 
 def _check_faulty(

@@ -170,20 +170,26 @@ def test_compacted_topics_are_known_and_each_topic_has_its_id(place: Place) -> N
     assert len({*taken.topic_ids.values()}) == 4
 
 
-def test_log_that_has_lost_its_beginning_tells_when_the_rest_began(place: Place) -> None:
+def test_log_that_has_lost_its_beginning_tells_when_the_rest_began_by_the_brokers_time(
+    place: Place,
+) -> None:
     place.commits(4)
-    write(place.bootstrap, place.target, [Outgoing(), Outgoing()])
+    config = {"message.timestamp.type": "LogAppendTime"}
+    stamped = new_topic(place.bootstrap, "stamped", 1, config)
+    targets = [place.target, stamped]
+    for topic in targets:
+        write(place.bootstrap, topic, [Outgoing(), Outgoing()])
     admin = admin_client(place.bootstrap)
-    cut = [TopicPartition(place.target, 0, 1), TopicPartition(place.own.ingress, 0, 2)]
-    for wait in admin.delete_records(cut).values():
+    cut = [TopicPartition(topic, 0, 1) for topic in targets]
+    for wait in admin.delete_records([*cut, TopicPartition(place.own.ingress, 0, 2)]).values():
         wait.result(30)
 
-    taken = take_snapshot(place.broker, place.committed_state(), [place.target])
+    taken = take_snapshot(place.broker, place.committed_state(), targets)
 
-    (target,) = [one for one in taken.ends if one.range.topic == place.target]
-    assert target.range == Range(place.target, 0, 1, 2)
-    assert target.first_ms is not None
-    assert abs(target.first_ms - taken.taken_at_ms) < 60_000
+    found = {one.range: one.first_ms for one in taken.ends if one.range.topic in targets}
+    assert found.keys() == {Range(topic, 0, 1, 2) for topic in targets}
+    assert found[Range(place.target, 0, 1, 2)] is None
+    assert abs((found[Range(stamped, 0, 1, 2)] or 0) - taken.taken_at_ms) < 60_000
     assert (taken.ingress[0].start, taken.ingress[0].audited_from) == (2, 2)
 
 

@@ -3,11 +3,13 @@
 docs/exactly-once.md#1-when-a-record-has-ended: the record at offset x that fires at d has ended if
 x < O and (d, x) <= (T, C). What a later record with its id superseded, and what was superseded
 while it was in mid-hop, has ended as that was ingested, and so has what a later record took the
-place of. Control records, moves that came too late and what is refused end as they are ingested.
+place of. Control records, moves that came too late, what is refused and what finds no room to wait
+end as they are ingested.
 """
 
 from typing import Final
 
+from spark_jobs.evidence.ends import IS_SHED
 from spark_jobs.evidence.moves import MISSED_ITS_PLACE, WAS_MOVED
 
 
@@ -45,6 +47,7 @@ MUST_HAVE_ENDED: Final = f"""
 coalesce(CASE
   WHEN request IS NULL THEN false
   WHEN {_BY_A_MOVE} THEN true
+  WHEN {IS_SHED} THEN {_ingested("offset")}
   WHEN request.kind = 'record' THEN {_ingested("offset")}
     AND ({_fired("offset")} OR overtaken_by IS NOT NULL OR {_SUPERSEDED})
   WHEN request.kind = 'prepare' AND {_SUPERSEDED} THEN true

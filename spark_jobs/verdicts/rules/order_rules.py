@@ -7,9 +7,9 @@ after that, and was not delivered, but for records that were delivered in the sa
 
 from typing import Final
 
+from spark_jobs.evidence.ends import IS_SHED
 from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import TAKE_BACK
-from spark_jobs.verdicts.id_generations import IS_SHED
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 from spark_jobs.verdicts.verdict_names import CONTRADICTED
 

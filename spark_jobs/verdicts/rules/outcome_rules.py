@@ -3,12 +3,19 @@
 from typing import Final
 
 from spark_jobs.circumstances.overdue_rules import DROP
-from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES
+from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES, IS_SHED
 from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
-from spark_jobs.requests.error_codes import DECIDED_WHEN_READ, DEFECT, TRANSIENT
+from spark_jobs.requests.error_codes import (
+    DECIDED_WHEN_READ,
+    DEFECT,
+    OF_DEAD_LETTERED,
+    OVERDUE,
+    TRANSACTION_EXPIRED,
+    TRANSIENT,
+)
 from spark_jobs.verdicts import verdict_names as verdict
-from spark_jobs.verdicts.id_generations import EITHER, IS_SHED
+from spark_jobs.verdicts.id_generations import EITHER
 from spark_jobs.verdicts.purges import NAMES_ONE, named_by
 from spark_jobs.verdicts.rules.order_rules import (
     CLOCK_MS,
@@ -35,12 +42,19 @@ _MAY_BE_MOVED: Final = f"""
   AND coalesce(keeps_due = (outcome.end = 'requeued'), true))
 """
 """Whether a move can have taken its place: nothing had ended it before."""
+_WAS_TAKEN_BACK: Final = """
+coalesce(IF(request.kind = 'prepare', decision.kind = 'rollback' AND decision.offset < next_offset,
+  request.kind = 'record' AND overtaken_by IS NOT NULL), false)
+"""
+"""Whether it was rolled back, or had been taken back as it arrived: then it never fired."""
+_BY_A_DEFECT: Final = f"coalesce(startswith(outcome.detail, '{DEFECT}: '), false)"
+"""Whether the proxy failed at it, which it may at any time."""
 _POSSIBLE: Final = f"""
 coalesce(CASE
   WHEN request.kind IN {names(CONTROLS)}
     THEN outcome.end = 'dead-lettered' OR (outcome.end IN {names(CONTROL_OUTCOMES)}
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
-  WHEN outcome.end = 'dead-lettered' THEN true
+  WHEN outcome.end = 'dead-lettered' THEN NOT {_WAS_TAKEN_BACK} OR {_BY_A_DEFECT}
   WHEN request.kind = 'refused' THEN false
   WHEN {WAS_MOVED} THEN {_MAY_BE_MOVED}
   WHEN outcome.end = 'missed' THEN {IS_MOVE}
@@ -85,10 +99,11 @@ CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
     THEN concat({sentence("what decided it is {decision.kind}")}, ', ', {_NEXT})
   ELSE {_NEXT} END
 """
-_LACKS_LETTER: Final = f"""
-(letters = 0 AND (outcome.end = 'dead-lettered'
-  OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false))))
+_IS_BURIED: Final = f"""
+(outcome.end = 'dead-lettered' OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false)))
 """
+"""Whether a dead letter comes with this outcome."""
+_LACKS_LETTER: Final = f"(letters = 0 AND {_IS_BURIED})"
 _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
 """Whether its dead letter, written with the outcome, may have been deleted since."""
 _WRONG_CODE: Final = f"""
@@ -97,7 +112,13 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
   WHEN request.kind != 'refused' AND letter.code IN {names(DECIDED_WHEN_READ)}
     THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")}
   WHEN request.kind IN {names(CONTROLS)} AND letter.code != '{DEFECT}'
-    THEN {sentence("dead-lettered for {letter.code}, which no {request.kind} can be")} END
+    THEN {sentence("dead-lettered for {letter.code}, which no {request.kind} can be")}
+  WHEN outcome.end = 'dead-lettered' AND letter IS NOT NULL
+    AND NOT coalesce(letter.code IN {names(OF_DEAD_LETTERED)}, false)
+    THEN {sentence("dead-lettered for {letter.code}, which is no reason")}
+  WHEN outcome.end = 'expired' AND letter IS NOT NULL
+    AND NOT letter.code <=> '{TRANSACTION_EXPIRED}'
+    THEN {sentence("it expired; its dead letter says {letter.code}")} END
 """
 """A sentence where a dead letter's reason is not the record's, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
@@ -124,22 +145,25 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
   WHEN outcome.end = 'expired' AND decision.kind = 'expire'
     AND outcome.at_ms + {CLOCK_MS} < request.expires_ms
     THEN {_CHECKS_LEFT}
-  WHEN NOT coalesce({_DROPPED} OR letter.code = 'overdue', false) THEN NULL
+  WHEN NOT coalesce({_DROPPED} OR letter.code = '{OVERDUE}', false) THEN NULL
   WHEN outcome.at_ms < request.wanted_ms THEN {_NOT_DUE}
   WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
     THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
 """
 """A sentence where the reason that is given for an end cannot be, by what the topics hold."""
+_LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
 (letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash
       OR ({IS_SHED} AND letter.letter_hash <=> request.raw_letter_hash))
-    AND (letter.value_hash IS NULL OR letter.value_hash <=> request.value_hash))
+    AND ({_LETTER_VALUE} <=> request.value_hash
+      OR (letter.value_hash IS NULL
+        AND contains(outcome.detail, '; its dead letter has no value: '))))
   AND NOT coalesce(letter.code = 'body-gone', false)
   AND NOT coalesce(letter.is_bare
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
-"""The value may lack, if the dead-letter topic could not take it, and all but origin and reason if
-the outcome says so. What is shed shows another scheduler's headers as they came."""
+"""The value may lack, and all but origin and reason, if the outcome says so: the dead-letter topic
+could not take it. What is shed shows another scheduler's headers as they came."""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
@@ -181,6 +205,11 @@ OUTCOME_RULES: Final = (
         "{outcome.end}, without a dead letter",
     ),
     Rule(verdict.PENDING, _LACKS_LETTER, "its dead letter was not there yet"),
+    Rule(
+        verdict.CONTRADICTED,
+        f"letters > 0 AND NOT {_IS_BURIED}",
+        "its outcome is {outcome.end}, and there is a dead letter of it",
+    ),
     Rule(verdict.DUPLICATED, "letters > 1", "it has {letters} dead letters"),
     Rule(verdict.CONTRADICTED, f"{_WRONG_CODE} IS NOT NULL", f"{{{_WRONG_CODE}}}"),
     Rule(verdict.ALTERED, _LETTER_ALTERED, "its dead letter has other content"),

@@ -21,10 +21,8 @@ WAS_OPEN = "of what was pending before, the ingress may have deleted it since"
 REFUSED = ("time-unreadable", "header-unknown", "level-unknown", "id-bad", "partition-bad")
 
 
-def _has_letter(t: Planting, one: Ended) -> bool:
-    """What was shed is pending to an audit without end until it is due."""
-    is_shed_undue = one.code == "too-many" and one.due_ms > t.watermark_ms(one.partition)
-    return bool(one.letters) and bool(one.outcomes) and not is_shed_undue
+def _has_letter(_t: Planting, one: Ended) -> bool:
+    return bool(one.letters) and bool(one.outcomes)
 
 
 def _has_whole_letter(t: Planting, one: Ended) -> bool:
@@ -98,6 +96,18 @@ def code_made_up(t: Planting, one: Ended) -> Planted:
 @add("A delivered record has a dead letter, too", is_plain)
 def delivered_and_letter(t: Planting, one: Ended) -> Planted:
     t.add_letter(one, "publish-failed", "made up", one.delivery.timestamp_ms)
+    return named((one.origin, "contradicted"))
+
+
+def _ended_otherwise(t: Planting, one: Ended) -> bool:
+    """What was purged must have ended by its due alone."""
+    has_outcome = one.is_read and bool(one.outcomes) and not one.letters
+    return has_outcome and (one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition))
+
+
+@add("What was taken back, went on or decides has a dead letter, too", _ended_otherwise)
+def taken_back_and_letter(t: Planting, one: Ended) -> Planted:
+    t.add_letter(one, "publish-failed", "made up", one.outcome.timestamp_ms)
     return named((one.origin, "contradicted"))
 
 

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
-from spark_jobs.circumstances.unseen import Unseen
+from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
 from spark_jobs.continuous.continuous_audit import ContinuousAudit
 from spark_jobs.continuous.deletions import deleted, without
 from spark_jobs.continuous.gathering import first_of, left_to_read
-from spark_jobs.continuous.horizon import Horizon, Position
+from spark_jobs.continuous.horizon import Horizon, Position, unseen_since
 from spark_jobs.continuous.state import BEFORE_ALL, Gathered, States, Tally, check_state_place
 from spark_jobs.continuous.totals import Totals, with_batch
 from spark_jobs.continuous.windows import changed, merged, windows_of
@@ -77,6 +77,19 @@ def test_what_was_behind_an_open_transaction_may_be_among_what_is_deleted() -> N
     gone = deleted("i", replace(READING, horizon=is_open), {**STARTS, ("a", 0): 8})
     found = without(is_open, gone, {("a", 0): 50}, 98).unseen["a", 0]
     assert (found.until_ms, found.is_open) == (98, False)
+
+
+def test_what_was_deleted_of_a_topic_before_it_was_first_seen_is_unseen() -> None:
+    aged, anew = Unseen(50, "deleted"), Unseen(60, "deleted of a new one")
+    compacted = Unseen(ALWAYS_MS, "compacted")
+    is_open = Unseen(ALWAYS_MS, "open", is_open=True)
+    before = replace(HORIZON, unseen={("a", 0): aged, ("a", 1): is_open})
+    now = {("a", 0): Unseen(70, "read, and deleted"), ("a", 2): anew, ("b", 0): anew}
+    assert unseen_since(None, now) == now
+    assert unseen_since(before, now) == {("a", 0): aged, ("a", 2): anew, ("b", 0): anew}
+    assert unseen_since(before, {("a", 0): is_open}) == {("a", 0): is_open}
+    assert unseen_since(before, {("a", 0): compacted}) == {("a", 0): compacted}
+    assert unseen_since(before, {}) == {("a", 0): aged}
 
 
 def test_tally_and_positions_come_back_as_they_were_written() -> None:

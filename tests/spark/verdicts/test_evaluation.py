@@ -14,6 +14,7 @@ from spark_jobs.circumstances.circumstances import Circumstances
 from spark_jobs.verdicts import evaluation
 from spark_jobs.verdicts.rules.rule import ruling
 from tests.spark.verdicts import (
+    buried_records,
     doubtful_ends,
     moved_records,
     purged_records,
@@ -74,7 +75,8 @@ def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
         return t.record(expected, detail, kind="refused", code="id-bad")
 
     for sound in (refused("dead_lettered"), t.record("dead_lettered")):
-        t.outcome(sound, "dead-lettered")
+        cut = "; its dead letter has no value: letters takes no record so large"
+        t.outcome(sound, "dead-lettered", detail=cut)
         t.letter(sound, "id-bad" if sound == 10 else "too-large", value_hash=None)
     t.outcome(refused("contradicted", "without a dead letter"), "dead-lettered")
     t.outcome(refused("unverifiable", "letters are gone"), "dead-lettered", at_ms=44_000)
@@ -236,6 +238,12 @@ def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Top
     t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
     t.outcome(t.record("pending", ident=b"a", due_ms=150_000), "cancelled")
     t.outcome(t.record("pending", due_ms=150_000, fires_ms=T_MS + 1), "rolled")
+    for shed in (
+        t.record("dead_lettered", due_ms=150_000),
+        t.record("pending", offset=NEXT_OFFSET),
+    ):
+        t.outcome(shed, "dead-lettered", detail="too-many: 2 records wait (admission.records)")
+        t.letter(shed, "too-many")
     t.record("missing")
 
 
@@ -256,6 +264,7 @@ STORIES: dict[Story, Circumstances] = {
     **recalled_records.STORIES,
     **purged_records.STORIES,
     **moved_records.STORIES,
+    **buried_records.STORIES,
 }
 """What is told, and the circumstances under which it is judged."""
 

@@ -91,7 +91,7 @@ class Topics:
         told = {name: asked.get(name) for name in ("due_ms", "ident")}
         self._end(offset, end, **{**at, **told, "detail": "", **other})
 
-    def letter(self, offset: int, code: str, **other: Any) -> None:
+    def letter(self, offset: int, code: str | None, **other: Any) -> None:
         at = {"topic": "letters", "at_partition": 0, "at_offset": 5, "at_ms": 50_004}
         self._end(offset, "dead-letter", **{**at, "code": code, **CONTENT, **other})
 

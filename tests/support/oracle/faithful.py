@@ -131,18 +131,25 @@ def wrong_letters(ends: Ends) -> Iterator[str]:
         sent = ends.ingress.get(origin)
         for letter in letters if sent is not None else ():
             assert sent is not None
-            if not _is_bare(letter, ends.outcomes.get(origin, [])):
-                yield from _wrong_letter(origin, sent, letter)
+            outcomes = ends.outcomes.get(origin, [])
+            if not _is_bare(letter, outcomes):
+                is_cut = _says(outcomes, "; its dead letter has no value: ")
+                yield from _wrong_letter(origin, sent, letter, is_cut=is_cut)
 
 
 def _is_bare(letter: Incoming, outcomes: Sequence[Outcome]) -> bool:
     """Whether it is origin and reason alone, and the outcome says that no more was possible."""
-    is_said = any("; its dead letter has no key, " in str(one["detail"]) for one in outcomes)
+    is_said = _says(outcomes, "; its dead letter has no key, ")
     return is_said and letter.key is None and letter.value is None and not _unsaid(letter.headers)
 
 
-def _wrong_letter(origin: str, sent: Incoming, letter: Incoming) -> Iterator[str]:
-    if letter.key != sent.key or letter.value not in (sent.value, None):
+def _says(outcomes: Sequence[Outcome], what: str) -> bool:
+    return any(what in str(one["detail"]) for one in outcomes)
+
+
+def _wrong_letter(origin: str, sent: Incoming, letter: Incoming, *, is_cut: bool) -> Iterator[str]:
+    value = None if is_cut else sent.value
+    if letter.key != sent.key or letter.value != value:
         yield f"{origin}: its dead letter has another key or value"
     names = [name for name, _ in letter.headers]
     if any(names.count(name) != 1 for name in SAID_OF_LETTERS):

@@ -1,0 +1,41 @@
+"""What the first record that is left tells of when those before it, deleted since, were written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.committed import first_timestamps
+
+
+def _message(topic: str, kind: int, ms: int) -> Any:
+    return SimpleNamespace(
+        topic=lambda: topic,
+        partition=lambda: 0,
+        error=lambda: None,
+        timestamp=lambda: (kind, ms),
+    )
+
+
+def _broker(*messages: Any) -> Broker:
+    """Its consumer polls these."""
+    left = iter(messages)
+    consumer = SimpleNamespace(
+        assign=lambda _places: None, poll=lambda _s: next(left, None), close=lambda: None
+    )
+    return cast(Broker, SimpleNamespace(consumer=lambda _group: consumer))
+
+
+def test_brokers_own_times_say_that_what_was_deleted_is_older() -> None:
+    broker = _broker(_message("a", TIMESTAMP_LOG_APPEND_TIME, 50))
+    assert first_timestamps(broker, {("a", 0): 3}) == {("a", 0): 50}
+
+
+def test_producers_times_say_nothing_of_what_was_deleted() -> None:
+    broker = _broker(
+        _message("a", TIMESTAMP_CREATE_TIME, 50), _message("b", TIMESTAMP_LOG_APPEND_TIME, 60)
+    )
+    assert first_timestamps(broker, {("a", 0): 3, ("b", 0): 1}) == {("b", 0): 60}

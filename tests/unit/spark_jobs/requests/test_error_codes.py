@@ -1,0 +1,8 @@
+"""The reasons of dead letters that the audit knows are those that the proxy gives."""
+
+from proxy.records.rejection import REASONS
+from spark_jobs.requests.error_codes import OF_DEAD_LETTERED, TRANSACTION_EXPIRED
+
+
+def test_audit_knows_every_reason_and_no_other() -> None:
+    assert {*OF_DEAD_LETTERED, TRANSACTION_EXPIRED} == REASONS.keys()
