@@ -234,16 +234,18 @@ class AdminSettings(Section):
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = Field(None, min_length=1)
-    """Sent in a header: visible ASCII characters alone."""
+    """Sent in a header."""
     targets_shown: int = Field(50, ge=0, le=1_000)
 
     @field_validator("token")
     @classmethod
     def _can_be_sent(cls, token: str | None) -> str | None:
-        if token is not None and not (token.isascii() and token.isprintable() and " " not in token):
+        if token is not None and not (
+            token.isascii() and token.isprintable() and token == token.strip()
+        ):
             raise ValueError(
-                "only visible ASCII characters can be sent in a header; it has a blank, a line "
-                "break (at its end?) or others"
+                "it cannot be sent in a header: it begins or ends with a blank or a line break, or "
+                "has other characters than visible ASCII"
             )
         return token
 
