@@ -47,10 +47,9 @@ def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dic
 def _offsets(
     admin: AdminClient, topic: str, partitions: Sequence[int], spec: OffsetSpec
 ) -> dict[int, int]:
-    asked = admin.list_offsets(
+    answers: dict[TopicPartition, Any] = admin.list_offsets(
         {TopicPartition(topic, partition): spec for partition in partitions},
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
         request_timeout=ASK_WITHIN_S,
     )
-    answers: dict[TopicPartition, Any] = asked
     return {place.partition: int(answer.result().offset) for place, answer in answers.items()}

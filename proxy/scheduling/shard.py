@@ -301,10 +301,10 @@ class Shard:
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
 
-    def maintain(self, budget_entries: int, now_ms: int) -> bool:
+    def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
         """A bounded piece of the engine's own work; True when more waits."""
-        if self._wants_flush(now_ms):
-            self._next_flush_ms = now_ms + FLUSH_EVERY_MS
+        if self._wants_flush(elapsed_ms):
+            self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
             self.store.request_flush()
             self._register.request_flush()
         more = self.store.maintain(self.settled_offset, budget_entries)
@@ -329,14 +329,14 @@ class Shard:
         self._register.close()
         self.store.close()
 
-    def _wants_flush(self, now_ms: int) -> bool:
+    def _wants_flush(self, elapsed_ms: int) -> bool:
         """Whether a restart would have too much to read again; while it catches up, nothing ends
         in memory, and a shard that never gets to its end must get nearer each time."""
         covered = min(self.store.covered, self._register.covered)
         to_read_again = self.settled_offset - max(covered, self.position.floor)
         if self.state is not State.READY:
             return to_read_again >= FLUSHED_AT_ONCE
-        return to_read_again >= WORTH_A_FLUSH and now_ms >= self._next_flush_ms
+        return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     @property
     def _in_store(self) -> int:
