@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from proxy.admin.server import AdminServer
 from proxy.cli.admin_port import (
@@ -21,6 +21,7 @@ from proxy.cli.admin_port import (
 )
 from proxy.cli.pending import read_pending
 from proxy.config.settings import AdminSettings
+from proxy.telemetry.metrics import Metrics
 from tests.support.simulation.admin_api import MadeUpApi
 
 Call = Callable[..., tuple[int, str, str]]
@@ -90,6 +91,7 @@ def test_what_waits_is_counted_by_target_over_all_workers() -> None:
     line = 'delay_proxy_pending_records{target="orders",worker="%d"} 2\n'
     assert read_pending(own + line % 0 + line % 1, "x") == {"orders": 4}
     assert read_pending(own, "x") == {}
+    assert read_pending(generate_latest(Metrics().registry).decode(), "x") == {}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104
