@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from proxy.clock import Clock
 from proxy.config.settings import Settings
-from proxy.errors import ClientUnusable, InstanceConflict, ProxyError
+from proxy.errors import BrokerRefused, ClientUnusable, InstanceConflict, ProxyError
 from proxy.kafka.access.rights import log_missing_rights
 from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.session.admin_side import AdminSide
@@ -33,6 +33,8 @@ DEFECTS_AT_MOST: Final = 5
 """Short sessions in a row that ended by an error which nobody foresaw, the client library's among
 them: memory is dropped with the session, and the broker knows all."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
+ONCE_RUN: Final = (*LOSSES, BrokerRefused)
+"""A right that was taken away from a worker is waited for; one that it never had ends it."""
 SWITCH_S: Final = 0.0005
 """How soon the thread that waits for commits gets its turn; Python's own 5 ms are a commit's
 length."""
@@ -55,7 +57,7 @@ class SessionLosses:
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
         self._stuck += isinstance(lost, ClientStuck)
-        is_defect = not isinstance(lost, LOSSES)
+        is_defect = not isinstance(lost, ONCE_RUN)
         self._defects = int(is_defect) if is_first else self._defects + is_defect
         if self._defects > DEFECTS_AT_MOST:
             raise lost
@@ -81,11 +83,13 @@ def run_worker(
     losses = SessionLosses(f"{settings.instance_name}-{worker}")
     with open_tracer(settings, side.metrics) as tracer:
         trace = None if tracer is None else tracer.committed
+        losing: tuple[type[Exception], ...] = LOSSES
         while not is_stopping():
             started_s = time.monotonic()
             try:
                 open_session(settings, worker, clock, side, trace).run(is_stopping)
-            except LOSSES as lost:
+            except losing as lost:
+                losing = ONCE_RUN
                 side.show_lost_session()
                 log.warning("session lost: shards are recovered from the broker", why=str(lost))
                 log_missing_rights(settings, str(lost))

@@ -19,9 +19,10 @@ from proxy.errors import BrokerRefused
 from proxy.kafka.client_settings import common_config
 
 ASK_TIMEOUT_S: Final = 10.0
-MAY_BE_A_RIGHT: Final = ("authorization failed", "a transaction failed")
-"""What librdkafka's words for each of the broker's refusals have in common; and a transaction that
-was aborted again and again, of which librdkafka's last word may be another."""
+MAY_BE_A_RIGHT: Final = ("authorization failed", "a transaction failed", "abort failed", "may not")
+"""What librdkafka's words for each of the broker's refusals have in common; a transaction that was
+aborted again and again, or could not even be, of which librdkafka's last word may be another; and
+the proxy's own words."""
 NEEDED: Final = {
     "ingress": ("Read", "Write", "Describe"),
     "settings": ("Read", "Write", "Describe"),

@@ -274,7 +274,7 @@ def _await_named(proxy: ProxyProcess, right: Right) -> None:
         named = [line for line in proxy.log.splitlines() if "a right is missing" in line]
         return any(_names(line, right) for line in named)
 
-    wait_for(is_named, WITHIN_S, f"{right} to be named:\n{proxy.log_tail()}")
+    wait_for(is_named, WITHIN_S, f"{right} to be named")
 
 
 def _detail(told: Story, name: str) -> str:

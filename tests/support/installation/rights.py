@@ -13,11 +13,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
 from tests.support.quiet_clients import admin_client
+from tests.support.waiting import wait_for
 
 ASKING: Mapping[str, str] = MappingProxyType(
     {
@@ -68,17 +70,20 @@ def documented_rights(page: str, heading: str) -> list[Right]:
 
 
 def grant(bootstrap: str, user: str, *rights: Right) -> None:
-    """Let the user do this."""
+    """Let the user do this; returns when the broker does."""
     admin = admin_client(bootstrap)
     for done in admin.create_acls([right.binding(user) for right in rights]).values():
         done.result(TIMEOUT_S)
+    for right in rights:
+        _await_rules(admin, right.binding_filter(user), 1)
 
 
 def revoke(bootstrap: str, user: str, right: Right) -> None:
-    """Take a right away that was granted."""
+    """Take a right away that was granted; returns when the broker goes by that."""
     wanted = right.binding_filter(user)
     admin = admin_client(bootstrap)
     assert len(admin.delete_acls([wanted])[wanted].result(TIMEOUT_S)) == 1
+    _await_rules(admin, wanted, 0)
 
 
 def allow(bootstrap: str, topic: str, operation: AclOperation) -> None:
@@ -96,6 +101,16 @@ def _rule(bootstrap: str, topic: str, operation: AclOperation, kind: AclPermissi
     rule = AclBinding(*pattern, ANYBODY, "*", operation, kind)
     admin = admin_client(bootstrap)
     admin.create_acls([rule])[rule].result(TIMEOUT_S)
+    _await_rules(admin, AclBindingFilter(*pattern, ANYBODY, "*", operation, kind), 1)
+
+
+def _await_rules(admin: AdminClient, wanted: AclBindingFilter, count: int) -> None:
+    """The controller answers a change before the broker has heard of it."""
+
+    def is_so() -> bool:
+        return len(admin.describe_acls(wanted).result(TIMEOUT_S)) == count
+
+    wait_for(is_so, TIMEOUT_S, f"{count} rules: {wanted}")
 
 
 def _kind(word: str) -> ResourceType:
