@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 LOCKED := $(VENV)/locked
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-OFFLINE := A download failed: look at the lines above, check that the package index \
-  can be reached (a proxy? PIP_INDEX_URL?) and run make again, it goes on where it stopped
+OFFLINE := The packages were not installed: the lines above say why. After a failed download check that \
+  the package index can be reached (a proxy? PIP_INDEX_URL?) and run make again, it goes on where it stopped
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 

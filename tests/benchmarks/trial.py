@@ -1,8 +1,8 @@
 """One measurement's surroundings: fresh topics, a fresh folder and a warm proxy between them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks import topics
@@ -19,7 +19,7 @@ from tests.benchmarks.verdict import judge
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all measurements of a run share."""
+    """What all measurements of a run share; `settings` of its proxies that are not the defaults."""
 
     bootstrap_servers: str
     broker_pid: int
@@ -27,6 +27,7 @@ class World:
     proxy_command: tuple[str, ...]
     scale: Scale
     say: Callable[[str], None]
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ class Trial:
 @contextmanager
 def trial(world: World, name: str) -> Iterator[Trial]:
     """A running, warm proxy on topics of its own; removed without a trace afterwards."""
-    proxy = ProxyProcess(world.proxy_command, world.folder / name, world.bootstrap_servers, name)
+    folder, servers = world.folder / name, world.bootstrap_servers
+    proxy = ProxyProcess(world.proxy_command, folder, servers, name, world.settings)
     made = Trial(world, name, proxy)
     topics.create(world.bootstrap_servers, made.ingress, made.target, f"{name}.warm")
     try:

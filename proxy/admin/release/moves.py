@@ -54,6 +54,8 @@ class Moves:
             if moving.at != offset:
                 offset = moving.at
                 continue
+            if moving.record is None and done is not None:
+                break
             if moving.record is None:
                 raise Problem(409, moving.state, WHY_NOT[moving.state])
             done = self._broker.move(moving.record, wait_s)

@@ -120,6 +120,16 @@ def dead_letter_without_outcome(t: ExampleTopics) -> None:
     t.lose(t.only(OWN.outcomes), "the outcome is gone")
 
 
+def cancelled_and_dead_lettered(t: ExampleTopics) -> None:
+    asked = t.write("1001", "pay!", **ASKED, timer_id="1001")
+    t.wait(3)
+    t.write("1001", "", timer_cancel="1001")
+    t.wait(20)
+    t.note(t.outcome(asked), "taken back in time")
+    detail = "the broker did not take it"
+    t.note(t.letter_alone(asked, "publish-failed", detail, FIRST_DUE_MS), "dead-lettered, too")
+
+
 def out_of_order(t: ExampleTopics) -> None:
     at = {"timer_topic": "reminders", "timer_deliver_at": str(FIRST_DUE_MS)}
     t.write("1001", "first", **at)

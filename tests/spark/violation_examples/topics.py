@@ -166,6 +166,10 @@ class ExampleTopics:
     def letter(self, of: Record, code: str, detail: str, due_ms: int, at_ms: int) -> Record:
         """A dead letter with its outcome."""
         self.say(of, "dead-lettered", f"{code}: {detail}", due_ms, at_ms)
+        return self.letter_alone(of, code, detail, at_ms)
+
+    def letter_alone(self, of: Record, code: str, detail: str, at_ms: int) -> Record:
+        """A dead letter, and no outcome that says so."""
         reason = {"timer-error": code, "timer-error-detail": detail}
         stamps = [(name, told.encode()) for name, told in reason.items()]
         headers = [*of.headers_, *stamps, ("timer-origin", self.origin(of))]

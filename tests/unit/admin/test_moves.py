@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from proxy.admin.query_mailbox import FindRecord
+from proxy.dispatch.moving import Moving
+from tests.support.simulation import admin_api
 from tests.support.simulation.admin_api import MadeUpApi
 
 SOON_MS = 4_102_444_800_000
@@ -44,6 +47,20 @@ def test_what_misses_again_and_again_says_so() -> None:
     made = MadeUpApi()
     made.broker.outcomes = ["missed"] * 9
     assert patch(made, 5, SOON_MS, "?wait=5s")[1]["outcome"] == "missed"
+
+
+def test_what_ended_before_the_move_of_it_was_read_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, found = MadeUpApi(), admin_api._moving
+    made.broker.outcomes = ["missed"]
+
+    def moving(record: FindRecord, deliver_at_ms: int) -> Moving:
+        return Moving("ended", 5) if made.broker.moves else found(record, deliver_at_ms)
+
+    monkeypatch.setattr(admin_api, "_moving", moving)
+    status, said = patch(made, 5, SOON_MS, "?wait=5s")
+    assert (status, said["outcome"]) == (200, "missed")
 
 
 @pytest.mark.parametrize(
