@@ -1,5 +1,6 @@
 """What the admin API asks of a worker: queries in a mailbox, answered by its loop between turns."""
 
+import math
 import queue
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,9 @@ from storage.store import Key
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.002
 """So long a turn of the loop is held up by a list of what waits, and by one piece more."""
+RESTS: Final = 40
+"""While records flow, so many times as long as the last answer took no other is given: lists that
+are read without a pause take a fortieth of the loop's time."""
 
 log = structlog.get_logger(__name__)
 
@@ -131,8 +135,10 @@ class MailboxFull(Exception):
 class QueryMailbox:
     """Where queries wait until the worker's loop has a moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._waiting: queue.Queue[tuple[Query, Future[Answer]]] = queue.Queue(MOST_WAITING)
+        self._now_s = now_s
+        self._rests_until_s = -math.inf
 
     def ask(self, query: Query, timeout_s: float) -> Answer:
         """From any thread but the loop's. Raises NoAnswer, MailboxFull."""
@@ -147,11 +153,23 @@ class QueryMailbox:
             future.cancel()
             raise NoAnswer from None
 
-    def answer_one(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
-        """Called by the loop between turns: answer the query that has waited longest.
+    def answer_one(
+        self, find_shards: Callable[[], Mapping[int, Shard]], *, is_busy: bool = False
+    ) -> None:
+        """Called by the loop between turns: answer the query that has waited longest, or none yet
+        where the loop `is_busy`.
 
         Raises StorageError, which is for the session to mend.
         """
+        if self._waiting.empty() or (is_busy and self._now_s() < self._rests_until_s):
+            return
+        began_s = self._now_s()
+        self._answer_first(find_shards)
+        ended_s = self._now_s()
+        self._rests_until_s = ended_s + RESTS * (ended_s - began_s)
+
+    def _answer_first(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
+        """Of those that are still waited for."""
         while not self._waiting.empty():
             query, future = self._waiting.get_nowait()
             if future.set_running_or_notify_cancel():

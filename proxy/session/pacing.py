@@ -62,6 +62,11 @@ class Pacing:
         return self._interval_ms > 0
 
     @property
+    def is_busy(self) -> bool:
+        """Whether records flow: the last transaction held more than a few."""
+        return self._twice_the_last >= 2 * BUSY_RECORDS
+
+    @property
     def largest_records(self) -> int:
         """How many records any transaction may hold, by the time that the last ones took."""
         return min(self._limits.transaction_records, self._largest)

@@ -106,6 +106,11 @@ class Pipeline:
         return self._back_pressure.is_disk_held
 
     @property
+    def is_busy(self) -> bool:
+        """Whether records flow, so that all else has to wait for its turn."""
+        return self._pacing.is_busy
+
+    @property
     def is_ingest_paused(self) -> bool:
         """Whether an operator wants nothing more to be read."""
         return self._back_pressure.is_ingest_paused

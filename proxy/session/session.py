@@ -66,12 +66,16 @@ class Session:
     def _turn(self) -> None:
         self._pipeline.turn()
         timed = self._pipeline.turns.timed
-        timed("answer", self._mailbox.answer_one, lambda: self._pipeline.shards)
+        timed("answer", self._answer)
         if self._pipeline.is_lost:
             raise SessionLost("the group has given this member's partitions away")
         if time.monotonic() >= self._next_look_s:
             self._next_look_s = time.monotonic() + LOOK_EVERY_S
             timed("look", self._look_around)
+
+    def _answer(self) -> None:
+        pipeline = self._pipeline
+        self._mailbox.answer_one(lambda: pipeline.shards, is_busy=pipeline.is_busy)
 
     def _leave(self) -> None:
         """Closing the consumer hands the shards over, which needs the producer."""

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import Final, NamedTuple, cast
 
 from proxy.admin.listing.filters import Place
@@ -45,26 +46,42 @@ class PageReader:
         """The next `limit` records, fewer if the time is up or there are no more. Raises NoAnswer,
         MailboxFull."""
         until_s = self._now_s() + PAGE_S
-        places: list[tuple[Place, WaitingRecord]] = []
-        while len(places) < limit:
-            lacking = [p for p, upto in self._upto.items() if not self._found[p] and upto < END]
+        records: list[WaitingRecord] = []
+        last: Place | None = None
+        while len(records) < limit:
+            lacking = self._lacking()
             if lacking and (self._unasked or self._now_s() < until_s):
                 self._fetch(lacking)
                 continue
-            known, first = self._known_upto(lacking), self._first()
-            if first is None or first[0] > known:
-                return self._page(places, known if lacking else None)
-            places.append(first)
-            self._found[first[0][1]].popleft()
-        return self._page(places, places[-1][0])
+            known = self._known_upto(lacking)
+            taken = self._take(limit - len(records), known)
+            if not taken:
+                return Page(records, known if lacking else None, [*self._upto])
+            records += [record for _, record in taken]
+            last = taken[-1][0]
+        return Page(records, last, [*self._upto])
 
-    def _page(self, places: list[tuple[Place, WaitingRecord]], beyond: Place | None) -> Page:
-        return Page([record for _, record in places], beyond, [*self._upto])
+    def _lacking(self) -> list[int]:
+        """The partitions of which no record is known, though there may be one."""
+        return [p for p, upto in self._upto.items() if not self._found[p] and upto < END]
 
-    def _first(self) -> tuple[Place, WaitingRecord] | None:
-        """The record that comes next, of those that were found."""
-        heads = [(p, found[0]) for p, found in self._found.items() if found]
-        return min((((r.fires_ms, p, r.offset), r) for p, r in heads), default=None)
+    def _take(self, most: int, known: Place) -> list[tuple[Place, WaitingRecord]]:
+        """The first records up to `known`, or until one of the partitions has to be asked again."""
+        heads = [_placed(p, found) for p, found in self._found.items() if found]
+        heapify(heads)
+        taken: list[tuple[Place, WaitingRecord]] = []
+        while heads and len(taken) < most and heads[0][0] <= known:
+            taken.append(heads[0])
+            partition = heads[0][0][1]
+            found = self._found[partition]
+            found.popleft()
+            if found:
+                heapreplace(heads, _placed(partition, found))
+            elif self._upto[partition] < END:
+                break
+            else:
+                heappop(heads)
+        return taken
 
     def _known_upto(self, lacking: Iterable[int]) -> Place:
         """Up to there everything was found that there is."""
@@ -89,6 +106,12 @@ class PageReader:
         for partition in asked[: not is_served] if pieces else asked:
             del self._upto[partition], self._found[partition]
             self._unasked.discard(partition)
+
+
+def _placed(partition: int, found: deque[WaitingRecord]) -> tuple[Place, WaitingRecord]:
+    """The first record with its place, by which it is ordered: no two have the same."""
+    first = found[0]
+    return (first.fires_ms, partition, first.offset), first
 
 
 def _after(place: Place, partition: int) -> Key:

@@ -22,6 +22,7 @@ from proxy.admin.query_mailbox import (
 )
 from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker
 from proxy.logs import Level
+from proxy.scheduling.shard import Shard
 from proxy.telemetry.turn_log import TurnLog, Turns
 from storage.errors import StoreDamaged
 from tests.support.simulation.manual_clock import START_MS
@@ -71,6 +72,29 @@ def test_a_loop_that_does_not_turn_gives_no_answer_and_forgets_the_query() -> No
     with pytest.raises(NoAnswer):
         mailbox.ask(QUERY, 0.01)
     mailbox.answer_one(lambda: pytest.fail("nobody waits for this any more"))
+
+
+def test_while_records_flow_the_loop_rests_between_answers_forty_times_as_long() -> None:
+    now_s = [0.0]
+    mailbox, answered_s = QueryMailbox(lambda: now_s[0]), []
+
+    def shards() -> dict[int, Shard]:
+        answered_s.append(now_s[0])
+        now_s[0] += 0.5
+        return {}
+
+    asking = [threading.Thread(target=_ask_quietly, args=(mailbox,)) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    while mailbox._waiting.qsize() < len(asking):
+        pass
+    for at_s in (10.0, 11.0, 10.5 + 40 * 0.5):
+        now_s[0] = at_s
+        mailbox.answer_one(shards, is_busy=True)
+    mailbox.answer_one(shards)
+    assert answered_s == [10.0, 30.5, 31.0]
+    for thread in asking:
+        thread.join(LIMIT_S)
 
 
 def test_more_queries_than_may_wait_are_not_taken() -> None:
