@@ -98,12 +98,14 @@ class Ingress:
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self._consumer = consumer
         self._positions = ReadPositions()
+        self._group_metadata: object = None
         self.topic = topic
 
     def join(self, owner: Owner) -> None:
         """Join the group; `owner` is called from `fetch` as partitions come and go."""
 
         def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
+            self.group_moved()
             offsets = owner.take_over([p.partition for p in assigned])
             self._positions.begin(offsets)
             starts = [TopicPartition(self.topic, p, at) for p, at in offsets.items()]
@@ -111,6 +113,7 @@ class Ingress:
 
         def on_revoke(_: Consumer, revoked: list[TopicPartition]) -> None:
             owner.hand_over([p.partition for p in revoked])
+            self.group_moved()
             self._positions.end(p.partition for p in revoked)
             self._consumer.incremental_unassign(revoked)
 
@@ -174,8 +177,18 @@ class Ingress:
         return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
-        """Fences a worker that the group has given up (KIP-447)."""
-        return self._consumer.consumer_group_metadata()
+        """Fences a worker that the group has given up (KIP-447).
+
+        Kept until partitions come or go, or `group_moved`: a thread of the client has to be asked.
+        One that is too old is refused by the broker, never taken for a newer one.
+        """
+        if self._group_metadata is None:
+            self._group_metadata = self._consumer.consumer_group_metadata()
+        return self._group_metadata
+
+    def group_moved(self) -> None:
+        """The broker has said that the group is in another generation."""
+        self._group_metadata = None
 
     def close(self) -> None:
         """Hand over what is owned, then leave. A static member is missed after its time-out."""

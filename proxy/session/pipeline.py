@@ -154,6 +154,7 @@ class Pipeline:
         except GroupMoved as moved:
             log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
             self._metrics.aborted(time.monotonic() - under_way.started_s)
+            self._ingress.group_moved()
             return
         took_s = time.monotonic() - under_way.started_s
         self._pacing.committed(took_s)

@@ -84,6 +84,7 @@ class StandInKafka:
     `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
     first_partition: of the ingress; several stand-ins side by side may have other numbers each.
     stable_ends: of the ingress; from there on a transaction is open, and nothing is read.
+    generation: the group's; a transaction with the offsets of an older one is refused.
     is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
     """
 
@@ -104,6 +105,7 @@ class StandInKafka:
     short_of_replicas: set[tuple[str, int]] = field(default_factory=set)
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
     rebalances: list[tuple[str, int]] = field(default_factory=list)
+    generation: int = 1
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
 
     def append(
@@ -202,6 +204,8 @@ class StandInProducer:
     ) -> None:
         if self._failed is not None:
             raise self._failed
+        if group_metadata != self._kafka.generation:
+            raise kafka_error(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
         self._offsets = offsets
 
     def commit_transaction(self, timeout: float) -> None:
@@ -264,6 +268,7 @@ class StandInConsumer:
     def _rebalance(self, callback: str, partition: int) -> None:
         """A partition goes and comes back at once."""
         self._callbacks[callback](self, [TopicPartition(INGRESS, partition)])
+        self._kafka.generation += 1
         self._callbacks["on_assign"](self, [TopicPartition(INGRESS, partition)])
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
@@ -292,7 +297,7 @@ class StandInConsumer:
         self._paused.difference_update(p.partition for p in places)
 
     def consumer_group_metadata(self) -> object:
-        return object()
+        return self._kafka.generation
 
     def close(self) -> None:
         self._callbacks["on_revoke"](self, [TopicPartition(INGRESS, p) for p in self._positions])

@@ -37,6 +37,7 @@ from tests.support.simulation.stand_in_admin import StandInAdmin
 ENTRY = (1_000, 7, "orders", packer()((-1, b"key", b"value", [])))
 BATCH = Batch(IngressPartition(INGRESS, 0), [ENTRY])
 OFFSET = TopicPartition(INGRESS, 0, 8)
+GENERATION = StandInKafka().generation
 ABORTED = kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True)
 
 
@@ -68,7 +69,7 @@ def a_publisher(
 
 
 def test_transaction_is_committing_until_it_has_been_waited_for(kafka: StandInKafka) -> None:
-    transaction = a_publisher(kafka, WhenAsked).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka, WhenAsked).publish([BATCH], [OFFSET], GENERATION, 1_000)
     assert transaction.state.value == "committing"
     assert kafka.read("orders") == []
     assert transaction.wait() == [BATCH]
@@ -80,14 +81,14 @@ def test_transaction_is_committing_until_it_has_been_waited_for(kafka: StandInKa
 
 
 def test_transaction_waited_for_twice_is_committed_once(kafka: StandInKafka) -> None:
-    transaction = a_publisher(kafka, WhenAsked).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka, WhenAsked).publish([BATCH], [OFFSET], GENERATION, 1_000)
     assert transaction.wait() == transaction.wait()
     assert len(kafka.read("orders")) == 1
 
 
 def test_aborted_transaction_is_made_again_while_it_is_waited_for(kafka: StandInKafka) -> None:
     kafka.commit_faults = [("before", ABORTED)] * 3
-    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000)
     (written,) = transaction.wait()
     assert transaction.state.value == "committed"
     assert len(written.deliveries) == len(kafka.read("orders")) == 1
@@ -97,7 +98,7 @@ def test_transaction_that_aborts_again_and_again_and_teaches_nothing_ends_the_se
     kafka: StandInKafka,
 ) -> None:
     kafka.commit_faults = [("before", ABORTED)] * FRUITLESS_ABORTS
-    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000)
     with pytest.raises(SessionLost, match=f"failed {FRUITLESS_ABORTS} times"):
         transaction.wait()
     assert transaction.state.value == "unknown"
@@ -107,7 +108,7 @@ def test_transaction_that_aborts_again_and_again_and_teaches_nothing_ends_the_se
 def test_transaction_of_another_generation_is_aborted_for_good(kafka: StandInKafka) -> None:
     moved = kafka_error(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
     kafka.commit_faults = [("before", moved)]
-    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000)
     with pytest.raises(GroupMoved):
         transaction.wait()
     assert transaction.state.value == "group-moved"
@@ -134,7 +135,7 @@ def test_abort_that_does_not_end_is_left_to_another_producer_of_the_same_id(
         return (StandInProducer if len(made) > 1 else _NeverDone)(kafka)
 
     transaction = a_publisher(kafka, new_producer=new_producer).publish(
-        [BATCH], [OFFSET], object(), 1_000
+        [BATCH], [OFFSET], GENERATION, 1_000
     )
     transaction.wait()
     assert made == [0, 0]
@@ -145,7 +146,7 @@ def test_aborts_that_never_end_end_the_session(kafka: StandInKafka) -> None:
     kafka.commit_faults = [("before", ABORTED)] * FRUITLESS_ABORTS
     publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _NeverDone(kafka)))
     with pytest.raises(SessionLost, match=f"failed {FRUITLESS_ABORTS} times.*remaining"):
-        publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+        publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
     assert kafka.read("orders") == []
 
 
@@ -156,7 +157,7 @@ def test_abort_that_cannot_be_done_ends_the_session(
     kafka.commit_faults = [("before", ABORTED)]
     publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _NeverDone(kafka)))
     with pytest.raises(SessionLost, match="abort failed"):
-        publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+        publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
 
 
 class _BusyAtFirst(StandInProducer):
@@ -175,7 +176,7 @@ class _BusyAtFirst(StandInProducer):
 
 def test_end_of_the_transaction_before_is_waited_for(kafka: StandInKafka) -> None:
     publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _BusyAtFirst(kafka)))
-    publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+    publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
     assert len(kafka.read("orders")) == 1
 
 
@@ -186,8 +187,8 @@ def test_what_the_group_has_not_let_through_is_not_counted_against_a_rate(
     kafka.commit_faults = [("before", moved)]
     publisher = a_publisher(kafka, release=ReleaseControl({"orders": 1}, (), "dead-letter"))
     with pytest.raises(GroupMoved):
-        publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
-    publisher.publish([BATCH], [OFFSET], object(), 1_000).wait()
+        publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
+    publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
     assert len(kafka.read("orders")) == 1
 
 
@@ -196,7 +197,7 @@ def test_what_became_of_a_commit_without_an_answer_is_not_guessed(
     kafka: StandInKafka, when: str
 ) -> None:
     kafka.commit_faults = [(when, kafka_error(KafkaError._TIMED_OUT, retriable=True))]
-    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000)
     with pytest.raises(SessionLost):
         transaction.wait()
     assert transaction.state.value == "unknown"
@@ -206,7 +207,7 @@ def test_record_too_large_for_its_topic_ends_and_the_transaction_is_committed(
     kafka: StandInKafka,
 ) -> None:
     kafka.max_bytes["orders"] = 4
-    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], object(), 1_000)
+    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000)
     (written,) = transaction.wait()
     assert [letter.reason.code for letter in written.dead_letters] == ["too-large"]
     assert (len(kafka.read("orders")), len(kafka.read("dead"))) == (0, 1)
@@ -241,7 +242,7 @@ def test_transaction_held_by_a_lost_partition_goes_on_with_another_producer_with
         return StandInProducer(kafka)
 
     publisher = a_publisher(kafka, commits.__next__, new_producer, attempts=2)
-    transaction = publisher.publish([batch], [OFFSET], object(), 1_000)
+    transaction = publisher.publish([batch], [OFFSET], GENERATION, 1_000)
     kafka.leaderless = {("orders", 0)}
     (written,) = transaction.wait()
 
@@ -272,7 +273,7 @@ def test_commit_that_was_given_up_is_never_asked_for(kafka: StandInKafka) -> Non
     )
     transactions.begin()
     transactions.producer.produce("orders", b"value")
-    given_up = transactions.commit([OFFSET], object())
+    given_up = transactions.commit([OFFSET], GENERATION)
     assert given_up.claim()
     given_up.result.result()
     assert kafka.read("orders") == []
