@@ -22,8 +22,9 @@ MOST_WAITING: Final = 16
 SCAN_S: Final = 0.002
 """So long a turn of the loop is held up by a list of what waits, and by one piece more."""
 RESTS: Final = 40
-"""While records flow, so many times as long as the last answer took no other is given: lists that
-are read without a pause take a fortieth of the loop's time."""
+LONGEST_REST_S: Final = 0.25
+"""While records flow no other answer is given for so many times as long as the last one took: lists
+that are read without a pause take a fortieth of the loop's time, more where it is short of time."""
 
 log = structlog.get_logger(__name__)
 
@@ -166,7 +167,7 @@ class QueryMailbox:
         began_s = self._now_s()
         self._answer_first(find_shards)
         ended_s = self._now_s()
-        self._rests_until_s = ended_s + RESTS * (ended_s - began_s)
+        self._rests_until_s = ended_s + min(LONGEST_REST_S, RESTS * (ended_s - began_s))
 
     def _answer_first(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
         """Of those that are still waited for."""
