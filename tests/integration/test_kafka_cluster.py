@@ -107,24 +107,30 @@ def _transactional(cluster: Cluster) -> Producer:
 
 def _committed(cluster: Cluster, producer: Producer, consumer: Consumer, number: int) -> Producer:
     """Commit the open transaction, as every user of transactions has to: a producer that is called
-    fenced has a successor, which makes the transaction again. Gives the one to go on with.
+    fenced has a successor, which makes the transaction again unless it was committed. Gives the one
+    to go on with.
 
     Twice on a machine with much else to do Kafka has answered so to the offsets, for no reason that
     was found: what it has committed is still there once.
     """
-    offsets = [TopicPartition("transacted", 0, number)]
     try:
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), ANSWER_S)
+        _commit(producer, consumer, number)
     except KafkaException as raised:
         if raised.args[0].code() != KafkaError._FENCED:
             raise
         print(f"fenced: {raised}")
-        producer = _transactional(cluster)
-        producer.begin_transaction()
-        producer.produce("transacted", str(number).encode())
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), ANSWER_S)
-    producer.commit_transaction(ANSWER_S)
+        producer, value = _transactional(cluster), str(number).encode()
+        if value not in _values(cluster, "transacted", number):
+            producer.begin_transaction()
+            producer.produce("transacted", value)
+            _commit(producer, consumer, number)
     return producer
+
+
+def _commit(producer: Producer, consumer: Consumer, number: int) -> None:
+    offsets = [TopicPartition("transacted", 0, number)]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), ANSWER_S)
+    producer.commit_transaction(ANSWER_S)
 
 
 def _is_other(coordinator: Callable[[str], int], name: str, than: int) -> bool:
