@@ -3,7 +3,7 @@
 import math
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from typing import Final, NamedTuple, TypeAlias
@@ -80,10 +80,12 @@ class FindMoving(NamedTuple):
 
 class ScanPending(NamedTuple):
     """What waits beyond these keys, by partition: a list of `WaitingPiece`, for as many of the
-    worker's own partitions as there is time, one at least if it has any of them."""
+    worker's own partitions as there is time, one at least if it has any of them. `most`: records
+    of each that are wanted."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
+    most: int
 
 
 Query: TypeAlias = PendingByTime | FindId | FindRecord | FindMoving | ScanPending
@@ -108,18 +110,16 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
         case FindMoving(record, deliver_at_ms):
             shard_of = shards.get(record.partition())
             return [] if shard_of is None else [find_moving(shard_of, record, deliver_at_ms)]
-        case ScanPending(places, sought):
-            return _scanned(places, sought, shards)
+        case ScanPending():
+            return _scanned(query, shards)
 
 
-def _scanned(
-    places: Iterable[tuple[int, Key]], sought: Sought, shards: Mapping[int, Shard]
-) -> list[WaitingPiece]:
+def _scanned(query: ScanPending, shards: Mapping[int, Shard]) -> list[WaitingPiece]:
     until_s = time.monotonic() + SCAN_S
     pieces: list[WaitingPiece] = []
-    for partition, after in places:
+    for partition, after in query.places:
         if partition in shards:
-            pieces.append(scan_waiting(shards[partition], sought, after))
+            pieces.append(scan_waiting(shards[partition], query.sought, after, query.most))
             if time.monotonic() > until_s:
                 break
     return pieces

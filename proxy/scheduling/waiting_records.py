@@ -61,12 +61,14 @@ class WaitingPiece(NamedTuple):
     upto: Key
 
 
-def scan_waiting(shard: Shard, sought: Sought, after: Key) -> WaitingPiece:
-    """The next piece beyond `after`, where the last one has ended."""
+def scan_waiting(shard: Shard, sought: Sought, after: Key, most: int | None = None) -> WaitingPiece:
+    """The next piece beyond `after`, where the last one has ended; of `most` records, if no more
+    are wanted than that."""
     partition = shard.ingress.number
+    most = LOOKED_AT if most is None or sought.ident_prefix else min(most, LOOKED_AT)
     if after >= (sought.until_ms, LAST_OFFSET):
         return WaitingPiece(partition, *_undecided(shard, sought, after))
-    found, upto = shard.scan(after, sought.until_ms, sought.wants, LOOKED_AT, LOOKED_AT_BYTES)
+    found, upto = shard.scan(after, sought.until_ms, sought.wants, most, LOOKED_AT_BYTES)
     described = (_described(shard, entry) for entry in found)
     records = [r for r in described if not shard.is_purged(r.offset, r.target, r.due_ms)]
     return WaitingPiece(partition, [r for r in records if _fits(r, sought)], upto)

@@ -13,6 +13,9 @@ from storage.store import LAST_OFFSET, Key
 
 PAGE_S: Final = 2.0
 """A page that is not full by then is given as it is: filters that fit little look at much."""
+LEAST_PIECE: Final = 16
+"""A piece costs as much as some hundred records whatever it holds: it has those of its partition
+that the page probably wants, and some more."""
 
 Ask = Callable[[ScanPending], Sequence[Answer]]
 
@@ -51,7 +54,7 @@ class PageReader:
         while len(records) < limit:
             lacking = self._lacking()
             if lacking and (self._unasked or self._now_s() < until_s):
-                self._fetch(lacking)
+                self._fetch(lacking, limit - len(records))
                 continue
             known = self._known_upto(lacking)
             taken = self._take(limit - len(records), known)
@@ -89,14 +92,16 @@ class PageReader:
         places = ((fires_ms, partition, offset) for partition, (fires_ms, offset) in uptos)
         return min(places, default=(*END, LAST_OFFSET))
 
-    def _fetch(self, lacking: Sequence[int]) -> None:
-        """Get the next piece of some of these; leave out those that no worker serves any more.
+    def _fetch(self, lacking: Sequence[int], needed: int) -> None:
+        """Get the next piece of some of these, for a page that lacks so many records; leave out
+        those that no worker serves any more.
 
         A worker always gives a piece of the first that it serves: so that none came of the very
         first says that nobody serves it.
         """
         asked = sorted(lacking, key=lambda partition: partition not in self._unasked)
-        query = ScanPending(tuple((p, self._upto[p]) for p in asked), self._sought)
+        places = tuple((partition, self._upto[partition]) for partition in asked)
+        query = ScanPending(places, self._sought, LEAST_PIECE + 5 * needed // (4 * len(self._upto)))
         pieces = [cast(WaitingPiece, piece) for answer in self._ask(query) for piece in answer]
         for piece in pieces:
             self._found[piece.partition].extend(piece.records)

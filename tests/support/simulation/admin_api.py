@@ -78,7 +78,7 @@ class MadeUpWorkers:
                 return [[Found(f"{INGRESS}/0/{query.offset()}", None, "ended")], []]
             case FindMoving(record, deliver_at_ms):
                 return [[_moving(record, deliver_at_ms)], []]
-            case ScanPending(places):
+            case ScanPending(places, _, _):
                 return [[_piece(partition, after) for partition, after in places], []]
 
     def turns(self) -> Mapping[str, Turns | None]:
