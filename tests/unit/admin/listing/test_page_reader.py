@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.admin.listing.filters import Place
-from proxy.admin.listing.page_reader import PAGE_S, Page, PageReader
+from proxy.admin.listing.page_reader import LEAST_PIECE, PAGE_S, Page, PageReader
 from proxy.admin.query_mailbox import Answer, ScanPending
 from proxy.scheduling.waiting_records import END, Sought, WaitingPiece, WaitingRecord
 
@@ -30,9 +30,11 @@ class Pieces:
         self.records = [sorted(set(keys)) for keys in records]
         self.at_once, self.places, self.served = at_once, places, len(records)
         self.asked = 0
+        self.most: list[int] = []
 
     def ask(self, query: ScanPending) -> Sequence[Answer]:
         self.asked += 1
+        self.most.append(query.most)
         pieces: list[WaitingPiece] = []
         for partition, after in query.places[: self.places]:
             if partition < self.served:
@@ -96,3 +98,10 @@ def test_a_partition_that_nobody_serves_any_more_holds_up_no_page() -> None:
     page = PageReader(ask, Sought(), [0, 1], BEGINNING, partial(next, times_s)).read(10)
     assert page.partitions == [0]
     assert asked <= 3
+
+
+def test_a_partition_is_asked_for_about_what_the_page_lacks() -> None:
+    keys = [(number, 0) for number in range(200)]
+    pieces = Pieces([keys[:100], keys[100:]], at_once=30, places=2)
+    assert len(pieces.page(BEGINNING, 40).records) == 40
+    assert pieces.most == [LEAST_PIECE + 25, LEAST_PIECE + 6]
