@@ -22,9 +22,9 @@ MOST_WAITING: Final = 16
 SCAN_S: Final = 0.002
 """So long a turn of the loop is held up by a list of what waits, and by one piece more."""
 RESTS: Final = 40
-LONGEST_REST_S: Final = 0.25
-"""While records flow no other answer is given for so many times as long as the last one took: lists
-that are read without a pause take a fortieth of the loop's time, more where it is short of time."""
+LONGEST_REST_S: Final = 0.1
+"""While records flow no other answer is given for so many times as long as the last one took, but
+not for longer: with hundreds of busy partitions a page needs as many answers."""
 
 log = structlog.get_logger(__name__)
 
