@@ -32,9 +32,7 @@ def test_transaction_of_an_older_generation_is_planned_anew_by_the_next_turn(cod
     assert world.pipeline is running, "the session goes on"
 
 
-def test_generation_that_begins_unheard_is_asked_for_once_the_old_one_is_refused() -> (
-    None
-):
+def test_generation_that_begins_unheard_is_asked_for_once_the_old_one_is_refused() -> None:
     world = World()
     world.send({"timer-topic": "orders"})
     world.send({"timer-topic": "orders", "timer-delay": "1s"})
