@@ -21,7 +21,7 @@ from storage.store import Key
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.002
 """So long a turn of the loop is held up by a list of what waits, and by one piece more."""
-RESTS: Final = 40
+REST_PER_ANSWER: Final = 40
 LONGEST_REST_S: Final = 0.1
 """While records flow no other answer is given for so many times as long as the last one took, but
 not for longer: with hundreds of busy partitions a page needs as many answers."""
@@ -167,7 +167,7 @@ class QueryMailbox:
         began_s = self._now_s()
         self._answer_first(find_shards)
         ended_s = self._now_s()
-        self._rests_until_s = ended_s + min(LONGEST_REST_S, RESTS * (ended_s - began_s))
+        self._rests_until_s = ended_s + min(LONGEST_REST_S, REST_PER_ANSWER * (ended_s - began_s))
 
     def _answer_first(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
         """Of those that are still waited for."""

@@ -187,7 +187,7 @@ class Ingress:
         return self._group_metadata
 
     def group_moved(self) -> None:
-        """The broker has said that the group is in another generation."""
+        """The group may be in another generation: the next transaction asks for it."""
         self._group_metadata = None
 
     def close(self) -> None:

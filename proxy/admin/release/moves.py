@@ -54,9 +54,9 @@ class Moves:
             if moving.at != offset:
                 offset = moving.at
                 continue
-            if moving.record is None and done is not None:
-                break
             if moving.record is None:
+                if done is not None:
+                    break
                 raise Problem(409, moving.state, WHY_NOT[moving.state])
             done = self._broker.move(moving.record, wait_s)
             if done.outcome != MISSED:

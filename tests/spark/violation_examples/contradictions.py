@@ -12,11 +12,7 @@ ASKED = {"timer_topic": "reminders", "timer_delay": "10s"}
 
 
 def cancelled_and_delivered(t: ExampleTopics) -> None:
-    asked = t.write("1001", "pay!", **ASKED, timer_id="1001")
-    t.wait(3)
-    t.write("1001", "", timer_cancel="1001")
-    t.wait(20)
-    t.note(t.outcome(asked), "taken back in time")
+    asked = t.write_cancelled("1001", "pay!", **ASKED)
     t.note(t.delivery(asked, "reminders", 0, FIRST_DUE_MS, FIRST_DUE_MS), "delivered all the same")
 
 
@@ -121,11 +117,7 @@ def dead_letter_without_outcome(t: ExampleTopics) -> None:
 
 
 def cancelled_and_dead_lettered(t: ExampleTopics) -> None:
-    asked = t.write("1001", "pay!", **ASKED, timer_id="1001")
-    t.wait(3)
-    t.write("1001", "", timer_cancel="1001")
-    t.wait(20)
-    t.note(t.outcome(asked), "taken back in time")
+    asked = t.write_cancelled("1001", "pay!", **ASKED)
     detail = "the broker did not take it"
     t.note(t.letter_alone(asked, "publish-failed", detail, FIRST_DUE_MS), "dead-lettered, too")
 

@@ -57,6 +57,15 @@ class ExampleTopics:
             INGRESS, self.number, key.encode(), value.encode(), [*named.items()]
         )
 
+    def write_cancelled(self, key: str, value: str, /, **headers: str) -> Record:
+        """A record that is cancelled by its key three seconds later; past its due."""
+        asked = self.write(key, value, **headers, timer_id=key)
+        self.wait(3)
+        self.write(key, "", timer_cancel=key)
+        self.wait(20)
+        self.note(self.outcome(asked), "taken back in time")
+        return asked
+
     def purge(self, pattern: str) -> Record:
         """The proxy writes a purge of these targets."""
         headers = SIGNER.signed(self.number, None, None, [("timer-purge", pattern.encode())])

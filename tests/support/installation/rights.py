@@ -105,7 +105,7 @@ def _rule(bootstrap: str, topic: str, operation: AclOperation, kind: AclPermissi
 
 
 def _await_rules(admin: AdminClient, wanted: AclBindingFilter, count: int) -> None:
-    """The controller answers a change before the broker has heard of it."""
+    """The controller may answer a change before the broker has heard of it."""
 
     def is_so() -> bool:
         return len(admin.describe_acls(wanted).result(TIMEOUT_S)) == count

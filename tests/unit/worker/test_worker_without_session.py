@@ -11,6 +11,7 @@ import pytest
 
 from proxy.admin.pages import AdminPages
 from proxy.config.settings import Settings
+from proxy.errors import BrokerRefused
 from proxy.publishing.errors import SessionLost
 from proxy.session.admin_side import AdminSide
 from proxy.telemetry.status import ShardStatus, Status
@@ -90,3 +91,34 @@ def test_an_error_that_nobody_foresaw_ends_the_session_and_not_the_process(
 
 def _failing(*_: object) -> None:
     raise SystemError("isinstance returned a result with an exception set")
+
+
+def _end_sessions_with(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
+    coming = iter(errors)
+
+    def lost(*_: object) -> None:
+        raise next(coming)
+
+    monkeypatch.setattr(worker, "open_session", lost)
+    monkeypatch.setattr(worker, "log_missing_rights", lambda *_: None)
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+
+
+REFUSED = BrokerRefused("The proxy's user may not write to the topic.", "Grant it Write.")
+
+
+def test_a_right_that_a_worker_never_had_ends_it(
+    side: AdminSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _end_sessions_with(monkeypatch, REFUSED)
+    with pytest.raises(BrokerRefused):
+        _run_once(side)
+
+
+def test_a_right_that_is_taken_away_is_waited_for(
+    side: AdminSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _end_sessions_with(monkeypatch, SessionLost("refused"), *[REFUSED] * 20)
+    turns = iter([False] * 21 + [True])
+    worker.run_worker(Settings(), 0, lambda: next(turns), side)
+    assert next(turns, None) is None
