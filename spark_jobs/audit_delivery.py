@@ -47,13 +47,15 @@ from spark_jobs.results.summary import Summary, with_waiting
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.location import Location
 from spark_jobs.runtime.materialised import materialising
-from spark_jobs.runtime.session import job_session
+from spark_jobs.runtime.session import INTERPRETED, job_session
 from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.evaluation import evaluate
 
 DISTRIBUTION: Final = "kafka-delay-proxy"
 FEW: Final = 300_000
 """Ingress records for which an audit is short."""
+VERY_FEW: Final = 15_000
+"""Ingress records for which nothing need be compiled."""
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
@@ -189,8 +191,9 @@ def main(
             evidence = read_evidence(again.read_text("utf-8"))
             job, selection = as_then(job, evidence), Selection(evidence.at_ms)
         check_place(output)
-        is_short = _most_records(Broker(settings), own.ingress) <= FEW
-        with job_session("audit", master, driver_memory, is_short=is_short) as spark:
+        most = _most_records(Broker(settings), own.ingress)
+        how = INTERPRETED if most <= VERY_FEW else {}
+        with job_session("audit", master, driver_memory, how, is_short=most <= FEW) as spark:
             if go_on and History(spark, output).has_any:
                 job = replace(job, continue_from=output)
             summary = audit(spark, job, selection)

@@ -64,6 +64,13 @@ not: what would become one runs in smaller pieces. The pruning of
 partitions traces what tables are joined by through all steps before, which took minutes here; and
 no table is partitioned by that. ICU is not needed for hexadecimal digits, and takes seconds to
 start. Figures by minute are of many groups with few rows each, which need no sorting."""
+INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For some thousands of records: to make and compile a program for each step, and to plan anew
+after each, takes longer than it spares."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -105,18 +112,23 @@ def spark_session(
     _check_version(session)
     _check_delta(session)
     for name, value in WHAT_JOBS_REST_ON.items():
-        session.conf.set(name, value)
+        session.conf.set(name, (more or {}).get(name, value))
     return session
 
 
 @contextmanager
 def job_session(
-    app: str, master: str = "local[*]", driver_memory: str = "4g", *, is_short: bool = False
+    app: str,
+    master: str = "local[*]",
+    driver_memory: str = "4g",
+    more: Mapping[str, str] | None = None,
+    *,
+    is_short: bool = False,
 ) -> Iterator[SparkSession]:
     """The same for a job that ends with it: executors are told to go, unless the session was there
     before. Spark's process may have gone by then: a signal to the whole group ends it, too."""
     was_there = SparkSession.getActiveSession() is not None
-    session = spark_session(app, master, driver_memory, is_short=is_short)
+    session = spark_session(app, master, driver_memory, more, is_short=is_short)
     try:
         yield session
     finally:

@@ -3,9 +3,12 @@
 from collections import Counter
 from collections.abc import Generator, Iterator
 
+import numpy as np
+
 from storage.options import RECORD_BYTES
 from storage.shard.memory.counts import Counts
 from storage.wheel.chain_writer import ChainWriter
+from storage.wheel.log.many_runs import headers_at, positions_between
 from storage.wheel.log.records import Head, Rows, Run, in_order, joined
 from storage.wheel.slot_loader import SlotLoader
 from storage.wheel.wheel_files import WheelFiles
@@ -15,6 +18,8 @@ SPARSE_SHARE = 4
 KEPT_SEGMENTS = 4
 JOINED_RECORDS = 32_768
 """A longer chain is copied run by run, so that it need not fit in memory."""
+FOUND_PER_READ = 16
+"""So many runs are found in a segment in the time in which one is read."""
 COUNTED_ROWS = 8_192
 """So many rows that ended elsewhere are counted at once: about a millisecond, ten where each of
 them lies in a run of its own."""
@@ -96,14 +101,15 @@ def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> I
     number = _sparsest(files, chains)
     if number is None:
         return
+    start, end = number * files.options.segment_bytes, (number + 1) * files.options.segment_bytes
     seen: set[int] = set()
-    for run in files.log.scan_segment(number):
-        yield 1
-        place = run.slot % files.wheel.slots
-        if place in seen:
-            continue
-        seen.add(place)
-        yield from _copy_chain(files, chains, place, number, loader)
+    for positions in positions_between(files.log, start, min(end, files.log.end)):
+        yield positions.size // FOUND_PER_READ
+        slots = headers_at(files.log, positions)["slot"]
+        for place in np.unique(slots % files.wheel.slots).tolist():
+            if place not in seen:
+                seen.add(place)
+                yield from _copy_chain(files, chains, place, number, loader)
 
 
 def _copy_chain(

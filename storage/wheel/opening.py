@@ -5,7 +5,6 @@ from pathlib import Path
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id, read_checkpoint
 from storage.shard.files import Files
-from storage.shard.memory.target_numbers import TargetNumbers
 from storage.shard.opening import OpenedTier, Opening
 from storage.wheel.inspection.consistency_check import ConsistencyCheck
 from storage.wheel.log.body_files import BodyFiles
@@ -34,27 +33,31 @@ def open_wheel(opening: Opening) -> OpenedTier:
     log = TimerLog(folder / LOG, options.segment_bytes, opening.files)
     try:
         numbers = ledger.counts.targets.numbers
-        tier = WheelTier(_opened_files(opening, log, checkpoint, numbers), ledger)
+        wheel = _opened_wheel(opening, log, found)
+        files = WheelFiles(folder, options, opening.files, wheel, log, checkpoint, numbers)
+        tier = WheelTier(files, ledger)
     except BaseException:
         log.close()
         raise
     return OpenedTier(tier, ledger, options, is_new=found is None)
 
 
-def _opened_files(
-    opening: Opening, log: TimerLog, checkpoint: Checkpoint, numbers: TargetNumbers
-) -> WheelFiles:
+def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
+    """The wheel at the checkpoint that was found, the log cut there. A new one is empty: looking
+    would bring all of its file into memory."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)
     path = folder / opening.kind
-    _check_wheel_size(path, options.slots * SLOT.itemsize, checkpoint)
+    if found is not None:
+        _check_wheel_size(path, options.slots * SLOT.itemsize, found)
     wheel = map_wheel(path, options.slots, opening.files)
-    mend_wheel(wheel, log, checkpoint)
-    if checkpoint.boot_id != boot_id() or not checkpoint.boot_id:
-        _survived_restart(folder, wheel, log, checkpoint)
+    if found is not None:
+        mend_wheel(wheel, log, found)
+        if found.boot_id != boot_id() or not found.boot_id:
+            _survived_restart(folder, wheel, log, found)
     cut_log(log)
-    return WheelFiles(folder, options, opening.files, wheel, log, checkpoint, numbers)
+    return wheel
 
 
 def _check_wheel_size(path: Path, wanted_bytes: int, checkpoint: Checkpoint) -> None:

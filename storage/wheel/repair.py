@@ -7,6 +7,9 @@ import numpy as np
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
+from storage.store import Column
+from storage.wheel.log.many_runs import positions_between, whole_headers_at
+from storage.wheel.log.records import Rows
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel, checks
 
@@ -19,9 +22,8 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
     for number in sorted(checkpoint.live):
         log.attach(number)
     wheel.clear_before(checkpoint.closed)
-    heads = {run.slot % wheel.slots: run.head for run in log.scan(checkpoint.redo_from, log.end)}
-    places = np.fromiter(heads, np.int64, len(heads))
-    wheel.store(places, np.array(list(heads.values()), np.int64).reshape(-1, 4))
+    for positions in positions_between(log, checkpoint.redo_from, log.end):
+        _store_again(wheel, positions, whole_headers_at(log, positions))
     _check_slots(wheel)
     _compare(wheel, log, checkpoint)
 
@@ -32,6 +34,12 @@ def cut_log(log: TimerLog) -> None:
         if not path.stem.isdigit() or int(path.stem) not in log.segments:
             path.unlink()
     log.cut(log.end)
+
+
+def _store_again(wheel: TimerWheel, positions: Column, headers: Rows) -> None:
+    """Point at these runs, of which a later one of the same place counts: numpy stores in order."""
+    columns = [headers["time"], headers["first"], positions, headers["chain"].astype(np.int64)]
+    wheel.store(headers["slot"] % wheel.slots, np.column_stack(columns))
 
 
 def _check_slots(wheel: TimerWheel) -> None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from spark_jobs.runtime.session import spark_session
+from spark_jobs.runtime.session import INTERPRETED, spark_session
 from tests.audit_campaign.campaign import Figures, drawn_chunk, judge
 from tests.audit_campaign.judging import MODES
 from tests.audit_campaign.operators.catalogue import OPERATORS
@@ -23,13 +23,10 @@ from tests.audit_campaign.rules_off import RuleOff, without_each_rule
 CHUNK = 500
 CHUNK_OF_CLEAN = 2_000
 IN_SPARK = {
+    **INTERPRETED,
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
 }
-"""A program compiled for each step takes longer than so few records do."""
 console = Console(stderr=True)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

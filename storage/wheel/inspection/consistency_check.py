@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +14,37 @@ from storage.shard.memory.columns import are_beyond
 from storage.shard.memory.counts import Counts, no_counts
 from storage.store import Column
 from storage.wheel.log.body_files import BodyFiles, file_keys
-from storage.wheel.log.records import (
-    Rows,
-    Run,
-    joined,
-    stretches,
-)
+from storage.wheel.log.many_runs import are_whole, headers_at, rows_of
+from storage.wheel.log.records import Head, Rows, stretches
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 from storage.wheel.wheel_files import counted_by_name
 
 MOST_FINDINGS = 100
-RUNS_AT_ONCE = 4096
+CHAINS_AT_ONCE = 4096
 ROWS_AT_ONCE = 1 << 17
 """Of which 7 MiB are in memory, and as much again while they are looked at."""
+
+
+class _Runs(NamedTuple):
+    """Runs with the places of their chains, as columns."""
+
+    places: Column
+    positions: Column
+    headers: Rows
+
+    def taken(self, which: Column | slice) -> "_Runs":
+        return _Runs(self.places[which], self.positions[which], self.headers[which])
+
+    def parts(self) -> Iterator["_Runs"]:
+        """All of them, as many at a time as have ROWS_AT_ONCE; one at least."""
+        ends = np.cumsum(self.headers["count"], dtype=np.int64)
+        start = before = 0
+        while start < ends.size:
+            fit = int(np.searchsorted(ends, before + ROWS_AT_ONCE, "right"))
+            stop = max(start + 1, fit)
+            yield self.taken(slice(start, stop))
+            start, before = stop, int(ends[stop - 1])
 
 
 class ConsistencyCheck:
@@ -52,45 +70,56 @@ class ConsistencyCheck:
     def findings(self, keep: Callable[[Rows], object] = lambda _rows: None) -> list[str]:
         """Everything wrong, as sentences; at most MOST_FINDINGS. `keep` gets the rows that pend,
         some at a time and in no order."""
-        for runs in self._some_at_a_time():
-            pending = self._pending_of(runs)
-            self._note(pending)
-            keep(pending)
+        places = np.flatnonzero(self._wheel.cells["count"])
+        for first in range(0, places.size, CHAINS_AT_ONCE):
+            for runs in self._runs(places[first : first + CHAINS_AT_ONCE]):
+                pending = self._pending_of(runs)
+                self._note(pending)
+                keep(pending)
         self._compare_segments()
         self._found += count_findings(self._seen, self._checkpoint)
         self._look_for_bodies()
         return self._found[:MOST_FINDINGS]
 
-    def _some_at_a_time(self) -> Iterator[list[tuple[int, Run]]]:
-        """All runs that the wheel reaches, each with its place."""
-        runs: list[tuple[int, Run]] = []
-        rows = 0
-        for place in np.flatnonzero(self._wheel.cells["count"]).tolist():
-            for run in self._chain(place):
-                runs.append((place, run))
-                rows += run.records
-                if len(runs) >= RUNS_AT_ONCE or rows >= ROWS_AT_ONCE:
-                    yield runs
-                    runs, rows = [], 0
-        if runs:
-            yield runs
+    def _runs(self, places: Column) -> Iterator["_Runs"]:
+        """The runs of the chains of these places, the newest of each, then the one before it, and
+        so on; of a chain that does not add up the runs up to there."""
+        heads = self._wheel.table(places)
+        positions, left = heads[:, 2], heads[:, 3]
+        while places.size:
+            headers = headers_at(self._log, positions)
+            counts = headers["count"].astype(np.int64)
+            adds_up = (headers["chain"] == left) & (counts > 0) & (counts <= left)
+            adds_up &= are_whole(self._log, positions, headers)
+            for at in np.flatnonzero(~adds_up).tolist():
+                why = self._why(int(positions[at]), int(left[at]))
+                self._found.append(f"wheel slot {places[at]}: {why}")
+            runs = _Runs(places, positions, headers).taken(np.flatnonzero(adds_up))
+            yield from runs.parts()
+            left = (left - counts)[adds_up]
+            goes_on = left > 0
+            places, left = runs.places[goes_on], left[goes_on]
+            positions = runs.headers["prev"][goes_on]
 
-    def _chain(self, place: int) -> Iterator[Run]:
+    def _why(self, position: int, left: int) -> str:
+        """What is wrong with the chain of so many records whose newest run is there."""
         try:
-            for run in self._log.chain(self._wheel.heads(np.array([place]))[0]):
-                self._live[self._log.number(run.position)] += run.records
-                yield run
+            next(self._log.chain(Head(-1, -1, position, left)))
         except StoreDamaged as damage:
-            self._found.append(f"wheel slot {place}: {damage}")
+            return str(damage)
+        return f"the run at {position} has changed while it was read"
 
-    def _pending_of(self, runs: list[tuple[int, Run]]) -> Rows:
-        """Check the runs, each with its place; the rows in them that pend."""
-        rows = joined([run.rows for _, run in runs])
-        self.runs += len(runs)
+    def _pending_of(self, runs: "_Runs") -> Rows:
+        """Check the runs; the rows in them that pend."""
+        rows = rows_of(self._log, runs.positions, runs.headers)
+        self.runs += runs.places.size
         self.records += rows.size
-        slots = np.array([run.slot for _, run in runs])
-        misplaced = slots % self._wheel.slots != np.array([place for place, _ in runs])
-        owners = np.repeat(np.arange(len(runs)), [run.records for _, run in runs])
+        slots, counts = runs.headers["slot"], runs.headers["count"].astype(np.int64)
+        numbers, which = np.unique(runs.positions // self._log.segment_bytes, return_inverse=True)
+        held = np.bincount(which, counts, numbers.size).astype(np.int64)
+        self._live.update(dict(zip(numbers.tolist(), held.tolist(), strict=True)))
+        misplaced = slots % self._wheel.slots != runs.places
+        owners = np.repeat(np.arange(counts.size), counts)
         precision_ms = self._checkpoint.options["precision_ms"]
         misplaced[owners[rows["due_ms"] // precision_ms != slots[owners]]] = True
         self._report(runs, np.flatnonzero(misplaced), "belongs elsewhere")
@@ -99,9 +128,11 @@ class ConsistencyCheck:
         pending: Rows = rows[are_beyond(rows["due_ms"], rows["offset"], ended)]
         return pending
 
-    def _report(self, runs: list[tuple[int, Run]], which: Column, what: str) -> None:
-        for place, run in [runs[at] for at in which.tolist()]:
-            self._found.append(f"wheel slot {place}: the run at {run.position} {what}")
+    def _report(self, runs: "_Runs", which: Column, what: str) -> None:
+        for at in which.tolist():
+            self._found.append(
+                f"wheel slot {runs.places[at]}: the run at {runs.positions[at]} {what}"
+            )
 
     def _compare_segments(self) -> None:
         counted = Counter(self._checkpoint.live)

@@ -4,7 +4,11 @@ import mmap
 import os
 from pathlib import Path
 
+import numpy as np
+
+from storage.options import RECORD_BYTES
 from storage.shard.files import Files
+from storage.wheel.log.records import RECORD, Rows
 
 
 class Segment:
@@ -34,6 +38,8 @@ class Segment:
         except BaseException:
             self.close()
             raise
+        self.cells: Rows = np.frombuffer(self.view, RECORD, len(self.view) // RECORD_BYTES)
+        """All of it as rows: headers are as long."""
 
     def write(self, offset: int, data: memoryview) -> None:
         """Write at `offset` in this file."""

@@ -103,7 +103,7 @@ class TimerLog:
         segment = self.segments.get(number)
         if segment is None or position < 0 or position + RECORD_BYTES > self.end:
             raise StoreDamaged(f"{self.folder}: no run can be at position {position}")
-        if offset + RECORD_BYTES > self.segment_bytes:
+        if offset + RECORD_BYTES > self.segment_bytes or offset % RECORD_BYTES:
             raise StoreDamaged(f"{segment.path}: no run can be at byte {offset}")
         magic, crc, slot, prev, time, first, chain, count = _HEADER.unpack_from(
             segment.view, offset
@@ -131,22 +131,3 @@ class TimerLog:
                 )
             yield run
             position, left = run.prev, left - run.records
-
-    def scan(self, start: int, stop: int) -> Iterator[Run]:
-        """Every run from `start` up to `stop`, oldest first; dropped segments are passed over."""
-        position = start
-        while position < stop:
-            number, offset = divmod(position, self.segment_bytes)
-            left = self.segment_bytes - offset
-            segment = self.segments.get(number)
-            if segment is None or left < RECORD_BYTES or not any(segment.view[offset : offset + 4]):
-                position += left
-                continue
-            run = self.run(position)
-            yield run
-            position += (run.records + 1) * RECORD_BYTES
-
-    def scan_segment(self, number: int) -> Iterator[Run]:
-        """Every run of one segment."""
-        start = number * self.segment_bytes
-        yield from self.scan(start, min(start + self.segment_bytes, self.end))

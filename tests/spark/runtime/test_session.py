@@ -13,6 +13,7 @@ from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import MODULE, java_home
 from spark_jobs.runtime.session import (
     COLLECTOR,
+    INTERPRETED,
     SHUFFLE_PARTITIONS,
     java_options,
     size_shuffles,
@@ -117,3 +118,14 @@ def test_the_number_of_parts_that_the_caller_asked_for_stays(spark: SparkSession
     """The tests' own session was made with two."""
     size_shuffles(spark, 10**9)
     assert spark.conf.get(SHUFFLE_PARTITIONS) == "2"
+
+
+def test_settings_that_the_caller_gives_count_before_those_of_all_jobs(spark: SparkSession) -> None:
+    before = {name: spark.conf.get(name) for name in INTERPRETED}
+    try:
+        session = spark_session("again", more=INTERPRETED)
+        assert {name: session.conf.get(name) for name in INTERPRETED} == INTERPRETED
+        assert before != INTERPRETED
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value or "")

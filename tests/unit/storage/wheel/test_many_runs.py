@@ -1,0 +1,143 @@
+"""Many runs of the log read at once are what they are one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage.errors import StoreDamaged
+from storage.options import RECORD_BYTES
+from storage.shard.checkpoint import Checkpoint
+from storage.shard.files import Files
+from storage.wheel.chain_writer import ChainWriter
+from storage.wheel.log import many_runs
+from storage.wheel.log.many_runs import (
+    headers_at,
+    positions_between,
+    rows_of,
+    whole_headers_at,
+)
+from storage.wheel.log.records import RECORD, RUN_MAGIC
+from storage.wheel.log.timer_log import TimerLog
+from storage.wheel.repair import mend_wheel
+from storage.wheel.timer_wheel import SLOT, TimerWheel
+
+SEGMENT_BYTES = 4096
+SLOTS = 8
+ROWS_OF_RUNS = [[1, 1, 3], [2], [1, 2, 1, 5], [30], [1], [40], [1, 1]]
+"""Records of each run, by block."""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[TimerLog]:
+    made = TimerLog(tmp_path, SEGMENT_BYTES, Files())
+    yield made
+    made.close()
+
+
+def written(log: TimerLog, blocks: list[list[int]] = ROWS_OF_RUNS, due_ms: int = 0) -> list[int]:
+    """Write runs of so many records each; where they lie."""
+    chains = ChainWriter(TimerWheel(np.zeros(SLOTS, SLOT), Files()), log, precision_ms=1)
+    positions: list[int] = []
+    offset = 0
+    for records in blocks:
+        rows = np.zeros(sum(records), RECORD)
+        rows["due_ms"] = due_ms + np.repeat(np.arange(len(records)), records)
+        rows["offset"] = np.arange(offset, offset + rows.size)
+        offset += rows.size
+        positions += chains.write(rows)[1].tolist()
+    assert len(log.segments) > 1
+    return positions
+
+
+def found(log: TimerLog, start: int = 0, stop: int | None = None) -> list[int]:
+    some = positions_between(log, start, log.end if stop is None else stop)
+    return [position for positions in some for position in positions.tolist()]
+
+
+@pytest.mark.parametrize("cells_at_once", [1, 2, 7, 8192])
+def test_every_run_is_found_in_its_order(
+    log: TimerLog, monkeypatch: pytest.MonkeyPatch, cells_at_once: int
+) -> None:
+    monkeypatch.setattr(many_runs, "CELLS_AT_ONCE", cells_at_once)
+    positions = written(log)
+    assert found(log) == positions
+    assert found(log, positions[3]) == positions[3:]
+    assert found(log, positions[3], positions[-1]) == positions[3:-1]
+
+
+def test_runs_of_a_dropped_segment_are_passed_over(log: TimerLog) -> None:
+    positions = written(log)
+    log.drop(0)
+    assert found(log) == [one for one in positions if one >= SEGMENT_BYTES]
+
+
+def test_a_due_that_looks_like_the_beginning_of_a_run_is_none(log: TimerLog) -> None:
+    positions = written(log, due_ms=RUN_MAGIC)
+    assert found(log) == positions
+
+
+def test_headers_and_rows_are_those_of_single_runs(log: TimerLog) -> None:
+    positions = np.array(written(log))[::-1]
+    headers = whole_headers_at(log, positions)
+    runs = [log.run(position) for position in positions.tolist()]
+    for name, wanted in {
+        "slot": [run.slot for run in runs],
+        "prev": [run.prev for run in runs],
+        "time": [run.head.time for run in runs],
+        "first": [run.head.first for run in runs],
+        "chain": [run.head.records for run in runs],
+        "count": [run.records for run in runs],
+    }.items():
+        assert headers[name].tolist() == wanted, name
+    rows = rows_of(log, positions, headers)
+    assert rows.tobytes() == b"".join(run.rows.tobytes() for run in runs)
+
+
+@pytest.mark.parametrize(
+    "position",
+    [-RECORD_BYTES, -1, 1, RECORD_BYTES, SEGMENT_BYTES - 16, 9 * SEGMENT_BYTES, 2**62],
+)
+def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
+    """Before the log, beside a header, in a run, where no run has room, beyond the log."""
+    sound = written(log)[0]
+    headers = headers_at(log, np.array([sound, position]))
+    assert headers["magic"].tolist() == [RUN_MAGIC, 0]
+    with pytest.raises(StoreDamaged, match="no run"):
+        whole_headers_at(log, np.array([sound, position]))
+
+
+@pytest.mark.parametrize("byte", [0, 4, 24, 44, RECORD_BYTES + 3])
+def test_a_changed_byte_is_named(log: TimerLog, byte: int) -> None:
+    """Magic, CRC, place of the run before, count, and a record."""
+    positions = written(log)
+    flip(log, positions[4] + byte)
+    with pytest.raises(StoreDamaged, match=f"byte {positions[4] % SEGMENT_BYTES}"):
+        whole_headers_at(log, np.array(positions))
+
+
+def flip(log: TimerLog, at: int) -> None:
+    number, offset = divmod(at, SEGMENT_BYTES)
+    with log.path(number).open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x55]))
+
+
+def test_the_newest_run_of_a_place_is_the_one_that_a_mended_wheel_points_at(
+    log: TimerLog,
+) -> None:
+    """Several runs of one place in what is read at once."""
+    positions = written(log)
+    runs = [log.run(position) for position in positions]
+    live = {0: 0, 1: 0}
+    for run in runs:
+        live[run.position // SEGMENT_BYTES] += run.records
+    wheel = TimerWheel(np.zeros(SLOTS, SLOT), Files())
+    mend_wheel(wheel, log, Checkpoint({}, log_end=log.end, live=live))
+    newest = {run.slot % SLOTS: run.head for run in runs}
+    assert {place: wheel.head(place) for place in newest} == newest
