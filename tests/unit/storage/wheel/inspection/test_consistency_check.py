@@ -6,11 +6,15 @@ import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from zlib_ng.zlib_ng import crc32
 
 from storage.options import Options
 from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
 from storage.wheel.inspection import consistency_check
+from storage.wheel.inspection.wheel_reader import look_into_wheel
+from storage.wheel.log.records import CRC_FROM, HEADER
 from tests.unit.storage.shards import START_MS, committed, opened
 
 ENTRIES = 60_000
@@ -28,6 +32,38 @@ def test_millions_that_wait_are_looked_through_some_at_a_time(
     filled(tmp_path / "many", ENTRIES)
     few, many = peak_bytes(tmp_path / "few"), peak_bytes(tmp_path / "many")
     assert many < few + ENTRIES * ROW_BYTES // 4
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "is_sealed", "finding"),
+    [
+        ("crc", 1, False, "fails its CRC"),
+        ("chain", 1, True, "counts 1 records in its chain"),
+        ("prev", 1 << 40, True, "no run begins"),
+        ("prev", -1, True, "no run can be"),
+        ("slot", 7, True, "belongs elsewhere"),
+    ],
+)
+def test_a_run_that_does_not_fit_its_chain_is_named(
+    tmp_path: Path, field: str, value: int, is_sealed: bool, finding: str
+) -> None:
+    """A log that somebody has changed, with a CRC that fits or one that does not."""
+    filled(tmp_path, ENTRIES)
+    segment = max((tmp_path / "log").glob("*.log"))
+    cells = np.memmap(segment, HEADER, "r+", shape=segment.stat().st_size // HEADER.itemsize)
+    first = cells[0]
+    assert first["prev"] >= 0
+    end = (int(first["count"]) + 1) * HEADER.itemsize
+    first[field] = value
+    if is_sealed:
+        first["crc"] = crc32(cells.view(np.uint8).data[CRC_FROM:end])
+    cells.flush()
+    with look_into_wheel(tmp_path) as reader:
+        found = reader.consistency.findings()
+    assert any(finding in one for one in found), found
+    store = opened(tmp_path, committed(next_offset=ENTRIES), options=OPTIONS)
+    assert store.report.state == "put aside"
+    store.close()
 
 
 def filled(folder: Path, count: int) -> None:
