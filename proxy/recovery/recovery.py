@@ -5,7 +5,7 @@ stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -73,7 +73,7 @@ class Policies(Protocol):
     ) -> None: ...
     def served_topic_id(self, topic: str, partition: int) -> str | None: ...
     def record_served(
-        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
     ) -> None: ...
 
 
@@ -220,7 +220,7 @@ class Recovery:
                 f"{log_range.end}: the broker has lost records"
             )
             return self._accepted_start(partition, log_range, found)
-        self._policies.record_served(self._facts, partition, position.policies)
+        self._policies.record_served(self._facts, {partition: position.policies})
         return self._under_own_policy(self._at_right_time(partition, position), log_range.end)
 
     def _at_right_time(self, partition: int, position: Position) -> Position:

@@ -61,8 +61,8 @@ class Pipeline:
     """Moves records of the shards it owns from the ingress to their targets.
 
     `shards` changes only between turns or inside `fetch`, when partitions come and go: `recovery`
-    makes new ones. `first_commit` is called once per shard, after its first transaction, with its
-    policies, `trace` after each transaction.
+    makes new ones. `first_commit` is called once per shard, after its first transaction, with the
+    policies by partition, `trace` after each transaction.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Pipeline:
         pacing: Pacing,
         memory: MemoryBudget,
         metrics: Metrics,
-        first_commit: Callable[[int, Sequence[PolicyFrom]], None],
+        first_commit: Callable[[Mapping[int, Sequence[PolicyFrom]]], None],
         back_pressure: BackPressure,
         parked: ParkedRecords,
         trace: TraceCommitted | None = None,
@@ -162,9 +162,9 @@ class Pipeline:
             self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)
             self.shards[partition].confirm(plan, map(named_hop, batch.hops))
             self._parked.told(partition, batch.auxiliary)
-            if partition in self._uncommitted_at_first:
-                self._uncommitted_at_first.discard(partition)
-                self._first_commit(partition, self.shards[partition].position.policies)
+        if first := self._uncommitted_at_first & under_way.plans.keys():
+            self._uncommitted_at_first -= first
+            self._first_commit({p: self.shards[p].position.policies for p in first})
         now_ms = self._clock.now_ms()
         self._metrics.committed(done, took_s, now_ms)
         if self._trace is not None:

@@ -18,7 +18,7 @@ GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
 """SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
-  OR outcome.end = 'cancelled' OR request.known_to_others
+  OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
   OR request.kind NOT IN ('record', 'refused')), false)
 """
 """SQL: whether other records tell what may become of this one: by its id, since it hopped, was

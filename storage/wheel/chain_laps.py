@@ -49,7 +49,7 @@ class ChainLaps:
         lap, place = divmod(slot, self._wheel.slots)
         base = lap * self._wheel.slots
         end, width = min(self._wheel.slots, last + 1 - base), FIRST_WINDOW_SLOTS
-        while place < end:
+        while (place := self._wheel.next_touched(place)) < end:
             places = slice(place, min(place + width, end))
             found = np.flatnonzero(self._may_hold(places, lap))
             if found.size:
@@ -61,9 +61,9 @@ class ChainLaps:
     def next_lap(self, slot: int) -> int | None:
         """The first slot number of the next lap that any chain may reach into."""
         slots, lap = self._wheel.slots, slot // self._wheel.slots
-        cells = self._wheel.cells
-        unread = (cells["count"] > 0) & ~self._is_known(slice(None))
-        laps = [max(int(cells["time"][unread].min()) // slots, lap + 1)] if unread.any() else []
+        held = self._wheel.held()
+        unread = self._wheel.cells["time"][held[~self._is_known(held)]]
+        laps = [max(int(unread.min()) // slots, lap + 1)] if unread.size else []
         bits = int(np.bitwise_or.reduce(self._laps)) if self._laps.size else 0
         ahead = (lap + step for step in range(1, LAPS + 1))
         laps += [one for one in ahead if bits >> one % LAPS & 1 and one <= self._highest // slots][
@@ -80,7 +80,7 @@ class ChainLaps:
             maybe &= ~self._is_known(places) | reaches.astype(np.bool_)
         return maybe
 
-    def _is_known(self, places: slice) -> npt.NDArray[np.bool_]:
+    def _is_known(self, places: slice | Column) -> npt.NDArray[np.bool_]:
         last = self._wheel.cells["last"][places]
         if self._last is None:
             return np.zeros(last.size, np.bool_)

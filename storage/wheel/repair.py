@@ -24,8 +24,7 @@ def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None
     wheel.clear_before(checkpoint.closed)
     for positions in positions_between(log, checkpoint.redo_from, log.end):
         _store_again(wheel, positions, whole_headers_at(log, positions))
-    _check_slots(wheel)
-    _compare(wheel, log, checkpoint)
+    _check_slots(wheel, log, checkpoint)
 
 
 def cut_log(log: TimerLog) -> None:
@@ -42,21 +41,17 @@ def _store_again(wheel: TimerWheel, positions: Column, headers: Rows) -> None:
     wheel.store(headers["slot"] % wheel.slots, np.column_stack(columns))
 
 
-def _check_slots(wheel: TimerWheel) -> None:
+def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
     """Only once what a kill may have torn has been stored again."""
     used = wheel.used()
     cells = wheel.cells[used]
     broken = used[checks(cells) != cells["check"]]
     if broken.size:
         raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
-
-
-def _compare(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
-    held = int(wheel.cells["count"].sum(dtype=np.int64))
-    live = sum(checkpoint.live.values())
+    held, live = int(cells["count"].sum(dtype=np.int64)), sum(checkpoint.live.values())
     if held != live:
         raise StoreDamaged(f"the wheel counts {held} records, the checkpoint {live}")
-    used = wheel.cells[wheel.cells["count"] > 0]
-    beyond = (used["last"] >= log.end) | (used["last"] < 0) | (used["first"] > used["last"])
+    beyond = (cells["last"] >= log.end) | (cells["last"] < 0) | (cells["first"] > cells["last"])
+    beyond &= cells["count"] > 0
     if beyond.any():
         raise StoreDamaged(f"{int(beyond.sum())} wheel slots point outside the log")

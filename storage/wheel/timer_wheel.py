@@ -1,8 +1,9 @@
 """The timer wheel: a mapped file of slots, each pointing at its chain of runs in the log."""
 
+import errno
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from storage.shard.files import Files
 from storage.store import Column
-from storage.wheel.log.records import EMPTY, Head, Rows
+from storage.wheel.log.records import EMPTY, Head, Rows, stretches
 
 SLOT = np.dtype(
     [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
@@ -18,6 +19,8 @@ SLOT = np.dtype(
 WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "first", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
+BLOCK_SLOTS = 128
+"""A page of memory."""
 _FACTORS = tuple(
     np.uint64(factor)
     for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
@@ -48,17 +51,41 @@ class TimerWheel:
     """`slots` slots reused circularly: slot number n (due // precision) lives at n % slots.
 
     Records more than a lap ahead wait in the same chain. `cells` is the mapped array (or a copy,
-    for those who only look)."""
+    for those who only look). `touched`: the blocks of slots that may be other than zero; of the
+    others nothing is read, so that they take no memory. None: all may be."""
 
-    def __init__(self, cells: Rows, files: Files) -> None:
+    def __init__(
+        self, cells: Rows, files: Files, touched: npt.NDArray[np.bool_] | None = None
+    ) -> None:
         self.cells = cells
         self.slots = len(cells)
         self._files = files
+        blocks = -(-self.slots // BLOCK_SLOTS)
+        self._touched = np.ones(blocks, np.bool_) if touched is None else touched
 
     def used(self) -> Column:
         """Places of the slots that are not all zero."""
         words = self.cells.view(np.int64).reshape(self.slots, WORDS)
-        return np.flatnonzero(words[:, 0] | words[:, 1] | words[:, 2] | words[:, 3])
+        found = [
+            np.flatnonzero(np.bitwise_or.reduce(words[piece], axis=1)) + piece.start
+            for piece in self._touched_pieces()
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def held(self) -> Column:
+        """Places of the slots that have a chain."""
+        counts = self.cells["count"]
+        found = [np.flatnonzero(counts[piece]) + piece.start for piece in self._touched_pieces()]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def next_touched(self, place: int) -> int:
+        """The first place from this one on where a slot may be other than zero; `slots`: none."""
+        block = place // BLOCK_SLOTS
+        if place >= self.slots or self._touched[block]:
+            return place
+        ahead = self._touched[block:]
+        step = int(ahead.argmax())
+        return (block + step) * BLOCK_SLOTS if ahead[step] else self.slots
 
     def head(self, slot: int) -> Head:
         """The chain that keeps slot number `slot`; EMPTY when there is none."""
@@ -82,6 +109,7 @@ class TimerWheel:
     def store(self, at: Column, heads: Column) -> None:
         """Point these places at other chains (n x 4: the fields of `Head`)."""
         if at.size:
+            self._touched[at // BLOCK_SLOTS] = True
             self._files.poke(self.cells, at, slot_rows(heads))
 
     def clear_before(self, slot: int) -> None:
@@ -103,7 +131,7 @@ class TimerWheel:
     def begun_from(self, slot: int) -> tuple[Column, Column]:
         """Lowest slot number and records of each chain that begins at slot number `slot` or
         later; in order, but for chains that begin laps ahead."""
-        held = np.flatnonzero(self.cells["count"])
+        held = self.held()
         held = np.roll(held, -int(np.searchsorted(held, slot % self.slots)))
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
@@ -117,6 +145,10 @@ class TimerWheel:
         lap_end = min(last, first + self.slots - 1)
         start, width = first, FIRST_WINDOW_SLOTS
         while start <= lap_end:
+            place = start % self.slots
+            if (touched := self.next_touched(place)) > place:
+                start += touched - place
+                continue
             numbers = np.arange(start, min(start + width, lap_end + 1))
             cells = self.cells[numbers % self.slots]
             maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
@@ -126,10 +158,18 @@ class TimerWheel:
             start, width = start + width, min(2 * width, LAST_WINDOW_SLOTS)
         if lap_end == last:
             return None
-        times = self.cells["time"][(self.cells["count"] > 0) & (self.cells["time"] > lap_end)]
+        times = self.cells["time"][self.held()]
+        times = times[times > lap_end]
         ahead = [int(times.min())] if times.size else []
         lowest = min([*ahead, *(slot for slot in later.values() if slot > lap_end)], default=None)
         return lowest if lowest is not None and lowest <= last else None
+
+    def _touched_pieces(self) -> Iterator[slice]:
+        """The places whose slots may be other than zero."""
+        for block, blocks in stretches(self._touched.astype(np.int64)):
+            if self._touched[block]:
+                first, end = block * BLOCK_SLOTS, (block + blocks) * BLOCK_SLOTS
+                yield slice(first, min(end, self.slots))
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
@@ -140,9 +180,26 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
         if os.fstat(fd).st_size < size_bytes:
             files.allocate(fd, size_bytes)
         mapped = mmap.mmap(fd, size_bytes)
+        touched = _written_blocks(fd, size_bytes)
     finally:
         os.close(fd)
-    return TimerWheel(np.frombuffer(mapped, SLOT), files)
+    return TimerWheel(np.frombuffer(mapped, SLOT), files, touched)
+
+
+def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
+    """The blocks in which a file was ever written; the others are zeros. None where the system
+    cannot tell."""
+    block_bytes = BLOCK_SLOTS * SLOT.itemsize
+    written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
+    end = 0
+    try:
+        while end < size_bytes:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            written[start // block_bytes : -(-end // block_bytes)] = True
+    except OSError as error:
+        return written if error.errno == errno.ENXIO else None
+    return written
 
 
 def copy_wheel(path: Path) -> TimerWheel:

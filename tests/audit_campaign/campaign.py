@@ -80,19 +80,26 @@ def drawn_chunk(
     so_far: Counter[str],
 ) -> Chunk:
     """Of each history a clean run and one with a fault; the operators that were planted least come
-    first. Without operators there are clean runs alone."""
+    first. Without operators there are clean runs alone; nor has a history a twin that ends in
+    another way: when a shard rests depends on its number."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))
-        if operators and (found := _planted(seed, number, operators, so_far)):
-            faulty.append(found)
+        if operators:
+            twin = played(seed, number, 2 * number + 1)
+            is_alike = ended_as(twin) == ended_as(clean[-1])
+            found = _planted(seed, number, twin, operators, so_far) if is_alike else None
+            faulty += [found] if found else []
     return Chunk(clean, faulty)
 
 
 def _planted(
-    seed: int, number: int, operators: Mapping[str, Operator], so_far: Counter[str]
+    seed: int,
+    number: int,
+    contents: Contents,
+    operators: Mapping[str, Operator],
+    so_far: Counter[str],
 ) -> Faulty | None:
-    contents = played(seed, number, 2 * number + 1)
     chance = Random(f"{seed}/{number}/fault")
     names = list(operators)
     chance.shuffle(names)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spark_jobs.kafka.positions import Committed
+from spark_jobs.requests.error_codes import HOP_BAD
 from tests.audit_campaign.scene import LAST, OWN
 
 Headers = list[tuple[str, bytes | None]]
@@ -135,11 +136,17 @@ class Contents:
             by_origin[_origin_of(one)].append(one)
         said = [one.said() for one in self.others if one.topic == OWN.outcomes]
         took = {one.get("next_origin") for one in said if one.get("detail") == MOVED}
+        forged = {
+            letter.text("timer-origin")
+            for letter in self.others
+            if letter.topic == OWN.dead_letters and letter.text("timer-error") == HOP_BAD
+        }
         successors = {
             f"{OWN.ingress}/{one.partition}/{one.number('timer-hop-from')}": one
             for one in self.ingress
             if (hop_from := one.number("timer-hop-from")) is not None
             and hop_from < one.offset
+            and one.place not in forged
             and one.header("timer-transaction") is None
             and (one.header("timer-hop-fires") is None or one.place in took)
         }

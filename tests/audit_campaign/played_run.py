@@ -4,7 +4,7 @@ at the moments at which an audit looks."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -57,11 +57,12 @@ class KnownSettingsTopic(SettingsTopic):
         return HOP_KEY
 
     def record_served(
-        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
     ) -> None:
-        super().record_served(topic, partition, policies)
-        known = self.served.get(partition, ServedPartition(topic.topic_id))
-        self.served[partition] = known.joined(topic.topic_id, policies)
+        super().record_served(topic, policies)
+        for partition, committed in policies.items():
+            known = self.served.get(partition, ServedPartition(topic.topic_id))
+            self.served[partition] = known.joined(topic.topic_id, committed)
 
     def texts(self) -> dict[str, str]:
         return {digest: policy.to_json() for digest, policy in self._policies.items()}

@@ -162,7 +162,7 @@ class SettingsTopic:
         """Make sure that the topic holds the policy before any offset refers to it."""
         digest = policy.digest
         if digest not in self._policies:
-            self._write(digest, policy.to_json())
+            self._write({digest: policy.to_json()})
             self._policies[digest] = policy
         return digest
 
@@ -170,7 +170,7 @@ class SettingsTopic:
         """Make sure that the topic holds these rules (JSON) before any record ends by them."""
         key = overdue_key(self._group_id, rules)
         if key not in self._overdue:
-            self._write(key, rules)
+            self._write({key: rules})
             self._overdue.add(key)
 
     def hop_key(self, digest: str) -> HopKey:
@@ -192,7 +192,7 @@ class SettingsTopic:
         """
         if not self._hop_keys:
             key = HopKey.new()
-            self._write(HOP_KEY + key.digest, key.secret.hex(), HOP_KEYS_PARTITION)
+            self._write({HOP_KEY + key.digest: key.secret.hex()}, HOP_KEYS_PARTITION)
             self.catch_up()
         return next(iter(self._hop_keys.values()))
 
@@ -250,15 +250,19 @@ class SettingsTopic:
         return (end.offset() or 0) >= self._end_of(TopicPartition(self._topic, SHED_PARTITION))
 
     def record_served(
-        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
     ) -> None:
-        """Remember that this partition has a committed offset, and the policies committed there."""
-        key = served_key(self._group_id, topic.name, partition)
-        known = self._served.get(key, ServedPartition(topic.topic_id))
-        served = known.joined(topic.topic_id, policies)
-        if self._served.get(key) != served:
-            self._write(key, served.to_json())
-            self._served[key] = served
+        """Remember that these partitions have committed offsets, and the policies there."""
+        changed: dict[str, ServedPartition] = {}
+        for partition, committed in policies.items():
+            key = served_key(self._group_id, topic.name, partition)
+            known = self._served.get(key, ServedPartition(topic.topic_id))
+            served = known.joined(topic.topic_id, committed)
+            if self._served.get(key) != served:
+                changed[key] = served
+        if changed:
+            self._write({key: served.to_json() for key, served in changed.items()})
+            self._served |= changed
 
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
         """From these offsets, or the beginning where there is none.
@@ -337,7 +341,8 @@ class SettingsTopic:
             return None
         return TargetLimit(per_second=limit.per_second)
 
-    def _write(self, key: str, value: str, partition: int = BY_KEY) -> None:
+    def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
+        """All of them, values by key, or an error."""
         producer = self._new_producer()
         failed: list[KafkaError] = []
 
@@ -345,7 +350,8 @@ class SettingsTopic:
             if error is not None:
                 failed.append(error)
 
-        producer.produce(self._topic, value, key, partition, on_delivery=on_delivery)
+        for key, value in records.items():
+            producer.produce(self._topic, value, key, partition, on_delivery=on_delivery)
         if producer.flush(WRITE_TIMEOUT_S):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
         if failed:

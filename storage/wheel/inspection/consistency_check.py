@@ -70,7 +70,7 @@ class ConsistencyCheck:
     def findings(self, keep: Callable[[Rows], object] = lambda _rows: None) -> list[str]:
         """Everything wrong, as sentences; at most MOST_FINDINGS. `keep` gets the rows that pend,
         some at a time and in no order."""
-        places = np.flatnonzero(self._wheel.cells["count"])
+        places = self._wheel.held()
         for first in range(0, places.size, CHAINS_AT_ONCE):
             for runs in self._runs(places[first : first + CHAINS_AT_ONCE]):
                 pending = self._pending_of(runs)

@@ -128,7 +128,9 @@ def successor_topic_changed(t: Planting, one: Ended) -> Planted:
     after.record.headers = [h for h in after.record.headers if h[0] != "timer-topic"]
     after.record.headers.insert(0, ("timer-topic", moved.topic.encode()))
     _sign(after.record)
-    return named((one.origin, "altered"))
+    purges = [o for o in t.records if o.kind == "purge" and o.partition == one.partition]
+    sides = [(after.origin, "contradicted")] if purges else []
+    return named((one.origin, "altered"), sides=sides)
 
 
 @add("What goes on has another key, and is delivered with it", _goes_on_to_its_end)

@@ -80,7 +80,18 @@ class Planting:
             and other.kind in CONTROLS
         ]
         after = [(later.origin, "contradicted") for later in self.after(one)]
-        return [*same, *self.recalls_of(one), *self.purged_by(one), *after]
+        late = [(other.origin, "contradicted") for other in self.came_too_late_for(one)]
+        return [*same, *self.recalls_of(one), *self.purged_by(one), *after, *late]
+
+    def came_too_late_for(self, one: Ended) -> list[Ended]:
+        """The moves that were to take its place and missed it."""
+        return [
+            other
+            for other in self.records
+            if other.partition == one.partition
+            and other.hop_from == one.record.offset
+            and other.end == "missed"
+        ]
 
     def purged_by(self, one: Ended) -> list[tuple[str, str]]:
         """What names it as the purge that ended it: pairs for `named`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -111,9 +111,9 @@ class SettingsTopic:
         """There is nothing to close."""
 
     def record_served(
-        self, topic: TopicFacts, partition: int, policies: Sequence[PolicyFrom]
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
     ) -> None:
-        self._served[topic.name, partition] = topic.topic_id
+        self._served |= {(topic.name, partition): topic.topic_id for partition in policies}
 
 
 class Folders:

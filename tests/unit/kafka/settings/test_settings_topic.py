@@ -245,11 +245,12 @@ def test_only_what_is_new_is_written() -> None:
     facts, policies = TopicFacts("in", "id", 1), (PolicyFrom(0, policy.digest),)
     for _ in range(2):
         assert settings.ensure(policy) == policy.digest
-        settings.record_served(facts, 0, policies)
+        settings.record_served(facts, dict.fromkeys((0, 3), policies))
+    settings.record_served(facts, dict.fromkeys((3, 4), policies))
     served = ServedPartition("id", policies).to_json()
     assert topic.written == [
         (policy.digest, policy.to_json()),
-        (served_key(GROUP, "in", 0), served),
+        *[(served_key(GROUP, "in", partition), served) for partition in (0, 3, 4)],
     ]
 
 
