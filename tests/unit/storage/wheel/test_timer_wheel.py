@@ -1,0 +1,80 @@
+"""A wheel reads nothing of the blocks in which no slot was ever used, and finds all the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from storage.shard.files import Files
+from storage.wheel.timer_wheel import BLOCK_SLOTS, SLOT, TimerWheel, map_wheel
+
+SLOTS = 10 * BLOCK_SLOTS + 7
+NEVER_USED = range(3 * BLOCK_SLOTS, 8 * BLOCK_SLOTS)
+
+
+def store(wheel: TimerWheel, slot: int, records: int = 1) -> None:
+    heads = np.array([[slot, 0, 0, records]])
+    wheel.store(np.array([slot % wheel.slots]), heads if records else 0 * heads)
+
+
+def test_a_new_wheel_has_nothing_to_read(tmp_path: Path) -> None:
+    wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
+    wheel.cells = np.zeros(0, SLOT)  # whoever reads fails
+    assert wheel.next_touched(0) == SLOTS
+    assert wheel.next_slot(0, 100 * SLOTS, {}) is None
+
+
+@pytest.mark.parametrize("slot", [0, 1, BLOCK_SLOTS - 1, BLOCK_SLOTS, 9 * BLOCK_SLOTS, SLOTS - 1])
+def test_what_was_stored_is_found_in_the_file_again(tmp_path: Path, slot: int) -> None:
+    store(map_wheel(tmp_path / "wheel", SLOTS, Files()), slot)
+    wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
+    assert wheel.held().tolist() == wheel.used().tolist() == [slot]
+    assert wheel.next_slot(0, SLOTS, {}) == slot
+    assert wheel.next_slot(slot + 1, slot + SLOTS - 1, {}) is None
+
+
+@pytest.mark.parametrize("place", [0, BLOCK_SLOTS, 2 * BLOCK_SLOTS - 1, SLOTS - 1])
+def test_the_first_and_the_last_slot_of_a_block_are_looked_at(place: int) -> None:
+    blocks = np.zeros(-(-SLOTS // BLOCK_SLOTS), np.bool_)
+    wheel = TimerWheel(np.zeros(SLOTS, SLOT), Files(), blocks)
+    store(wheel, SLOTS + place)
+    assert wheel.next_slot(0, 2 * SLOTS, {}) == SLOTS + place
+    assert wheel.next_slot(SLOTS, 2 * SLOTS, {}) == SLOTS + place
+    assert wheel.next_slot(SLOTS + place, SLOTS + place, {}) == SLOTS + place
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_that_were_never_used_change_nothing(tmp_path: Path, seed: int) -> None:
+    """Against a wheel that reads everything, while slots are filled, emptied and filled again."""
+    chance = Random(seed)
+    wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
+    whole = TimerWheel(np.zeros(SLOTS, SLOT), Files())
+    for _ in range(30):
+        slot = chance.choice([n for n in range(2 * SLOTS) if n % SLOTS not in NEVER_USED])
+        records = chance.randrange(3)
+        store(wheel, slot, records)
+        store(whole, slot, records)
+        first = chance.randrange(2 * SLOTS)
+        last = first + chance.choice([0, 10, SLOTS, 3 * SLOTS])
+        assert wheel.next_slot(first, last, {}) == whole.next_slot(first, last, {})
+        assert wheel.held().tolist() == whole.held().tolist()
+        assert wheel.used().tolist() == whole.used().tolist()
+        for mine, others in zip(wheel.begun_from(first), whole.begun_from(first), strict=True):
+            assert mine.tolist() == others.tolist()
+    assert wheel.next_touched(NEVER_USED.start) >= NEVER_USED.stop
+
+
+def test_a_file_system_that_cannot_tell_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EINVAL, "no such thing here")
+
+    monkeypatch.setattr(os, "lseek", refuse)
+    wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
+    assert wheel.next_touched(NEVER_USED.start) == NEVER_USED.start
