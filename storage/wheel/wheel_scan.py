@@ -115,8 +115,7 @@ class WheelScan:
 def _first_rows(runs: Sequence[Rows], after: Key, enough: int) -> tuple[Rows, Key | None]:
     """The first rows beyond `after` of sorted runs, in order; up to where, None if that is all."""
     if sum(map(len, runs)) <= MERGED_ROWS:
-        rows = joined(runs) if runs else np.zeros(0, RECORD)
-        return in_order(rows[are_beyond(rows["due_ms"], rows["offset"], after)]), None
+        return _first_of(joined(runs) if runs else np.zeros(0, RECORD), after, enough)
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
     if not left:
         return np.zeros(0, RECORD), None
@@ -124,6 +123,16 @@ def _first_rows(runs: Sequence[Rows], after: Key, enough: int) -> tuple[Rows, Ke
     parts = [part[: rows_upto(part, *frontier)] for part in left]
     is_all = sum(map(len, parts)) == sum(map(len, left))
     return in_order(joined(parts)), None if is_all else frontier
+
+
+def _first_of(rows: Rows, after: Key, enough: int) -> tuple[Rows, Key | None]:
+    """The same of rows in no order: `enough`, and all with the due of the last of them."""
+    at = np.flatnonzero(are_beyond(rows["due_ms"], rows["offset"], after))
+    if at.size <= enough:
+        return in_order(rows[at]), None
+    dues_ms = rows["due_ms"][at]
+    last_ms = int(np.partition(dues_ms, enough - 1)[enough - 1])
+    return in_order(rows[at[dues_ms <= last_ms]]), (last_ms, LAST_OFFSET)
 
 
 def _frontier(runs: Sequence[Rows], enough: int) -> Key:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
-from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants
+from storage.store import Column, Entry, Key, Scanned, Wants
 
 
 def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
@@ -69,6 +69,14 @@ class Columns:
         """The entries sorted by due; those of one due keep their order."""
         return self.taken(np.argsort(self.dues_ms, kind="stable"))
 
+    def first_beyond(self, after: Key, most: int) -> tuple["Columns", Key | None]:
+        """Of entries in order the first `most` beyond `after`, and the last of these, None if that
+        is all there are."""
+        start = count_upto(self.dues_ms, self.offsets, after)
+        stop = min(start + most, len(self))
+        last = int(self.dues_ms[stop - 1]), int(self.offsets[stop - 1])
+        return self.part(start, stop), last if stop < len(self) else None
+
     def entries(self, names: Mapping[int, str]) -> list[Entry]:
         """The entries as tuples; `names` by number."""
         targets, bodies = resolved(names, self.targets, self.bodies)
@@ -104,18 +112,19 @@ def columns_scanned(
     parts: Sequence[Columns],
     names: Mapping[int, str],
     after: Key,
-    until_ms: int,
+    upto: Key,
     wants: Wants,
     max_entries: int,
 ) -> Scanned:
-    """The first wanted entries beyond `after` of all parts, in order; `names` by number."""
-    upto = (until_ms, LAST_OFFSET)
+    """The first wanted entries beyond `after` up to `upto` of all parts, in order; `names` by
+    number."""
     if not parts:
         return Scanned([], upto)
     dues_ms = np.concatenate([part.dues_ms for part in parts])
     offsets = np.concatenate([part.offsets for part in parts])
     targets = np.concatenate([part.targets for part in parts])
-    at = np.flatnonzero(are_beyond(dues_ms, offsets, after) & (dues_ms <= until_ms))
+    beyond = are_beyond(dues_ms, offsets, after) & ~are_beyond(dues_ms, offsets, upto)
+    at = np.flatnonzero(beyond)
     if wants is not None:
         met = np.unique(targets[at]).tolist()
         wanted = [number for number in met if number == UNNAMED or wants(names[number])]

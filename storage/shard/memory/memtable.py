@@ -10,7 +10,7 @@ from storage.shard.memory.counts import no_counts, offsets_of
 from storage.shard.memory.due_histogram import DueHistogram
 from storage.shard.memory.due_index import DueIndex
 from storage.shard.memory.target_numbers import TargetNumbers
-from storage.store import Column, Entry, Key, Scanned, Wants, dues_of, first_scanned
+from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants, dues_of, first_scanned
 
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
@@ -99,11 +99,18 @@ class Memtable:
             histogram.add(columns.dues_ms)
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
-        """The first wanted entries beyond `after`; those kept as columns are searched through."""
+        """The first wanted entries beyond `after`; what is not sorted yet, or where only some
+        targets are wanted all, is searched through."""
         near = self._near.scan(after, until_ms, wants, max_entries)
-        columns = [*self._sorted, *self._fresh]
+        upto: Key = (until_ms, LAST_OFFSET)
+        columns = [*self._fresh]
+        for entries in self._sorted:
+            most = max_entries if wants is None else len(entries)
+            first, last = entries.first_beyond(after, most)
+            columns.append(first)
+            upto = min(upto, last or upto)
         names = self._numbers.by_number
-        far = columns_scanned(columns, names, after, until_ms, wants, max_entries)
+        far = columns_scanned(columns, names, after, upto, wants, max_entries)
         return first_scanned([near, far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
