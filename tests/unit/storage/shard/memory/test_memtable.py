@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from random import Random
+
+import pytest
 
 from storage.shard.memory.columns import Columns
-from storage.shard.memory.memtable import NEAR_MS, Memtable
+from storage.shard.memory.memtable import NEAR_MS, NONE_MS, Memtable
 from storage.shard.memory.target_numbers import TargetNumbers
 from storage.store import Entry, dues_of
-from tests.unit.storage.shards import START_MS, entries
+from tests.unit.storage.shards import START_MS, entries, entry
 
 FAR_MS = 2 * NEAR_MS
 NUMBERS = TargetNumbers()
@@ -62,3 +65,26 @@ def test_table_weighs_what_it_holds_and_nothing_when_all_has_ended() -> None:
     assert table.weight_bytes > 100
     table.forget((START_MS + 4 * FAR_MS, 1))
     assert (len(table), table.weight_bytes, table.first_offset) == (0, 0, None)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("wanted", [None, "orders"])
+def test_page_after_page_shows_every_entry_once_and_in_order(seed: int, wanted: str | None) -> None:
+    """Entries that are near, that were sorted as others came near, and that have just come."""
+    chance = Random(seed)
+    table, taken = Memtable(NUMBERS, START_MS), list[Entry]()
+    for batch in range(6):
+        come = [
+            entry(chance.randrange(60) * 100, len(taken) + n, chance.choice(["orders", "bills"]))
+            for n in range(chance.randrange(1, 60))
+        ]
+        taken += come
+        table.put(come, dues_of(come))
+        if batch % 2:
+            table.peek(START_MS + 300 * batch, 1)
+    wants = None if wanted is None else wanted.__eq__
+    after, shown = (0, 0), list[Entry]()
+    while after[0] < NONE_MS:
+        found, after = table.scan(after, NONE_MS, wants, 7)
+        shown += found
+    assert shown == sorted(one for one in taken if wanted in {None, one[2]})
