@@ -75,13 +75,13 @@ def test_page_after_page_shows_every_entry_once_and_in_order(seed: int, wanted: 
     table, taken = Memtable(NUMBERS, START_MS), list[Entry]()
     for batch in range(6):
         come = [
-            entry(chance.randrange(60) * 100, len(taken) + n, chance.choice(["orders", "bills"]))
+            entry(chance.randrange(200) * 100, len(taken) + n, chance.choice(["orders", "bills"]))
             for n in range(chance.randrange(1, 60))
         ]
         taken += come
         table.put(come, dues_of(come))
         if batch % 2:
-            table.peek(START_MS + 300 * batch, 1)
+            table.peek(START_MS + NEAR_MS * batch, 1)
     wants = None if wanted is None else wanted.__eq__
     after, shown = (0, 0), list[Entry]()
     while after[0] < NONE_MS:
