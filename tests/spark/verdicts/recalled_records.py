@@ -139,6 +139,16 @@ def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
     t.outcome(recall(t, "missed", 4), "missed")
 
 
+def a_recall_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
+    """Whatever the outcome says, and though the record is not due yet."""
+    taken = t.record("cancelled", **LATER)
+    t.outcome(taken, "cancelled")
+    t.outcome(recall(t, "applied", taken), "applied")
+    claimed = t.record("contradicted", **LATER)
+    t.outcome(claimed, "replaced", next_offset=claimed)
+    t.outcome(recall(t, "contradicted", claimed, "should say missed"), "applied")
+
+
 STORIES: dict[Story, Circumstances] = {
     a_recall_takes_back_what_it_names: SEEN,
     a_recall_is_of_one_record_and_not_of_its_id: SEEN,
@@ -147,5 +157,6 @@ STORIES: dict[Story, Circumstances] = {
     a_recall_misses_nothing_that_waits_still: SEEN,
     what_recalls_missed_may_have_ended_unseen: replace(SEEN, unseen=OUTCOMES_GONE),
     what_recalls_name_may_have_been_deleted: SEEN,
+    a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
 """What is told, and the circumstances under which it is judged."""
