@@ -3,7 +3,7 @@
 import math
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from typing import Final, NamedTuple, TypeAlias
@@ -20,7 +20,7 @@ from storage.store import Key
 
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.002
-"""So long a turn of the loop is held up by a list of what waits, and by one piece more."""
+"""So long a turn of the loop is held up by what is asked of many shards, and by one shard."""
 REST_PER_ANSWER: Final = 40
 LONGEST_REST_S: Final = 0.1
 """While records flow no other answer is given for so many times as long as the last one took, but
@@ -29,10 +29,20 @@ not for longer: with hundreds of busy partitions a page needs as many answers.""
 log = structlog.get_logger(__name__)
 
 
+class CountedShard(NamedTuple):
+    """About how many records of a partition pend, up to each edge from the one before it, and after
+    the last."""
+
+    partition: int
+    counts: list[int]
+
+
 class PendingByTime(NamedTuple):
-    """About how many records pend, between these epoch ms: a list of counts."""
+    """About how many records pend, between these epoch ms: a list of `CountedShard`, for as many of
+    these partitions as there is time, one at least if the worker has any of them."""
 
     edges_ms: tuple[int, ...]
+    partitions: tuple[int, ...]
 
 
 class FindId(NamedTuple):
@@ -80,8 +90,7 @@ class FindMoving(NamedTuple):
 
 class ScanPending(NamedTuple):
     """What waits beyond these keys, by partition: a list of `WaitingPiece`, for as many of the
-    worker's own partitions as there is time, one at least if it has any of them. `most`: records
-    of each that are wanted."""
+    partitions likewise. `most`: records of each that are wanted."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
@@ -89,18 +98,17 @@ class ScanPending(NamedTuple):
 
 
 Query: TypeAlias = PendingByTime | FindId | FindRecord | FindMoving | ScanPending
-Answer: TypeAlias = list[int] | list[Found] | list[Moving] | list[WaitingPiece]
+Answer: TypeAlias = list[CountedShard] | list[Found] | list[Moving] | list[WaitingPiece]
 
 
 def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
     """The answer of a worker with these shards; a matter of milliseconds."""
     match query:
-        case PendingByTime(edges_ms):
-            sums = [0] * (len(edges_ms) + 1)
-            for shard in shards.values():
-                counts = shard.store.pending_by_time(edges_ms)
-                sums = [total + count for total, count in zip(sums, counts, strict=True)]
-            return sums
+        case PendingByTime(edges_ms, partitions):
+            return [
+                CountedShard(partition, shard.store.pending_by_time(edges_ms))
+                for partition, shard in _in_time(partitions, shards)
+            ]
         case FindId(ident):
             found = (find_id(shard, ident) for shard in shards.values())
             return [one for one in found if one is not None]
@@ -110,19 +118,23 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
         case FindMoving(record, deliver_at_ms):
             shard_of = shards.get(record.partition())
             return [] if shard_of is None else [find_moving(shard_of, record, deliver_at_ms)]
-        case ScanPending():
-            return _scanned(query, shards)
+        case ScanPending(places, sought, most):
+            beyond = dict(places)
+            return [
+                scan_waiting(shard, sought, beyond[partition], most)
+                for partition, shard in _in_time(beyond, shards)
+            ]
 
 
-def _scanned(query: ScanPending, shards: Mapping[int, Shard]) -> list[WaitingPiece]:
+def _in_time(partitions: Iterable[int], shards: Mapping[int, Shard]) -> Iterator[tuple[int, Shard]]:
+    """Those of the partitions that are here, until whoever looks at one after the other has taken
+    its time."""
     until_s = time.monotonic() + SCAN_S
-    pieces: list[WaitingPiece] = []
-    for partition, after in query.places:
+    for partition in partitions:
         if partition in shards:
-            pieces.append(scan_waiting(shards[partition], query.sought, after, query.most))
+            yield partition, shards[partition]
             if time.monotonic() > until_s:
-                break
-    return pieces
+                return
 
 
 class NoAnswer(Exception):

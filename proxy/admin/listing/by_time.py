@@ -1,11 +1,11 @@
 """About how many records wait until when, and what of that is no simple wait."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from typing import NamedTuple, cast
 
-from proxy.admin.query_mailbox import PendingByTime
+from proxy.admin.query_mailbox import CountedShard, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.telemetry.status import Status
 from storage.store import added
@@ -28,12 +28,30 @@ def waiting_by_time(
     workers: Workers, statuses: Sequence[Status], edges_ms: Sequence[int]
 ) -> WaitingByTime:
     """About as it is now. Raises NoAnswer, MailboxFull."""
-    answers = workers.ask(PendingByTime(tuple(edges_ms)))
-    sums = [sum(cast(tuple[int, ...], counts)) for counts in zip(*answers, strict=True)]
     shards = [shard for status in statuses for shard in status.shards]
+    partitions = {shard.partition for shard in shards}
+    counted = _counted(workers, tuple(edges_ms), partitions)
+    columns = zip([0] * (len(edges_ms) + 1), *counted, strict=True)
     return WaitingByTime(
-        sums or [0] * (len(edges_ms) + 1), sum(shard.cancelled for shard in shards), _held(statuses)
+        [sum(column) for column in columns],
+        sum(shard.cancelled for shard in shards),
+        _held(statuses),
     )
+
+
+def _counted(
+    workers: Workers, edges_ms: tuple[int, ...], partitions: set[int]
+) -> Iterator[list[int]]:
+    """The counts of each partition: some are asked for at a time, so that no loop is held up for
+    long. Those that no worker serves any more are left out."""
+    left = set(partitions)
+    while left:
+        answers = workers.ask(PendingByTime(edges_ms, tuple(sorted(left))))
+        pieces = [cast(CountedShard, piece) for answer in answers for piece in answer]
+        yield from (piece.counts for piece in pieces)
+        if not pieces:
+            return
+        left -= {piece.partition for piece in pieces}
 
 
 def _held(statuses: Sequence[Status]) -> int:

@@ -19,6 +19,7 @@ from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import (
     Answer,
+    CountedShard,
     FindId,
     FindMoving,
     FindRecord,
@@ -69,8 +70,8 @@ class MadeUpWorkers:
         if self.refusal is not None:
             raise self.refusal
         match query:
-            case PendingByTime(edges_ms):
-                return [[1] * (len(edges_ms) + 1), [2] * (len(edges_ms) + 1)]
+            case PendingByTime(edges_ms, partitions):
+                return _counted(len(edges_ms) + 1, partitions)
             case FindId(ident):
                 found = Found(f"{INGRESS}/1/7", ident, "pending", "orders", 5, 6)
                 return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
@@ -97,6 +98,12 @@ def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
     if offset == 4:
         return Moving("ended", 5)
     return Moving("half-message" if offset == 6 else "ended", offset)
+
+
+def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[Answer]:
+    """In each bucket one of the first partition, two of the second; there was time for one."""
+    counts = {0: 1, 1: 2}.get(partitions[0], 0)
+    return [[CountedShard(partitions[0], [counts] * buckets)], []]
 
 
 def _piece(partition: int, after: Key) -> WaitingPiece:

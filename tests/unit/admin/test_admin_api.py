@@ -34,8 +34,9 @@ def test_pending_records_are_counted_in_the_buckets_asked_for_from_short_to_long
         ("1h", 3),
         (None, 3),
     ]
-    (query,) = made.workers.asked
-    assert query == PendingByTime((said["now"] + 30_000, said["now"] + 3_600_000))
+    edges_ms = (said["now"] + 30_000, said["now"] + 3_600_000)
+    some_at_a_time = [(0, 1, 2), (1, 2), (2,)]
+    assert made.workers.asked == [PendingByTime(edges_ms, left) for left in some_at_a_time]
 
 
 def test_what_was_cancelled_or_is_held_by_a_pause_is_told_beside_the_buckets() -> None:

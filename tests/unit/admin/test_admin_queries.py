@@ -9,10 +9,12 @@ from multiprocessing import Pipe
 
 import pytest
 
+from proxy.admin import query_mailbox
 from proxy.admin import workers as workers_module
 from proxy.admin.query_mailbox import (
     MOST_WAITING,
     Answer,
+    CountedShard,
     FindId,
     MailboxFull,
     NoAnswer,
@@ -29,7 +31,8 @@ from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 
 LIMIT_S = 180.0
-QUERY = PendingByTime((START_MS + 5_000,))
+QUERY = PendingByTime((START_MS + 5_000,), (0, 7))
+COUNTED = [CountedShard(0, [1, 0])]
 
 
 @contextmanager
@@ -61,10 +64,19 @@ def test_a_query_is_answered_by_the_loop() -> None:
     mailbox = QueryMailbox()
     with a_loop(mailbox, a_world()):
         workers = ThisWorker(mailbox, TurnLog())
-        assert workers.ask(QUERY) == [[1, 1]]
+        assert workers.ask(QUERY) == [COUNTED]
         (found,) = workers.ask(FindId(b"a1"))
         (one,) = found
         assert str(one).startswith("Found(origin='timer.ingress/1/0'")
+
+
+@pytest.mark.parametrize(("scan_s", "counted"), [(-1.0, [1]), (LIMIT_S, [1, 0])])
+def test_so_many_shards_are_counted_as_there_is_time_for_and_one_at_least(
+    monkeypatch: pytest.MonkeyPatch, scan_s: float, counted: list[int]
+) -> None:
+    monkeypatch.setattr(query_mailbox, "SCAN_S", scan_s)
+    found = query_mailbox.answer(QUERY._replace(partitions=(7, 1, 0)), a_world().shards)
+    assert found == [CountedShard(p, [1 - p, p]) for p in counted]
 
 
 def test_a_loop_that_does_not_turn_gives_no_answer_and_forgets_the_query() -> None:
@@ -169,7 +181,7 @@ def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
 def test_every_child_answers() -> None:
     workers = ChildWorkers()
     with a_child(workers, "0", a_world("a")), a_child(workers, "1", a_world("b")):
-        assert workers.ask(QUERY) == [[1, 1], [1, 1]]
+        assert workers.ask(QUERY) == [COUNTED, COUNTED]
         assert [len(answer) for answer in workers.ask(FindId(b"b0"))] == [0, 1]
 
 
@@ -206,7 +218,7 @@ def test_a_child_that_has_died_gives_no_answer_until_another_takes_its_place() -
     with pytest.raises(NoAnswer):
         workers.ask(QUERY)
     with a_child(workers, "0", a_world()):
-        assert workers.ask(QUERY) == [[1, 1]]
+        assert workers.ask(QUERY) == [COUNTED]
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
@@ -220,15 +232,15 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
         workers.ask(QUERY)
     monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", LIMIT_S)
     number, _query = asked.recv()
-    asked.send((number, [7]))
+    asked.send((number, []))
 
     def answer() -> None:
         number, _query = asked.recv()
-        asked.send((number, [8]))
+        asked.send((number, COUNTED))
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert workers.ask(QUERY) == [[8]]
+    assert workers.ask(QUERY) == [COUNTED]
     thread.join(LIMIT_S)
 
 
