@@ -94,6 +94,12 @@ _MAY_HAVE_BEEN_SHED: Final = """
   AND outcomes_unseen IS NOT NULL)
 """
 """Whether the half message that is decided may have found no room to wait: its end is not seen."""
+_OPENED_MEANWHILE: Final = """
+IF(outcome.end = 'replaced' AND landed.end = 'requeued' AND prev_opener.kind = 'recall'
+  AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
+"""
+"""A recall of what was being tried again may have missed it, after a takeover: then what had its id
+before counts."""
 STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
@@ -105,10 +111,14 @@ STEPS: Final = (
         "opener": f"IF({_HAS_SUBJECT} AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
         f" {_THIS}, NULL)",
     },
-    {"prev_opener": _previous("opener"), "opened_next": _next("opener")},
+    {
+        "prev_opener": _previous("opener"),
+        "prev_of_id": _previous("IF(request.kind = 'recall', NULL, opener)"),
+        "opened_next": _next("opener"),
+    },
     {
         "opened_meanwhile": f"IF(request.kind = 'record' AND NOT {IS_MOVE}"
-        " AND prev_opener.offset > request.hop_from, prev_opener, NULL)",
+        f" AND prev_opener.offset > request.hop_from, {_OPENED_MEANWHILE}, NULL)",
     },
     {
         "member": f"IF({_WAITS} AND opened_meanwhile IS NULL, {_MEMBER}, NULL)",
@@ -131,8 +141,8 @@ STEPS: Final = (
 """What is added step by step, each by the columns before it. member: a record of the generation,
 and how it ended. candidate: a decision that names the half message which opened the generation;
 it `decides` if it is the first of them. holder: what has the subject as the record is read.
-opened_meanwhile, opened_next: the last opener while the record was in mid-hop; the first after
-it."""
+prev_of_id: the last opener but recalls. opened_meanwhile, opened_next: the last opener while the
+record was in mid-hop; the first after it."""
 NO_PURGE: Final = {"purge": f"CAST(NULL AS {OPENER})", "holder_purge": f"CAST(NULL AS {OPENER})"}
 PURGE_STEPS: Final = (
     {

@@ -139,6 +139,21 @@ def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
     t.outcome(recall(t, "missed", 4), "missed")
 
 
+def a_recall_of_what_was_tried_again_may_not_count_for_another_of_the_id(t: Topics) -> None:
+    """After a takeover the proxy does not know any more that it was being tried again."""
+    for end, said in (("requeued", "replaced"), ("cancelled", "contradicted")):
+        ident = end.encode()
+        one = rolled(t, ident=ident)
+        other = t.record(end, ident=ident, **LATER)
+        t.outcome(other, end)
+        t.outcome(recall(t, "applied", other), "applied")
+        two = successor(t, said, one, ident=ident)
+        t.outcome(two, "replaced", next_offset=other)
+        if end == "requeued":
+            again = successor(t, "cancelled", other, ident=ident)
+            t.outcome(again, "cancelled")
+
+
 def a_recall_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
     """Whatever the outcome says, and though the record is not due yet."""
     taken = t.record("cancelled", **LATER)
@@ -155,6 +170,7 @@ STORIES: dict[Story, Circumstances] = {
     a_recall_finds_what_was_rewritten: SEEN,
     a_recall_that_was_ignored_is_found: SEEN,
     a_recall_misses_nothing_that_waits_still: SEEN,
+    a_recall_of_what_was_tried_again_may_not_count_for_another_of_the_id: SEEN,
     what_recalls_missed_may_have_ended_unseen: replace(SEEN, unseen=OUTCOMES_GONE),
     what_recalls_name_may_have_been_deleted: SEEN,
     a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
