@@ -126,9 +126,11 @@ def job_session(
     is_short: bool = False,
 ) -> Iterator[SparkSession]:
     """The same for a job that ends with it: executors are told to go, unless the session was there
-    before. Spark's process may have gone by then: a signal to the whole group ends it, too."""
+    before, which does not get `more` either: what comes after the job would keep it. Spark's
+    process may have gone by then: a signal to the whole group ends it, too."""
     was_there = SparkSession.getActiveSession() is not None
-    session = spark_session(app, master, driver_memory, more, is_short=is_short)
+    own = None if was_there else more
+    session = spark_session(app, master, driver_memory, own, is_short=is_short)
     try:
         yield session
     finally:

@@ -16,6 +16,7 @@ from spark_jobs.runtime.session import (
     INTERPRETED,
     SHUFFLE_PARTITIONS,
     java_options,
+    job_session,
     size_shuffles,
     spark_session,
 )
@@ -118,6 +119,13 @@ def test_the_number_of_parts_that_the_caller_asked_for_stays(spark: SparkSession
     """The tests' own session was made with two."""
     size_shuffles(spark, 10**9)
     assert spark.conf.get(SHUFFLE_PARTITIONS) == "2"
+
+
+def test_a_session_that_was_there_keeps_its_settings_beyond_a_job(spark: SparkSession) -> None:
+    before = {name: spark.conf.get(name) for name in INTERPRETED}
+    with job_session("small", more=INTERPRETED) as session:
+        assert {name: session.conf.get(name) for name in INTERPRETED} == before != INTERPRETED
+    assert {name: spark.conf.get(name) for name in INTERPRETED} == before
 
 
 def test_settings_that_the_caller_gives_count_before_those_of_all_jobs(spark: SparkSession) -> None:
