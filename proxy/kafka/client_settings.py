@@ -54,6 +54,11 @@ def common_config(settings: Settings) -> dict[str, Any]:
     return {**settings.kafka, "logger": client_logger()}
 
 
+def admin_config(settings: Settings) -> dict[str, Any]:
+    """An admin client that is kept: it notices by itself within seconds that a leader has moved."""
+    return {"topic.metadata.refresh.interval.ms": 10_000, **common_config(settings)}
+
+
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
     """A static member of the group that reads committed records and never commits itself.
 

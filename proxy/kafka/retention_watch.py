@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from proxy.clock import wall_clock_ms
+from proxy.kafka.log_ranges import answered_offset
 
 LOOK_EVERY_S: Final = 15.0
 
@@ -104,11 +105,11 @@ class RetentionWatch:
 
     def _take(self, partition: int, asked: _Requests) -> None:
         try:
-            young = asked.young.result().offset if asked.young is not None else 0
+            young = answered_offset(asked.young) if asked.young is not None else 0
             self._retained[partition] = Retained(
-                asked.start.result().offset,
+                answered_offset(asked.start),
                 young if young >= 0 else None,
-                asked.end.result().offset,
+                answered_offset(asked.end),
             )
         except KafkaException as error:
             log.debug("start of the ingress not known", partition=partition, error=str(error))

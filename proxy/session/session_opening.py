@@ -13,6 +13,7 @@ from proxy.dispatch.rate_limit import release_rate
 from proxy.dispatch.release_control import release_control
 from proxy.kafka.broker_clock import BrokerClock, clock_producer_config
 from proxy.kafka.client_settings import (
+    admin_config,
     common_config,
     connected,
     consumer_config,
@@ -45,7 +46,7 @@ def open_session(
     trace: TraceCommitted | None,
 ) -> Session:
     """A session ready to run. Raises SettingsError when the ingress keeps records too shortly."""
-    admin = AdminClient(common_config(settings))
+    admin = AdminClient(admin_config(settings))
     kafka = _kafka_clients(settings, worker, admin, side)
     config = ingress_config(kafka.topic.name, admin)
     kept_ms = retention_ms(config)

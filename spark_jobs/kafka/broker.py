@@ -5,6 +5,7 @@ is shown when nobody answers.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -32,6 +33,8 @@ from spark_jobs.records.topic_names import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import BrokerUnreachable, TopicMissing
 
 ASK_TIMEOUT_S: Final = 15.0
+LED_WITHIN_S: Final = 15.0
+AGAIN_AFTER_S: Final = 0.2
 AT_ONCE: Final = 500
 CLEANUP: Final = "cleanup.policy"
 SILENT: Final = frozenset(
@@ -41,8 +44,20 @@ SILENT: Final = frozenset(
         KafkaError._TIMED_OUT,
     }
 )
+AWAY: Final = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+NOT_GIVEN: Final = KafkaError(
+    KafkaError.OFFSET_NOT_AVAILABLE, "where a partition begins or ends is not known"
+)
 Answer = TypeVar("Answer")
 Place = tuple[str, int]
 """Topic and partition."""
@@ -162,6 +177,11 @@ class Broker:
                 f"No Kafka broker answers at {bootstrap}: {reason}.",
                 "Start the broker, or correct --bootstrap (and --kafka for TLS and logins).",
             )
+        if error.code() in AWAY:
+            return BrokerUnreachable(
+                f"A partition has no leader for now: {error.str()}.",
+                "Run the audit again in a moment.",
+            )
         return BrokerUnreachable(
             f"The broker at {bootstrap} says no: {error.str()}.",
             "The audit's user needs Describe and Read on the topics, and Describe on the group.",
@@ -170,22 +190,40 @@ class Broker:
     def _offsets(
         self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
     ) -> dict[Place, int]:
-        if not places:
-            return {}
+        """Asked again while a partition has no leader, with the metadata read anew: the client
+        goes on asking a leader that is one no more."""
+        until_s = time.monotonic() + LED_WITHIN_S
+        while places:
+            try:
+                return self._offsets_now(places, asked, isolation)
+            except KafkaException as failed:
+                if failed.args[0].code() not in AWAY or time.monotonic() > until_s:
+                    raise self.explained(failed.args[0]) from None
+            time.sleep(AGAIN_AFTER_S)
+            self.topics()
+        return {}
+
+    def _offsets_now(
+        self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[Place, int]:
         request = {TopicPartition(topic, partition): asked for topic, partition in places}
-        waits: Mapping[TopicPartition, Any] = self.ask(
-            lambda: self._admin.list_offsets(
-                request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
-            )
+        waits: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
+            request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
         )
-        found = {
-            (place.topic, place.partition): int(self.ask(wait.result).offset)
-            for place, wait in waits.items()
-        }
+        found = {(at.topic, at.partition): _offset_of(wait) for at, wait in waits.items()}
         return {place: found[place] for place in places}
 
     def _hear(self, error: KafkaError) -> None:
         self._last_error = error.str()
+
+
+def _offset_of(answer: Future[Any]) -> int:
+    """Raises KafkaException where librdkafka has no offset and no error either, as it does while
+    a leader is away: an end of OFFSET_INVALID would make an empty topic of a full one."""
+    offset = int(answer.result().offset)
+    if offset < -1:
+        raise KafkaException(NOT_GIVEN)
+    return offset
 
 
 def _is_compacted(answer: Future[dict[str, ConfigEntry]]) -> bool:

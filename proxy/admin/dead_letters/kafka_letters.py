@@ -30,6 +30,7 @@ from proxy.errors import ProxyError
 from proxy.kafka.access.broker_errors import explain
 from proxy.kafka.access.connection import Connection
 from proxy.kafka.access.rights import is_refusal
+from proxy.kafka.log_ranges import answered_offset
 
 PAGE_S: Final = 4.0
 """A page that is not full by then is given as it is: filters that fit little look at much."""
@@ -226,7 +227,7 @@ def _offsets(
     offsets: list[int | None] = []
     for place in places:
         try:
-            offsets.append(asked[place].result().offset)
+            offsets.append(answered_offset(asked[place]))
         except KafkaException:
             offsets.append(None)
     return offsets

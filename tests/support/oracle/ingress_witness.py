@@ -11,6 +11,7 @@ from typing import Self
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from proxy.kafka.log_ranges import answered_offset
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.records import Incoming, incoming
 from tests.support.waiting import wait_for
@@ -93,7 +94,7 @@ class IngressWitness:
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=ASK_TIMEOUT_S,
         ).values()
-        return int(answer.result().offset)
+        return answered_offset(answer)
 
     def of(self, ident: bytes) -> list[Incoming]:
         """The records seen so far that have this id or cancel it, in their order."""

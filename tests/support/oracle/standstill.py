@@ -9,6 +9,7 @@ from itertools import islice
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from proxy.kafka.log_ranges import answered_offset
 from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.oracle.ends import Topics, origin_of
 from tests.support.quiet_clients import admin_client
@@ -70,4 +71,4 @@ def _ends(
     latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = dict.fromkeys(places, latest)
     asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=ASK_TIMEOUT_S)
-    return {place: future.result().offset for place, future in asked.items()}
+    return {place: answered_offset(future) for place, future in asked.items()}

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.retention_watch import LOOK_EVERY_S, Retained, RetentionWatch
 
@@ -21,7 +21,7 @@ class Log:
 
     def __init__(self, start: int, written_ms: list[int]) -> None:
         self.start, self.written_ms = start, written_ms
-        self.is_reachable, self.answers = True, True
+        self.is_reachable, self.answers, self.is_led = True, True, True
         self.asked = 0
 
     def list_offsets(self, places: dict[TopicPartition, Any]) -> dict[TopicPartition, Future[Any]]:
@@ -37,6 +37,8 @@ class Log:
         return answer
 
     def _offset(self, since_ms: int) -> int:
+        if not self.is_led:
+            return OFFSET_INVALID
         if since_ms == EARLIEST:
             return self.start
         if since_ms == LATEST:
@@ -105,6 +107,14 @@ def test_after_an_error_the_last_answer_stands_until_the_next() -> None:
     assert watch.look(0) == Retained(10, 12, 14)
     log.is_reachable, log.start = True, 12
     assert watch.look(0) == Retained(12, 14, 16)
+
+
+def test_answer_without_an_offset_is_no_answer() -> None:
+    log = a_log()
+    watch = Watch(log)
+    watch.look(0)
+    log.is_led = False
+    assert watch.look(0) == Retained(10, 12, 14)
 
 
 def test_partition_that_has_moved_away_is_forgotten() -> None:
