@@ -11,6 +11,8 @@ from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident,
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
+from proxy.errors import ProxyError
+from proxy.kafka.access.connection import Connection, TopicUnknown
 from proxy.records.body import Headers
 from proxy.records.headers import (
     ATTEMPT,
@@ -92,6 +94,7 @@ def _send(
     expected = expected_end(record, settings, report.timestamp()[1])
     if as_json:
         shown = {"origin": origin_of(report), "topic": expected.target, "due_ms": expected.due_ms}
+        shown["topic_exists"] = expected.target and _exists(expected.target, settings)
         if expected.rejection is not None:
             shown["error"] = expected.rejection.code
         say_json(shown if ident is None else {**shown, "id": ident})
@@ -102,6 +105,23 @@ def _send(
         when = _when(expected.due_ms or 0)
         waits = f", if it is committed: `commit {ident}`" if is_half else ""
         say(f"sent as {origin_of(report)}; due in {expected.target}: {when}{waits}")
+        if expected.target and _exists(expected.target, settings) is False:
+            tries = settings.retry.max_attempts
+            say(
+                f"The topic {expected.target} does not exist: create it by then. The proxy does "
+                f"not; it tries {tries} times, later and later, then the record is a dead letter."
+            )
+
+
+def _exists(topic: str, settings: Settings) -> bool | None:
+    """Whether the topic is there; None where the broker does not say."""
+    try:
+        Connection(settings).describe_topic(topic)
+    except TopicUnknown:
+        return False
+    except ProxyError:
+        return None
+    return True
 
 
 def _when(due_ms: int) -> str:

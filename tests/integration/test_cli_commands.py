@@ -161,6 +161,17 @@ def test_send_writes_the_protocols_headers_and_says_where_and_when(
     assert said["due_ms"] == record.timestamp_ms + 3_600_000
 
 
+def test_send_says_where_the_target_is_not_there_yet(call: Call, kafka: str) -> None:
+    call("topics", "create")
+    there = new_topic(kafka, "orders")
+    for topic, exists in ((there, True), ("nobody-made-it", False)):
+        code, out, _ = call("send", "--topic", topic, "--delay", "1h")
+        assert code == 0
+        assert (f"The topic {topic} does not exist: create it by then" in out) is not exists
+        assert json.loads(call("send", "--topic", topic, "--json")[1])["topic_exists"] is exists
+    assert "nobody-made-it" not in admin_client(kafka).list_topics(timeout=10).topics
+
+
 def test_a_record_and_its_cancel_share_a_partition_whatever_the_key(
     call: Call, kafka: str, topics: dict[str, str]
 ) -> None:
