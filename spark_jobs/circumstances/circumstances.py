@@ -67,6 +67,11 @@ class Circumstances:
     least_attempts: int = 1
     settled_only: bool = False
 
+    @property
+    def has_unseen_outcomes(self) -> bool:
+        """Whether outcomes may be, or have been, where they are not seen."""
+        return any(topic == self.own.outcomes for topic, _partition in self.unseen)
+
     def frame(self, spark: SparkSession) -> DataFrame:
         """The row of CIRCUMSTANCES."""
         own, rules = self.own, self.overdue_rules

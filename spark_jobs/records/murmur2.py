@@ -30,8 +30,9 @@ def key_number(key: Column) -> Column:
 
 
 def text_key_number(text: str) -> str:
-    """The same in SQL, of a key that is text (SQL)."""
-    return f"(CAST(reflect('{JAVA_CLASS}', 'hash32', {text}) AS bigint) & {POSITIVE})"
+    """The same in SQL, of a key that is text (SQL); null of none, for which Java would fail."""
+    of_text = f"reflect('{JAVA_CLASS}', 'hash32', {text})"
+    return f"(CAST(IF({text} IS NULL, NULL, {of_text}) AS bigint) & {POSITIVE})"
 
 
 def _of_bytes(key: Column) -> Column:

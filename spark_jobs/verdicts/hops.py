@@ -30,11 +30,13 @@ HOPS: Final = {
     "keeps_due": "boolean",
     "changed_in": "string",
     "came_from": "string",
+    "from_offset": "bigint",
     "first_ms": "bigint",
 }
 """Of a record that goes on: how many successors it has, the offset of the first, from when on that
 may have followed, whether it has the same due, and in what it differs. Of a successor: how the
-record ended that it names, null without one (of a move `moved`, if that says so); and when the
+record ended that it names, null without one (of a move `moved`, if that says so), and the offset
+under which that says so: a half message is named by its commit; and when the
 first of all of them, or the last move, could be delivered at the soonest, had it been due."""
 
 SAME_IF_REFUSED: Final = ("value", "headers")
@@ -70,6 +72,7 @@ _COLUMNS: Final = {
     "keeps_due": "next.request.due_ms = request.due_ms",
     "changed_in": _CHANGED,
     "came_from": "coalesce(came_from, request.known_from)",
+    "from_offset": "coalesce(from_offset, request.hop_from)",
     "first_ms": "greatest(first_ms, moved_ms, request.known_first_ms)",
 }
 
@@ -122,6 +125,7 @@ def with_hops(histories: DataFrame) -> DataFrame:
     before = found.selectExpr(
         "partition",
         "entry_offset AS came_from_offset",
+        "offset AS from_offset",
         "outcome.end AS ended_as",
         f"IF({WAS_MOVED}, outcome.next_offset, NULL) AS moved_to",
     )

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from proxy.dispatch.partitioning import partition_of
 from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.positions import Committed
-from tests.audit_campaign.contents import Contents
+from tests.audit_campaign.contents import Contents, Held
 from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS
 from tests.support.simulation.manual_clock import START_MS
 
@@ -19,6 +20,11 @@ GONE_MS: Final = START_MS + PHASE_MS // 2
 """What was written up to then is gone from targets, dead letters and outcomes."""
 AGED_MS: Final = START_MS + PHASE_MS // 4
 """And from the ingress of every third run."""
+
+
+PARTS: Final = 3
+UNSEEN_PART: Final = 1
+"""Partitions of the outcomes, and the one that is not seen as a whole, where one is."""
 
 
 class Sight(NamedTuple):
@@ -74,6 +80,39 @@ def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
         return {place: Unseen(gone_ms, f"{place[0]} has deleted it") for place in places}
 
     return Sight(aged, unseen)
+
+
+def _deleted_in_part(topic: str) -> Sight:
+    """Of several partitions retention has emptied one."""
+    return _in_part(topic, 0, Unseen(MOMENTS_MS[LAST], "a partition is empty"))
+
+
+def _open_in_part(topic: str, since: int) -> Sight:
+    """In one of several partitions a transaction has been open since that moment."""
+    return _in_part(topic, since, Unseen(ALWAYS_MS, "a transaction is open", is_open=True))
+
+
+def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
+    """Of one partition is unseen what came at that moment, or later."""
+
+    def is_seen(one: Held) -> bool:
+        is_elsewhere = not one.topic.startswith(topic) or one.partition != UNSEEN_PART
+        return is_elsewhere or one.since < since
+
+    def cut(run: Contents) -> Contents:
+        others = [replace(one, partition=_part(one)) for one in run.others]
+        counts = {**run.partition_counts, OWN.outcomes: PARTS}
+        return replace(run, others=[*filter(is_seen, others)], partition_counts=counts)
+
+    def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+        return {place: gone for place in _places(runs, [topic]) if place[1] == UNSEEN_PART}
+
+    return Sight(cut, unseen)
+
+
+def _part(one: Held) -> int:
+    """Where the record lies: of the outcomes, where the proxy would have written it."""
+    return partition_of(one.key or b"", PARTS) if one.topic == OWN.outcomes else one.partition
 
 
 def _open(*topics: str, since: int = LAST) -> Sight:
@@ -164,10 +203,14 @@ SIGHTS: Final[dict[str, Sight]] = {
     "letters-deleted": _deleted(OWN.dead_letters),
     "outcomes-deleted": _deleted(OWN.outcomes),
     "outcomes-deleted-later": _deleted(OWN.outcomes, gone_ms=MOMENTS_MS[1]),
+    "outcomes-deleted-in-part": _deleted_in_part(OWN.outcomes),
+    "targets-deleted-in-part": _deleted_in_part("orders-"),
     "open": _open(*ENDS),
     "letters-open": _open(OWN.dead_letters),
     "outcomes-open": _open(OWN.outcomes),
     "outcomes-open-for-long": _open(OWN.outcomes, since=1),
+    "outcomes-open-in-part": _open_in_part(OWN.outcomes, since=1),
+    "targets-open-in-part": _open_in_part("orders-", since=1),
     "behind": _behind(),
     "ingress-open": _ingress_open(),
     "forgotten": _forgotten(),

@@ -61,7 +61,7 @@ def test_audits_that_go_on_name_what_one_of_everything_names(
     assert not figures.wrong, "\n".join(lines(figures))
 
 
-@pytest.mark.parametrize("sight", ["deleted", "forgotten"])
+@pytest.mark.parametrize("sight", ["deleted", "outcomes-deleted-in-part", "forgotten"])
 def test_nothing_is_a_violation_for_not_being_seen(
     spark: SparkSession, chunk: Chunk, sight: str
 ) -> None:

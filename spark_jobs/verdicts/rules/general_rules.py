@@ -14,7 +14,7 @@ _SUCCEEDS: Final = (
     f" AND NOT {MISSED_ITS_PLACE}"
 )
 """Whether it says that it goes on from a record of which an audit knows how it ended."""
-_HOP_FROM_OUTCOME: Final = unseen_outcome("request.hop_from")
+_HOP_FROM_OUTCOME: Final = unseen_outcome("from_offset")
 _OUTCOME_UNSEEN: Final = (
     "came_from IS NULL AND outcomes_unseen IS NOT NULL"
     f" AND {_HOP_FROM_OUTCOME}.until_ms >= request.timestamp_ms"
