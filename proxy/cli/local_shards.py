@@ -10,7 +10,6 @@ from proxy.extras import require_store
 from proxy.records.body import body_bytes, is_stub
 from proxy.records.delivery import Delivery, LeftInKafka, delivery_of
 from storage.errors import StorageError
-from storage.opening import dump, verify
 from storage.shard.folder import kind_of
 from storage.shard.inspection import FolderReport
 from storage.store import Entry
@@ -44,12 +43,16 @@ class LocalShard:
 
         Raises ExtraMissing."""
         self._require_kind()
+        from storage.opening import verify
+
         return verify(self.folder)
 
     def entries(self) -> Iterator[Delivery | LeftInKafka]:
         """The entries on disk in (due, offset) order. Raises LocalDataUnreadable, ExtraMissing."""
         self._require_kind()
         try:
+            from storage.opening import dump
+
             for row in dump(self.folder):
                 yield _opened((row["due_ms"], row["offset"], row["target"], row["body"]))
         except FileNotFoundError:

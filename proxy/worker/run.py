@@ -34,7 +34,8 @@ from proxy.recovery.local_state import locked_data_dir
 from proxy.recovery.open_files import raise_open_files
 from proxy.session.admin_side import AdminSide
 from proxy.telemetry.status import Status
-from proxy.worker.worker import run_worker, stop_signals
+from proxy.worker.stop_signals import stop_signals
+from proxy.worker.worker import run_worker
 from proxy.worker.worker_processes import WorkerProcesses
 from proxy.worker.worker_snapshots import WorkerSnapshots
 

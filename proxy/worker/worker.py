@@ -1,12 +1,9 @@
 """One worker: sessions with the broker, one after the other, until a signal says stop."""
 
 import gc
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -101,19 +98,3 @@ def run_worker(
                 log.exception("session ended by a defect, please report it", why=repr(defect))
                 time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
             gc.collect()
-
-
-@contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """True once SIGTERM or SIGINT has come; what is in hand is finished first."""
-    came: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
-
-    previous = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: bool(came)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

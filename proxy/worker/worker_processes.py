@@ -22,7 +22,8 @@ from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 from proxy.session.admin_side import AdminSide
-from proxy.worker.worker import run_worker, stop_signals
+from proxy.worker.stop_signals import stop_signals
+from proxy.worker.worker import run_worker
 from proxy.worker.worker_snapshots import Snapshot, SnapshotSender, WorkerSnapshots
 
 STOP_WITHIN_S: Final = 30.0

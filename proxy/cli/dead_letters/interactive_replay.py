@@ -21,7 +21,7 @@ from proxy.dead_letters.letters.replay_counts import ReplayCounts
 from proxy.dead_letters.letters.replay_planner import ReplayDecision
 from proxy.dead_letters.letters.selection import Selection
 from proxy.dead_letters.replay import OnDecision, Replay, ReplayOptions, preview
-from proxy.worker.worker import stop_signals
+from proxy.worker.stop_signals import stop_signals
 
 ROWS_SHOWN = 50
 SAY_EVERY_S = 10.0

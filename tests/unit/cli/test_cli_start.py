@@ -1,0 +1,17 @@
+"""A command loads what it needs: the others' parts would make each of them slower to begin."""
+
+import subprocess
+import sys
+
+OF_RUN_ALONE = ("proxy.session", "proxy.recovery", "proxy.admin.api", "proxy.worker.worker")
+OF_STORES_ALONE = ("storage.opening", "storage.wheel", "storage.rocksdb")
+OF_THE_AUDIT_ALONE = ("pyspark", "spark_jobs")
+ASK = "import sys, proxy.cli; print(*sorted(sys.modules))"
+
+
+def test_the_command_line_loads_neither_the_worker_nor_stores_nor_spark() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", ASK], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = (*OF_RUN_ALONE, *OF_STORES_ALONE, *OF_THE_AUDIT_ALONE)
+    assert [name for name in loaded if name.startswith(heavy)] == []
