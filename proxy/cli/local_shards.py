@@ -50,9 +50,9 @@ class LocalShard:
     def entries(self) -> Iterator[Delivery | LeftInKafka]:
         """The entries on disk in (due, offset) order. Raises LocalDataUnreadable, ExtraMissing."""
         self._require_kind()
-        try:
-            from storage.opening import dump
+        from storage.opening import dump
 
+        try:
             for row in dump(self.folder):
                 yield _opened((row["due_ms"], row["offset"], row["target"], row["body"]))
         except FileNotFoundError:

@@ -13,6 +13,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.kafka.access.connection import Connection, TopicUnknown
+from proxy.kafka.derived_topics import group_named_in
 from proxy.records.body import Headers
 from proxy.records.headers import (
     ATTEMPT,
@@ -105,12 +106,19 @@ def _send(
         when = _when(expected.due_ms or 0)
         waits = f", if it is committed: `commit {ident}`" if is_half else ""
         say(f"sent as {origin_of(report)}; due in {expected.target}: {when}{waits}")
-        if expected.target and _exists(expected.target, settings) is False:
+        if expected.target and _is_to_be_made(expected.target, settings):
             tries = settings.retry.max_attempts
             say(
                 f"The topic {expected.target} does not exist: create it by then. The proxy does "
                 f"not; it tries {tries} times, later and later, then the record is a dead letter."
             )
+
+
+def _is_to_be_made(topic: str, settings: Settings) -> bool:
+    """Whether somebody has to create the topic: those of consumer groups the proxy makes itself."""
+    names = settings.topics
+    is_made = names.create and group_named_in(topic, names) is not None
+    return not is_made and _exists(topic, settings) is False
 
 
 def _exists(topic: str, settings: Settings) -> bool | None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.config.settings import Settings
+from proxy.config.settings import Settings, TopicSettings
 from proxy.kafka.access.rights import create_right, grant, is_refusal
 from proxy.kafka.replication import MIN_INSYNC, replication_in
 
@@ -40,7 +40,7 @@ class DerivedTopics:
     def create(self, topic: str) -> str | None:
         """Create a missing one; None once it is there, else why not, "" where it is no business of
         the proxy."""
-        group = self._group(topic)
+        group = group_named_in(topic, self._topics)
         if not self._topics.create or group is None:
             return ""
         try:
@@ -88,14 +88,16 @@ class DerivedTopics:
         within a while."""
         if self._now_s() >= self._listed_until_s:
             topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
-            groups = {group for group in map(self._group, topics) if group is not None}
+            found = (group_named_in(topic, self._topics) for topic in topics)
+            groups = {group for group in found if group is not None}
             self._unnamed = groups - set(self._retry.groups)
             self._listed_until_s = self._now_s() + LISTED_FOR_S
         return self._unnamed
 
-    def _group(self, topic: str) -> str | None:
-        """The group that a topic is named after."""
-        for prefix in (self._topics.retry_prefix, self._topics.dlq_prefix):
-            if topic.startswith(prefix):
-                return topic.removeprefix(prefix)
-        return None
+
+def group_named_in(topic: str, names: TopicSettings) -> str | None:
+    """The consumer group that a topic is named after; None: after none."""
+    for prefix in (names.retry_prefix, names.dlq_prefix):
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return None

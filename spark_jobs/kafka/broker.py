@@ -44,7 +44,7 @@ SILENT: Final = frozenset(
         KafkaError._TIMED_OUT,
     }
 )
-AWAY: Final = frozenset(
+LEADER_AWAY: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -177,7 +177,7 @@ class Broker:
                 f"No Kafka broker answers at {bootstrap}: {reason}.",
                 "Start the broker, or correct --bootstrap (and --kafka for TLS and logins).",
             )
-        if error.code() in AWAY:
+        if error.code() in LEADER_AWAY:
             return BrokerUnreachable(
                 f"A partition has no leader for now: {error.str()}.",
                 "Run the audit again in a moment.",
@@ -192,16 +192,17 @@ class Broker:
     ) -> dict[Place, int]:
         """Asked again while a partition has no leader, with the metadata read anew: the client
         goes on asking a leader that is one no more."""
+        if not places:
+            return {}
         until_s = time.monotonic() + LED_WITHIN_S
-        while places:
+        while True:
             try:
                 return self._offsets_now(places, asked, isolation)
             except KafkaException as failed:
-                if failed.args[0].code() not in AWAY or time.monotonic() > until_s:
+                if failed.args[0].code() not in LEADER_AWAY or time.monotonic() > until_s:
                     raise self.explained(failed.args[0]) from None
             time.sleep(AGAIN_AFTER_S)
             self.topics()
-        return {}
 
     def _offsets_now(
         self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel

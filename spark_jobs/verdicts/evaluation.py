@@ -102,9 +102,9 @@ VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 """SQL of a struct of VERDICTS; null where this audit gives none."""
 _IS_RECALL: Final = "request.kind = 'recall'"
 _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
-_MAY_END: Final = f"({_MISSED}) OR {_IS_RECALL}"
-"""What names a record that, by what is seen, waits alone. Where outcomes may be unseen that may be
-the record which a recall has ended."""
+_RECALLED_OR_MISSED: Final = f"({_MISSED}) OR {_IS_RECALL}"
+"""What may name a record of which nothing else tells: where outcomes may be unseen, a recall may
+have ended it."""
 _NAMED: Final = "coalesce(request.recalled, request.hop_from)"
 KNOWS_ALL: Final = "NOT settled_only AND max(known_from) OVER () = 0 AS knows_all"
 """SQL: whether all of the ingress is known: without end, some topics are seen further than it."""
@@ -139,8 +139,8 @@ def evaluate(
     state = f.broadcast(known)
     targets = f.broadcast(circumstances.targets(spark))
     first = materialise(_evaluated_alone(histories, state, targets))
-    names_one = _MAY_END if circumstances.has_unseen_outcomes else _MISSED
-    alone, others, has_recalls = _apart(first, histories.columns, names_one, materialise)
+    naming = _RECALLED_OR_MISSED if circumstances.has_unseen_outcomes else _MISSED
+    alone, others, has_recalls = _apart(first, histories.columns, naming, materialise)
     purges = purges_in(others)
     placed = _beside_state(others, state)
     told = told_by_others(placed, purges, materialise, has_recalls=has_recalls)
@@ -175,17 +175,16 @@ class _Apart(NamedTuple):
 
 
 def _apart(
-    first: DataFrame, columns: Sequence[str], names_one: str, materialise: Materialise
+    first: DataFrame, columns: Sequence[str], naming: str, materialise: Materialise
 ) -> _Apart:
-    """Beside what needs others stands what waits alone, but is named by some of them; by which says
-    `names_one` (SQL)."""
+    """Beside what needs others stands what waits alone, but is named by those of them for which
+    `naming` (SQL) holds."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     others = asked.select("history.*").select(*columns)
-    naming = others.filter(names_one)
-    has = others.agg(f.bool_or(f.expr(_IS_RECALL)), f.bool_or(f.expr(names_one))).first() or (0, 0)
+    has = others.agg(f.bool_or(f.expr(_IS_RECALL)), f.bool_or(f.expr(naming))).first() or (0, 0)
     if not has[1]:
         return _Apart(alone, others, bool(has[0]))
-    named = naming.selectExpr("partition", f"{_NAMED} AS offset").distinct()
+    named = others.filter(naming).selectExpr("partition", f"{_NAMED} AS offset").distinct()
     open_still = alone.filter("history IS NOT NULL").select("history.*").select(*columns)
     waiting = materialise(open_still.join(named, [*PLACE], "left_semi"))
     rest = alone.join(waiting.select(*PLACE), [*PLACE], "left_anti")

@@ -35,9 +35,9 @@ HOPS: Final = {
 }
 """Of a record that goes on: how many successors it has, the offset of the first, from when on that
 may have followed, whether it has the same due, and in what it differs. Of a successor: how the
-record ended that it names, null without one (of a move `moved`, if that says so), and the offset
-under which that says so: a half message is named by its commit; and when the
-first of all of them, or the last move, could be delivered at the soonest, had it been due."""
+record ended that it names, null without one (of a move `moved`, if that says so); the offset of
+that record, where what it names is a commit that of the half message; and when the first of all of
+them, or the last move, could be delivered at the soonest, had it been due."""
 
 SAME_IF_REFUSED: Final = ("value", "headers")
 """What is known of a successor, too, that the proxy refused as it read it."""

@@ -20,8 +20,6 @@ GONE_MS: Final = START_MS + PHASE_MS // 2
 """What was written up to then is gone from targets, dead letters and outcomes."""
 AGED_MS: Final = START_MS + PHASE_MS // 4
 """And from the ingress of every third run."""
-
-
 PARTS: Final = 3
 UNSEEN_PART: Final = 1
 """Partitions of the outcomes, and the one that is not seen as a whole, where one is."""
@@ -87,13 +85,13 @@ def _deleted_in_part(topic: str) -> Sight:
     return _in_part(topic, 0, Unseen(MOMENTS_MS[LAST], "a partition is empty"))
 
 
-def _open_in_part(topic: str, since: int) -> Sight:
-    """In one of several partitions a transaction has been open since that moment."""
-    return _in_part(topic, since, Unseen(ALWAYS_MS, "a transaction is open", is_open=True))
+def _open_in_part(topic: str) -> Sight:
+    """In one of several partitions a transaction has been open for long."""
+    return _in_part(topic, 1, Unseen(ALWAYS_MS, "a transaction is open", is_open=True))
 
 
 def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
-    """Of one partition is unseen what came at that moment, or later."""
+    """Of one partition of these topics is unseen what came at a moment, or later."""
 
     def is_seen(one: Held) -> bool:
         is_elsewhere = not one.topic.startswith(topic) or one.partition != UNSEEN_PART
@@ -209,8 +207,8 @@ SIGHTS: Final[dict[str, Sight]] = {
     "letters-open": _open(OWN.dead_letters),
     "outcomes-open": _open(OWN.outcomes),
     "outcomes-open-for-long": _open(OWN.outcomes, since=1),
-    "outcomes-open-in-part": _open_in_part(OWN.outcomes, since=1),
-    "targets-open-in-part": _open_in_part("orders-", since=1),
+    "outcomes-open-in-part": _open_in_part(OWN.outcomes),
+    "targets-open-in-part": _open_in_part("orders-"),
     "behind": _behind(),
     "ingress-open": _ingress_open(),
     "forgotten": _forgotten(),

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
@@ -93,7 +93,7 @@ def measure(
 ) -> None:
     """Print the CPU time of each thread, in microseconds a record, and records a second."""
     leave_on_sigterm()
-    with made_world(None, (sys.executable, "-m", "proxy"), replace(FULL)) as world:
+    with made_world(None, (sys.executable, "-m", "proxy"), FULL) as world:
         servers = world.bootstrap_servers
         topics.create(servers, TOPIC)
         load = Load(servers, TOPIC, "orders", records + WARM_RECORDS, FAR_MS)
@@ -181,9 +181,8 @@ def keep(
     """Take what is handed over, and store it."""
     gc.disable()
     shared, stores, names = SharedMemory(memory), Stores(folder), list[str]()
-    first = batches.recv()
+    left, batch = source.records, batches.recv()
     began_s, cpu_s, anew_s = time.monotonic(), time.thread_time(), 0.0
-    left, batch = source.records, first
     while True:
         names += batch.names
         anew_began_s = time.thread_time()

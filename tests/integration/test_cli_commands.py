@@ -169,6 +169,9 @@ def test_send_says_where_the_target_is_not_there_yet(call: Call, kafka: str) -> 
         assert code == 0
         assert (f"The topic {topic} does not exist: create it by then" in out) is not exists
         assert json.loads(call("send", "--topic", topic, "--json")[1])["topic_exists"] is exists
+    _, out, _ = call("send", "--retry-group", "not-there-yet", "--attempt", "1")
+    assert "due in retry.not-there-yet" in out
+    assert "create it" not in out
     assert "nobody-made-it" not in admin_client(kafka).list_topics(timeout=10).topics
 
 

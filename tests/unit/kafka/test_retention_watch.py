@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.retention_watch import LOOK_EVERY_S, Retained, RetentionWatch
@@ -99,22 +100,17 @@ def test_broker_that_does_not_answer_is_neither_waited_for_nor_asked_again() -> 
     assert log.asked == 3
 
 
-def test_after_an_error_the_last_answer_stands_until_the_next() -> None:
+@pytest.mark.parametrize("lacking", ["is_reachable", "is_led"])
+def test_without_an_answer_the_last_one_stands_until_the_next(lacking: str) -> None:
+    """Without a leader the client gives an answer that is none."""
     log = a_log()
     watch = Watch(log)
     watch.look(0)
-    log.is_reachable = False
+    setattr(log, lacking, False)
+    log.start = 12
     assert watch.look(0) == Retained(10, 12, 14)
-    log.is_reachable, log.start = True, 12
+    setattr(log, lacking, True)
     assert watch.look(0) == Retained(12, 14, 16)
-
-
-def test_answer_without_an_offset_is_no_answer() -> None:
-    log = a_log()
-    watch = Watch(log)
-    watch.look(0)
-    log.is_led = False
-    assert watch.look(0) == Retained(10, 12, 14)
 
 
 def test_partition_that_has_moved_away_is_forgotten() -> None:
