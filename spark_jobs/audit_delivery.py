@@ -7,6 +7,7 @@ could not be made.
 
 import json as json_text
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
 from typing import Final
@@ -61,9 +62,14 @@ VERY_FEW: Final = 15_000
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
     """Audit, and add what was found to the history in `job.output`, whole or not at all.
 
+    What stays open is written beside the verdicts: the one plans while the other runs.
     Raises `spark_jobs.runtime.errors.AuditError`.
     """
-    with writing(job.output), materialising(spark, job.output) as materialise:
+    with (
+        writing(job.output),
+        materialising(spark, job.output) as materialise,
+        ThreadPoolExecutor(1) as beside,
+    ):
         name, history = new_name(), History(spark, job.output)
         history.tables.sign(name)
         before = _before(spark, job, history)
@@ -83,19 +89,22 @@ def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
         found = evaluate(
             histories, partitions, inputs.circumstances, materialise, inputs.read_check_backs
         )
+        waiting = history.records.waiting_beside(inputs.touched) if inputs.touched else None
+        is_kept = not (selection.is_limited or job.again)
+        left_open = open_rows(found.carried)
+        put = beside.submit(history.records.put, inputs.touched, left_open) if is_kept else None
         audited = what_was_audited(inputs, job.kafka.bootstrap)
         results = write_tables(found.verdicts, audited, name, history.tables)
         control = inputs.control.check(inputs.carried, results.counts.given, found.skipped)
         summary = replace(results.summary, control=tuple(control))
-        if inputs.touched:
-            summary = with_waiting(summary, history.records.waiting_beside(inputs.touched))
+        if waiting is not None:
+            summary = with_waiting(summary, waiting)
         page = report_page(replace(results, summary=summary))
         evidence = _evidence(spark, job, name, inputs, committed, before, results.hashes)
         made = row_of(name, summary, page, before, evidence.to_json())
-        if not (selection.is_limited or job.again):
-            version = history.records.put(inputs.touched, open_rows(found.carried))
+        if put:
             read = read_so_far(inputs.snapshot, job.group, inputs.partitions, inputs.asked_for)
-            made |= gone_on_from(read, version)
+            made |= gone_on_from(read, put.result())
         history.add(made)
         if job.again:
             check_same_tables(job.again, evidence)

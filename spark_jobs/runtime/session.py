@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from spark_jobs.runtime.class_archive import archive_options, ensure_archive
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import java_home
@@ -100,11 +101,13 @@ def spark_session(
     Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
-        java = java_options(os.environ, is_short=is_short)
-        own = {**_of_this_process(master, driver_memory, java), **QUIET, **DELTA, **(more or {})}
+        home, connectors = java_home(), connector_jars()
+        java = java_options(os.environ, is_short=is_short) + archive_options(home, connectors)
+        here = _of_this_process(master, driver_memory, java, connectors)
+        own = {**here, **QUIET, **DELTA, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
-        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ["JAVA_HOME"] = str(home)
         with chdir(_scratch_folder()):
             session = _started(SparkSession.builder.appName(app).master(master), own)
     else:
@@ -129,6 +132,8 @@ def job_session(
     before, which does not get `more` either: what comes after the job would keep it. Spark's
     process may have gone by then: a signal to the whole group ends it, too."""
     was_there = SparkSession.getActiveSession() is not None
+    if not was_there and not _is_submitted():
+        ensure_archive(java_home(), connector_jars())
     own = None if was_there else more
     session = spark_session(app, master, driver_memory, own, is_short=is_short)
     try:
@@ -169,7 +174,7 @@ def _scratch_folder() -> Path:
 
 
 def _of_this_process(
-    master: str, driver_memory: str, java_options: Sequence[str]
+    master: str, driver_memory: str, java_options: Sequence[str], connectors: Sequence[Path]
 ) -> dict[str, str]:
     with resources.as_file(resources.files("spark_jobs.runtime") / "log4j2.properties") as logging:
         quiet_logs = f"-Dlog4j2.configurationFile={logging.as_uri()}"
@@ -179,7 +184,8 @@ def _of_this_process(
         SHUFFLE_PARTITIONS: LOCAL_PARTITIONS,
     }
     return {
-        "spark.jars": ",".join(map(str, connector_jars())),
+        "spark.jars": ",".join(map(str, connectors)),
+        "spark.driver.extraClassPath": ":".join(map(str, connectors)),
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": " ".join([quiet_logs, *java_options]),
         **(local if master.startswith("local") else {}),

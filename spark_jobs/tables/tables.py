@@ -17,8 +17,11 @@ PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
     "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.logRetentionDuration": "interval 7 days",
+    "delta.dataSkippingNumIndexedCols": "4",
 }
-"""A row that goes is marked in a bitmap beside its file, which is not written anew."""
+"""A row that goes is marked in a bitmap beside its file, which is not written anew. Least and
+greatest values are kept of the first columns alone, by which files are passed over: those of all
+columns take longer to find than it takes to write them."""
 SIGNATURE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 LOG: Final = "_delta_log"
 """The folder within a table by which Delta knows it."""
