@@ -35,13 +35,14 @@ GENERATION: Final = {
     "decision": OPENER,
     "expected": "string",
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
-    "ended_ms:bigint>",
+    "ended_ms:bigint,is_seen:boolean>",
 }
 """subject: SUBJECT. prev_opener: what opened the generation. overtaken_by: the last opener while
 the record was in mid-hop, or a purge. next_opener: the first after it, or a purge before that.
 decision: what decided the half message.
 expected: what a control record has to say: applied, missed, or either. named: what the subject
-names as the record is read, and how that ended; ended_ms: when, unless something ended it."""
+names as the record is read, and how that ended; ended_ms: when, unless something ended it; is_seen:
+whether its outcome would be seen if it had one."""
 
 
 def _previous(what: str, order: str = "ASC") -> str:
@@ -68,7 +69,8 @@ coalesce(delivery.at_ms, IF(outcome.end IN ('dead-lettered', 'expired'), outcome
 """SQL: when a record ended that nothing else ended."""
 _MEMBER: Final = f"""
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
-  'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS})
+  'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS},
+  'is_seen', is_seen)
 """
 _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
@@ -90,8 +92,7 @@ _FINDS: Final = """
 """
 """Whether a recall names what has its subject, as it is now."""
 _MAY_HAVE_BEEN_SHED: Final = """
-(holder.offset = prev_opener.offset AND holder.end = 'delivered' AND holder.delivered_ms IS NULL
-  AND outcomes_unseen IS NOT NULL)
+(holder.offset = prev_opener.offset AND NOT holder.is_seen)
 """
 """Whether the half message that is decided may have found no room to wait: its end is not seen."""
 _OPENED_MEANWHILE: Final = """
@@ -181,7 +182,7 @@ LAST_STEPS: Final = (
                 THEN 'missed'
               WHEN holder.end IN ('cancelled', 'rolled') THEN 'applied'
               WHEN holder.end = 'requeued' THEN '{EITHER}'
-              WHEN holder.delivered_ms IS NULL AND outcomes_unseen IS NOT NULL THEN '{EITHER}'
+              WHEN NOT holder.is_seen THEN '{EITHER}'
               ELSE 'missed' END
           WHEN request.kind IN ('commit', 'rollback', 'expire') THEN
             CASE WHEN decides IS NULL THEN 'missed'

@@ -12,7 +12,7 @@ from spark_jobs.runtime.materialised import Materialise
 from spark_jobs.verdicts.hops import HOPS, IS_HOP, SAME, with_hops, without_hops
 from spark_jobs.verdicts.id_generations import GENERATION, with_generations, without_generations
 from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
-from spark_jobs.verdicts.rules.unseen_ends import IS_ENDLESS
+from spark_jobs.verdicts.rules.unseen_ends import IS_ENDLESS, unseen_outcome
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
 """SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
@@ -43,8 +43,10 @@ _SEEN: Final = {
     "outcome": "struct(outcome.end, outcome.detail, outcome.next_offset, outcome.at_ms)",
     "delivery": "struct(delivery.at_ms)",
     **{name: name for name in ("deliveries", "outcomes")},
+    "is_seen": f"deliveries > 0 OR outcomes > 0"
+    f" OR coalesce({unseen_outcome('offset')}.until_ms < request.timestamp_ms, true)",
 }
-"""SQL of what is looked at of a history."""
+"""SQL of what is looked at of a history. is_seen: its outcome, or it would be if there were one."""
 _AROUND: Final = (
     *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
     "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",

@@ -44,7 +44,7 @@ IGNORED_CANCEL_RULE: Final = Rule(
 )
 _WAITS_STILL: Final = """
 (named.end = 'delivered' AND named.delivered_ms IS NULL AND named.wanted_ms > watermark_ms
-  AND prev_opener.offset <= named.offset AND outcomes_unseen IS NULL)
+  AND prev_opener.offset <= named.offset AND named.is_seen)
 """
 """Whether what has the record's id has no end, and by the committed position has not fired."""
 WAITS_STILL_RULE: Final = Rule(

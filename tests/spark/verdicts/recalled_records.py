@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from proxy.dispatch.partitioning import partition_of
 from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.unseen import Unseen
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 
 LATER: dict[str, Any] = {"due_ms": 150_000}
+ONE_GONE = replace(
+    SEEN,
+    partition_counts={**SEEN.partition_counts, "outcomes": 2},
+    unseen={("outcomes", 1): Unseen(45_000, "1 is gone")},
+)
 
 
 def recall(t: Topics, expected: str, of: int, detail: str = "", **other: Any) -> int:
@@ -133,6 +140,29 @@ def what_recalls_missed_may_have_ended_unseen(t: Topics) -> None:
     t.outcome(recall(t, "missed", waiting), "missed")
 
 
+def what_is_missed_must_have_an_outcome_where_that_would_be_seen(t: Topics) -> None:
+    """In the very partition, and of the very time: all others may have it unseen."""
+    for _ in range(8):
+        named = t.record("pending", **LATER)
+        said = ("contradicted", named, "waits still") if _is_seen(t, named) else ("missed", named)
+        t.outcome(recall(t, *said), "missed")
+    for _ in range(4):
+        young = t.record("pending", timestamp_ms=45_001, **LATER)
+        t.outcome(recall(t, "contradicted", young, "waits still"), "missed")
+
+
+def what_a_cancel_applied_to_must_have_an_outcome_where_that_would_be_seen(t: Topics) -> None:
+    for number in range(8):
+        is_seen, ident = _is_seen(t, t.next_offset), f"{number}".encode()
+        t.record("missing" if is_seen else "unverifiable", ident=ident, **LATER)
+        said = ("contradicted", "should say missed") if is_seen else ("applied",)
+        t.outcome(t.record(*said, kind="cancel", ident=ident), "applied")
+
+
+def _is_seen(t: Topics, offset: int) -> bool:
+    return partition_of(t.origin(offset).encode(), 2) == 0
+
+
 def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
     t.read_from = 10
     t.outcome(recall(t, "applied", 3), "applied")
@@ -172,6 +202,8 @@ STORIES: dict[Story, Circumstances] = {
     a_recall_misses_nothing_that_waits_still: SEEN,
     a_recall_of_what_was_tried_again_may_not_count_for_another_of_the_id: SEEN,
     what_recalls_missed_may_have_ended_unseen: replace(SEEN, unseen=OUTCOMES_GONE),
+    what_is_missed_must_have_an_outcome_where_that_would_be_seen: ONE_GONE,
+    what_a_cancel_applied_to_must_have_an_outcome_where_that_would_be_seen: ONE_GONE,
     what_recalls_name_may_have_been_deleted: SEEN,
     a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }

@@ -55,14 +55,14 @@ class Topics:
         self.expected: dict[int | None, tuple[str, str]] = {}
         self.read_from, self.settled_end, self.cursor = 5, READ_TO, 2**63 - 1
         self.settings_from = 0
-        self._next = 10
+        self.next_offset = 10
 
     def record(
         self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
     ) -> int:
         """An ingress record; due in the past and to be delivered unless `other` says otherwise."""
-        offset = other.pop("offset", None) or self._next
-        self._next += 1
+        offset = other.pop("offset", None) or self.next_offset
+        self.next_offset += 1
         due_ms = other.pop("due_ms", 50_000)
         timed = {"due_ms": due_ms, "wanted_ms": due_ms, "fires_ms": due_ms}
         plain = {
