@@ -8,6 +8,7 @@ archive was made for, which the `java` of `java_home` sees to; else it goes on w
 import fcntl
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,8 @@ from spark_jobs.runtime.java_home import is_wrapped
 LIST_NAME: Final = "classes.lst.xz"
 """The classes of an audit of everything: see `lock_classes`."""
 MOST_KEPT: Final = 2
-"""Archives; each takes 200 MB."""
+"""Archives; each takes 220 MB."""
+MAKING: Final = ".making-"
 MADE_WITHIN_S: Final = 600
 FIRST_IN_SPARK: Final = "slf4j-api-*.jar"
 """What Spark's launcher puts before its other jars."""
@@ -91,9 +93,12 @@ def _sole_maker(folder: Path) -> Iterator[bool]:
 
 
 def _make(archive: Path, home: Path, path: str, classes: str) -> None:
-    """By a rename: whoever starts meanwhile finds none, or all of it. The oldest others go."""
-    print("Preparing Java's classes for Spark, once; this takes half a minute …", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".making-") as folder:
+    """By a rename: whoever starts meanwhile finds none, or all of it. What was left by those who
+    were killed goes, and so do the oldest others."""
+    for left in archive.parent.glob(f"{MAKING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    print("Preparing Java's classes for Spark, once; this takes up to a minute …", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=MAKING) as folder:
         named, made = Path(folder) / "classes.lst", Path(folder) / "made.jsa"
         named.write_text(classes, "utf-8")
         command = [
@@ -102,7 +107,6 @@ def _make(archive: Path, home: Path, path: str, classes: str) -> None:
             "-Xlog:disable",
             "-Xlog:all=error:stderr",
             "-Xmx1g",
-            "-XX:+UseParallelGC",
             f"-XX:SharedClassListFile={named}",
             f"-XX:SharedArchiveFile={made}",
             "-cp",

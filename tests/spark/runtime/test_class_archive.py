@@ -68,9 +68,11 @@ def test_archive_that_is_there_is_not_made_again_and_that_of_other_jars_is_not_t
     assert archive_options(home, connector_jars()[1:]) == []
 
 
-def test_only_the_newest_archives_are_kept(home: Path) -> None:
+def test_only_the_newest_archives_are_kept_and_nothing_of_those_who_were_killed(
+    home: Path,
+) -> None:
     folder = home.parent / "classes"
-    folder.mkdir()
+    (folder / ".making-killed").mkdir(parents=True)
     for age in range(MOST_KEPT + 1):
         (folder / f"old{age}.jsa").write_bytes(b"")
         os.utime(folder / f"old{age}.jsa", (1_000 - age, 1_000 - age))
@@ -99,6 +101,15 @@ def test_one_process_makes_it_and_others_go_on_without(home: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ensure_archive(home, connector_jars(), FEW_CLASSES)
     assert _archives(home) == []
+
+
+def test_java_runs_as_well_where_another_process_has_taken_the_archive_away(home: Path) -> None:
+    ensure_archive(home, connector_jars(), FEW_CLASSES)
+    options = archive_options(home, connector_jars())
+    _archives(home)[0].unlink()
+    asked = [str(home / "bin" / "java"), *options, "-cp", class_path(connector_jars()), "-version"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "warning" not in said.stdout + said.stderr
 
 
 def test_users_own_java_gets_none(home: Path, tmp_path: Path) -> None:
