@@ -1,6 +1,6 @@
 """An archive of the Java classes that an audit uses: each is read and verified once, not each time.
 
-A third of a small audit is Java finding and verifying 20,000 classes among 280 jars. Java maps an
+Much of a small audit is Java finding and verifying 20,000 classes among 280 jars. Java maps an
 archive of them instead (class data sharing, JEP 310) where its class path is the one that the
 archive was made for, which the `java` of `java_home` sees to; else it goes on without.
 """
@@ -63,7 +63,11 @@ def ensure_archive(home: Path, connectors: Sequence[Path], classes: str | None =
                 _make(archive, home, class_path(connectors), classes or _classes_of_an_audit())
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
-        print(f"Java's classes were not prepared: {said[-1] if said else error}.", file=sys.stderr)
+        print(
+            f"Java's classes were not prepared: {said[-1] if said else error}. The job goes on"
+            " without, and begins later: docs/audit.md#messages says what to do.",
+            file=sys.stderr,
+        )
 
 
 def _archive(home: Path, connectors: Sequence[Path]) -> Path:

@@ -26,7 +26,7 @@ MODULE: Final = "--add-modules=jdk.incubator.vector"
 WRAPPER: Final = """\
 #!/bin/sh
 each_once() (
-  LC_ALL=C IFS=:
+  LC_ALL=C IFS=: found=
   set -f
   for given in $1; do
     case $given in */\\*) given=$given.jar ;; esac
@@ -38,15 +38,20 @@ each_once() (
   done
   printf %s "$found"
 )
+before=
 for one do
   shift
   [ "$one" != --MODULE-- ] || continue
-  [ "$before" != -cp ] || one=$(each_once "$one")
+  if [ "$before" = -cp ]; then
+    one=$(each_once "$one")
+    before=done
+  fi
   set -- "$@" "$one"
-  before=$one
+  [ "$before" = done ] || before=$one
 done
 exec --JAVA-- "$@"
 """
+"""Java's class path is the first `-cp`; a later one is for the program."""
 WRAPPED: Final = "java-"
 VERSIONS: Final = frozenset({"17", "21"})
 """What Spark 4.0 runs on."""

@@ -1,8 +1,9 @@
 """Renew `classes.lst.xz` (for maintainers): `python -m spark_jobs.runtime.lock_classes LIST`.
 
-LIST is what Java has written of an audit of everything that there is (`tests.audit_campaign`, or
-`tests.benchmarks.audit_scale --small`) with JAVA_TOOL_OPTIONS=-XX:DumpLoadedClassList=LIST. A class
-that is not there any more is passed over, one that lacks is loaded as ever: time is all it costs.
+LIST is what Java has written of `kafka-delay-proxy audit` of at most 15,000 records, at a broker
+that is there already (its Java would write to LIST, too), with the environment variable
+JAVA_TOOL_OPTIONS=-XX:DumpLoadedClassList=LIST. A class that is not there any more is passed over,
+one that lacks is loaded as ever: time is all it costs.
 """
 
 import lzma

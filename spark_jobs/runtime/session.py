@@ -92,16 +92,20 @@ def spark_session(
     more: Mapping[str, str] | None = None,
     *,
     is_short: bool = False,
+    is_prepared: bool = False,
 ) -> SparkSession:
     """A session in which the jobs of this package run: UTC, with the connector to Kafka.
 
     A session that is there already, or that `spark-submit` prepares, is used: its master, memory
     and jars are the caller's affair then (`--jars $(python -m spark_jobs.jars)`). `more` are
     further Spark settings; they win. is_short: the job is done before Java's second compiler pays.
+    is_prepared: the archive of Java's classes is made where it lacks.
     Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
         home, connectors = java_home(), connector_jars()
+        if is_prepared:
+            ensure_archive(home, connectors)
         java = java_options(os.environ, is_short=is_short) + archive_options(home, connectors)
         here = _of_this_process(master, driver_memory, java, connectors)
         own = {**here, **QUIET, **DELTA, **(more or {})}
@@ -132,10 +136,8 @@ def job_session(
     before, which does not get `more` either: what comes after the job would keep it. Spark's
     process may have gone by then: a signal to the whole group ends it, too."""
     was_there = SparkSession.getActiveSession() is not None
-    if not was_there and not _is_submitted():
-        ensure_archive(java_home(), connector_jars())
     own = None if was_there else more
-    session = spark_session(app, master, driver_memory, own, is_short=is_short)
+    session = spark_session(app, master, driver_memory, own, is_short=is_short, is_prepared=True)
     try:
         yield session
     finally:

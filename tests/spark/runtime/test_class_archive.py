@@ -126,11 +126,22 @@ def test_wrapper_gives_java_each_entry_that_is_there_once(home: Path, tmp_path: 
         (folder / name).write_bytes(b"")
     given = f"{folder}/b.jar:hive-jackson/*:{folder}/none:{folder}/*:{folder}"
     asked = [str(home / "bin" / "java"), "-cp", given, "-XshowSettings:properties", "-version"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=True).stderr
+    others = {"found": "/not/ours", "before": "-cp"}
+    said = subprocess.run(
+        asked, env={**os.environ, **others}, capture_output=True, text=True, check=True
+    ).stderr
 
     shown = said.partition("java.class.path = ")[2].partition("java.class.version")[0].split("\n")
     entries = [f"{folder}/b.jar", f"{folder}/a.jar", str(folder)]
     assert [line.strip() for line in shown if line.strip()] == entries
+
+
+def test_wrapper_leaves_the_programs_own_arguments_as_they_are(home: Path, tmp_path: Path) -> None:
+    script = (home / "bin" / "java").read_text("utf-8").partition("\nexec ")[0]
+    (tmp_path / "shown").write_text(f'{script}\nprintf "%s\\n" "$@"\n')
+    asked = ["sh", str(tmp_path / "shown"), "-cp", str(tmp_path), "Main", "-cp", "/not/there"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == asked[2:]
 
 
 def test_list_has_the_classes_of_an_audit() -> None:
