@@ -27,8 +27,9 @@ IN_ARCHIVE = "org.apache.spark.sql.SparkSession source: shared objects file"
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Spark's Java in a cache that has its jars, and nothing else."""
+    """Spark's Java in a cache that has its jars, and nothing else; not that of a session before."""
     jars = connector_jars()[0].parent
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "kafka-delay-proxy").mkdir()
     (tmp_path / "kafka-delay-proxy" / "jars").symlink_to(jars)
