@@ -68,7 +68,7 @@ class ParkedRecords:
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
         """Whether there may be anything to let go."""
-        if shard.state is not State.READY or not self._release.resumed(now_ms):
+        if not self._release.resumed(now_ms) or shard.state is not State.READY:
             return False
         current = self._pass(shard)
         return bool(current.found) or not current.is_over

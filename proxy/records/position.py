@@ -99,13 +99,23 @@ class Position:
             return self.watermark
         return max(self.watermark, self.set_back.ended)
 
-    def at_watermark(self, watermark: Watermark) -> Self:
-        """The position with this watermark; once it is there, having been set back says nothing."""
+    def moved_to(
+        self,
+        watermark: Watermark,
+        next_offset: int,
+        floor: int,
+        shed_at: int | None = None,
+        purge: PurgeProgress | None = None,
+    ) -> Self:
+        """Further on, read by the same policies; once the watermark is there again, having been set
+        back says nothing."""
         set_back = self.set_back
         if set_back is not None and watermark >= set_back.ended:
             set_back = None
-        return replace(
-            self, watermark_ms=watermark.due_ms, cursor=watermark.offset, set_back=set_back
+        due_ms, cursor = watermark
+        policies, topic_id = self.policies, self.topic_id
+        return type(self)(
+            next_offset, due_ms, cursor, floor, policies, topic_id, set_back, shed_at, purge
         )
 
     def with_watermark_set_back(self) -> Self:

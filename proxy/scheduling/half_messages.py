@@ -156,6 +156,8 @@ class HalfMessages:
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
         """The first `max_events` events at or below `upto`, fewer where check-backs are large."""
         self._read_unread()
+        if not self._agenda:
+            return DueEvents([], is_all=True)
         agenda, items = self._taken(upto, max_events), list[AgendaItem]()
         size_bytes = 0
         while agenda and len(items) < max_events and size_bytes < CHECK_BACK_BYTES:

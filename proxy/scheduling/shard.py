@@ -6,7 +6,6 @@ again.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
 from operator import itemgetter
 from typing import Final
@@ -140,7 +139,7 @@ class Shard:
     @property
     def is_sweeping(self) -> bool:
         """Whether records that a purge has ended are still looked for."""
-        return self.state is State.READY and self._sweep.is_under_way
+        return self._sweep.is_under_way and self.state is State.READY
 
     @property
     def last_parked(self) -> int:
@@ -266,13 +265,8 @@ class Shard:
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)
         shed = self._shed.planned(next_offset, floor)
-        position = replace(
-            self.position.at_watermark(watermark),
-            next_offset=next_offset,
-            floor=floor,
-            shed_at=shed.shed_at,
-            purge=self._sweep.progress_after(swept),
-        )
+        purge = self._sweep.progress_after(swept)
+        position = self.position.moved_to(watermark, next_offset, floor, shed.shed_at, purge)
         batch = Batch(
             self.ingress,
             deliveries,

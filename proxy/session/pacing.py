@@ -15,6 +15,8 @@ IDLE_COMMIT_MS: Final = 10_000
 """An idle shard's watermark is committed this often, so that it is seen to move."""
 IDLE_AT_ONCE: Final = 64
 """So many with one transaction: to plan a shard takes a tenth of a millisecond."""
+LATEST_PROGRESS_MS: Final = 500
+"""How far shards were read is committed this often at least, whatever transactions others make."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
 """After a transaction with so many records the next begins this much later at the soonest: each
@@ -124,7 +126,11 @@ class Pacing:
         return self._rate.wait_ms(now_ms)
 
     def _is_progress_due(self, now_ms: int) -> bool:
-        return now_ms - self._progress_ms >= self._limits.transaction_interval_ms
+        """Soon where there are no other transactions; those that others make hold it less often,
+        since each shard costs them a plan."""
+        interval_ms = self._limits.transaction_interval_ms
+        is_quiet = now_ms - self._began_ms >= interval_ms
+        return is_quiet or now_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
 
     def _interval_after(self, records: int) -> int:
         """A transaction that was full has a backlog behind it, which must not wait."""

@@ -139,8 +139,8 @@ class Pipeline:
         self._clock.observe_broker(fetched.append_ms)
         at = self._clock.moment()
         self._wake(fetched, at.elapsed_ms)
-        timed("put", self._put, fetched, at)
-        plans = timed("due", self._due, at)
+        records_available = timed("put", self._put, fetched, at)
+        plans = timed("due", self._due, at, records_available)
         timed("publish", self._publish_paced, plans, at)
         timed("tidy", self._tidy, at)
 
@@ -162,6 +162,7 @@ class Pipeline:
             self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)
             self.shards[partition].confirm(plan, map(named_hop, batch.hops))
             self._parked.told(partition, batch.auxiliary)
+        self._resting.wake(under_way.plans)
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first
             self._first_commit({p: self.shards[p].position.policies for p in first})
@@ -224,9 +225,11 @@ class Pipeline:
         self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
         self._awake = self._resting.awake(self.shards)
 
-    def _put(self, fetched: Fetched, at: Moment) -> None:
-        """Each shard ingests what was fetched for it, and what has been waiting since before."""
-        records_available = self._pacing.records_available(self._ending(), at.elapsed_ms)
+    def _put(self, fetched: Fetched, at: Moment) -> int:
+        """Each shard ingests what was fetched for it, and what has been waiting since before; how
+        many more records the rate lets end then."""
+        ending_anyway = sum(shard.ending for shard in self._awake.values())
+        records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
         self._back_pressure.look_at_disk(at.elapsed_ms)
         bytes_available = self.memory.left_bytes(self._awake.values())
         for partition, shard in self._awake.items():
@@ -246,15 +249,15 @@ class Pipeline:
         self._back_pressure.apply(
             self.shards, self._awake, is_memory_exceeded=self.memory.is_exceeded
         )
+        return records_available
 
-    def _due(self, at: Moment) -> dict[int, Plan]:
+    def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
         """One transaction's plans, once the next may begin; shards for which nothing is left come
         first in the one after it."""
         if not self._pacing.may_begin(at.elapsed_ms):
             return {}
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
-        records_available = self._pacing.records_available(self._ending(), at.elapsed_ms)
         plans: dict[int, Plan] = {}
         transaction = self.memory.for_transaction(self._awake.values(), self._resting.held)
         order = _rotated(self._awake, self._first_planned)
@@ -312,7 +315,7 @@ class Pipeline:
             return
         until_s = time.monotonic() + TIDY_S
         try:
-            for partition in _rotated(self._awake, self._first_tidied):
+            for partition in _rotated(self._resting.untidy(self._awake), self._first_tidied):
                 shard = self.shards[partition]
                 has_more = shard.maintain(TIDY_ENTRIES, at.elapsed_ms)
                 self._has_more_to_tidy |= has_more
@@ -350,10 +353,6 @@ class Pipeline:
                 due_ms = shard.next_due_ms(until_ms)
                 until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
         return max(0, until_ms - now_ms, self._pacing.wait_ms(elapsed_ms))
-
-    def _ending(self) -> int:
-        """How many records end with the shards' next transactions in any case."""
-        return sum(shard.ending for shard in self._awake.values())
 
     def _may_be_worth_it(self, partition: int, at: Moment) -> bool:
         """Whether a plan of the shard could be; a plan costs ten times as much as this look."""

@@ -18,9 +18,12 @@ one turn."""
 
 class RestingShards:
     """Until when each of them needs no look, by the monotonic clock. What a fetch brings wakes it;
-    else nothing changes in it, and what it has in memory counts as it was."""
+    else nothing changes in it, and what it has in memory counts as it was.
+
+    One that only waits for a commit is tidy meanwhile: its store has nothing to do until then."""
 
     def __init__(self) -> None:
+        self._tidy: set[int] = set()
         self._until_ms: dict[int, int] = {}
         self._held: dict[int, Held] = {}
         self._memtable_bytes = self._peeked_bytes = 0
@@ -34,6 +37,10 @@ class RestingShards:
         """Those that do not rest, in their order."""
         return {p: shard for p, shard in shards.items() if p not in self._until_ms}
 
+    def untidy(self, awake: Mapping[int, Shard]) -> list[int]:
+        """Those of them whose stores may have something to do."""
+        return [partition for partition in awake if partition not in self._tidy]
+
     def wait_ms(self, elapsed_ms: int, at_most_ms: int) -> int:
         """Until the first has to be looked at again, if that is sooner."""
         first_ms = min(self._until_ms.values(), default=elapsed_ms + at_most_ms)
@@ -42,6 +49,7 @@ class RestingShards:
     def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
         """This one has no more to write: it rests, if nothing else is to be done either, until
         something of it falls due."""
+        self._tidy.add(partition)
         if not _has_nothing_to_do(shard):
             return
         rest_ms = REST_MS - partition * SPREAD_BY % SPREAD_MS
@@ -54,8 +62,9 @@ class RestingShards:
         self._peeked_bytes += held.peeked_bytes
 
     def wake(self, partitions: Iterable[int]) -> None:
-        """These are to be looked at, or are gone."""
+        """These are to be looked at: something has happened to them, or they are gone."""
         for partition in partitions:
+            self._tidy.discard(partition)
             if self._until_ms.pop(partition, None) is not None:
                 held = self._held.pop(partition)
                 self._memtable_bytes -= held.memtable_bytes

@@ -44,10 +44,11 @@ class TransactionMetrics:
             if batch.deliveries:
                 lateness_ms = now_ms - dues_of(batch.deliveries)
                 self._metrics.count_deliveries(targets_of(batch.deliveries), lateness_ms)
-            self._metrics.targets.ended(_ends_by_target(batch))
-            self._metrics.count_outcomes(
-                [outcome.what for outcome in batch.outcomes] + [hop.what for hop in batch.hops]
-            )
+            if batch.outcomes or batch.hops or batch.dead_letters:
+                self._metrics.targets.ended(_ends_by_target(batch))
+                self._metrics.count_outcomes(
+                    [outcome.what for outcome in batch.outcomes] + [hop.what for hop in batch.hops]
+                )
             if batch.dead_letters:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)

@@ -3,8 +3,6 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
-import numpy as np
-
 from proxy.records.message import IngressPartition, Message
 from proxy.requests.parsed import ParsedBatch
 from proxy.telemetry.retry_metrics import RetryMetrics
@@ -30,7 +28,6 @@ class Intake:
         self._upto[ingress] = messages[-1].offset() + 1
         asked = batch.asked(first, len(messages))
         if asked.targets:
-            delays_ms = np.fromiter(asked.delays_ms, np.int64, len(asked.delays_ms))
-            self._targets.ingested(asked.targets, np.maximum(delays_ms, 0))
+            self._targets.ingested(asked.targets, asked.delays_ms)
         if asked.retries:
             self._retries.ingested(asked.retries)

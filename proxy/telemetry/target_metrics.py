@@ -36,8 +36,10 @@ class TargetMetrics(Collector):
         with self._lock:
             self._names.numbers(targets)
 
-    def ingested(self, targets: Sequence[str], delays_ms: Numbers) -> None:
-        """Records for these were read, each asking for such a delay."""
+    def ingested(self, targets: Sequence[str], delays_ms: Sequence[int]) -> None:
+        """Records for these were read, each asking for such a delay; below 0 counts as 0."""
+        if min(delays_ms) < 0:
+            delays_ms = [max(0, delay_ms) for delay_ms in delays_ms]
         self._add(self._delays, targets, delays_ms)
 
     def delivered(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
@@ -73,7 +75,10 @@ class TargetMetrics(Collector):
         yield from families
 
     def _add(
-        self, histogram: HistogramBySeries, targets: Sequence[str], values_ms: Numbers
+        self,
+        histogram: HistogramBySeries,
+        targets: Sequence[str],
+        values_ms: Sequence[int] | Numbers,
     ) -> None:
         with self._lock:
             known = self._names.numbers(set(targets))

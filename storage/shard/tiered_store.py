@@ -126,9 +126,12 @@ class TieredStore:
     def next_due_ms(self, until_ms: int) -> int | None:
         """The earliest due at or before `until_ms`, wherever the entry is."""
         with self._guard.reading:
-            found = [self._tier.next_due_ms(until_ms)]
-        found += [memtable.next_due_ms(until_ms) for memtable in self._memtables()]
-        return min((due for due in found if due is not None and due <= until_ms), default=None)
+            first_ms = self._tier.next_due_ms(until_ms)
+        for memtable in self._memtables():
+            due_ms = memtable.next_due_ms(until_ms)
+            if due_ms is not None and (first_ms is None or due_ms < first_ms):
+                first_ms = due_ms
+        return first_ms if first_ms is not None and first_ms <= until_ms else None
 
     def floor(self, next_offset: int) -> int:
         """The start of the lowest chunk of offsets in which an entry pends."""

@@ -88,9 +88,9 @@ def test_a_watermark_set_back_keeps_what_had_ended_until_it_is_there_again() -> 
     assert back.watermark == (-1, LAST_OFFSET)
     assert [back.ended_upto(offset) for offset in (9, 10)] == [there, back.watermark]
     assert Position.from_metadata(10, back.to_metadata()) == back
-    on_the_way = back.at_watermark(Watermark(500, 6))
+    on_the_way = back.moved_to(Watermark(500, 6), 10, floor=2)
     assert on_the_way.set_back == SetBack(10, there)
-    assert on_the_way.at_watermark(there) == position(watermark_ms=500, cursor=7)
+    assert on_the_way.moved_to(there, 10, floor=2) == position(watermark_ms=500, cursor=7)
 
 
 def test_versions_that_cannot_know_of_a_set_back_refuse_it() -> None:

@@ -93,7 +93,7 @@ def test_all_shards_together_peek_at_one_transaction_s_bodies(tmp_path: Path) ->
     peeked = []
     world.pipeline._wake(Fetched(), world.clock.moment().elapsed_ms)
     for _ in world.shards:
-        world.pipeline._due(world.clock.moment())
+        world.pipeline._due(world.clock.moment(), records_available=1_000)
         peeked.append(sum(shard.store.peeked_bytes for shard in world.shards.values()))
     assert TRANSACTION_BYTES - len(LARGE) <= max(peeked) <= TRANSACTION_BYTES + len(LARGE) + KIB
     assert sum(delivered_by_turn(world)) == 160

@@ -9,6 +9,7 @@ from proxy.session.pacing import (
     FIRST_RECORDS,
     IDLE_AT_ONCE,
     IDLE_COMMIT_MS,
+    LATEST_PROGRESS_MS,
     LEAST_RECORDS,
     LONG_TRANSACTION_S,
     LONGEST_INTERVAL_MS,
@@ -105,6 +106,20 @@ def test_records_are_committed_at_once_and_mere_progress_now_and_then() -> None:
     assert not pacing.is_worth_it(0, NOW_MS + 49, has_moved=True)
     assert pacing.is_worth_it(0, NOW_MS + 50, has_moved=True)
     assert not pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS, has_moved=False)
+
+
+@pytest.mark.parametrize(("interval_ms", "latest_ms"), [(50, LATEST_PROGRESS_MS), (9_000, 9_000)])
+def test_others_transactions_hold_mere_progress_now_and_then(
+    interval_ms: int, latest_ms: int
+) -> None:
+    pacing = Pacing(TransactionLimits(transaction_interval_ms=interval_ms), Unlimited())
+    pacing.begin(1, NOW_MS)
+    for now_ms in range(NOW_MS + 10, NOW_MS + latest_ms, 10):
+        assert not pacing.is_worth_it(0, now_ms, has_moved=True)
+        pacing.begin(1, now_ms)
+    assert pacing.is_worth_it(0, NOW_MS + latest_ms, has_moved=True)
+    pacing.begin(1, NOW_MS + latest_ms)
+    assert not pacing.is_worth_it(0, NOW_MS + latest_ms + 10, has_moved=True)
 
 
 def test_idle_shards_are_committed_now_and_then_some_at_a_time_whatever_others_do() -> None:

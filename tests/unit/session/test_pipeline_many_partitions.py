@@ -72,6 +72,24 @@ def test_shards_with_nothing_to_do_are_not_looked_at(monkeypatch: pytest.MonkeyP
     assert looked_at == [4]
 
 
+def test_a_shard_that_waits_for_a_commit_is_tidied_once_and_again_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(2)
+    world.interval_ms = 10_000
+    world.settle()
+    world.time.pass_ms(10_000)
+    world.turn(3)
+    tidied = _watched(monkeypatch)
+    world.send({"timer-topic": "orders", "timer-delay": "1h"}, partition=1)
+    world.turn(5)
+    assert (tidied, world.shards[1].position.next_offset) == ([1], 0)
+    world.time.pass_ms(10_000)
+    world.turn(3)
+    assert (set(tidied), world.shards[1].position.next_offset) == ({0, 1}, 1)
+    assert 2 <= tidied.count(1) <= 4
+
+
 def test_each_is_looked_at_before_long_and_all_when_progress_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dispatch.rate_limit import RateLimit
-from proxy.session.pacing import IDLE_COMMIT_MS, TransactionLimits
+from proxy.session.pacing import IDLE_COMMIT_MS, LATEST_PROGRESS_MS, TransactionLimits
 from tests.support.simulation.world import World
 
 INTERVAL_MS = TransactionLimits().transaction_interval_ms
@@ -53,7 +53,9 @@ def test_what_was_read_is_committed_while_another_shard_delivers_all_the_time() 
     world.interval_ms = INTERVAL_MS
     world.settle()
     send(world, "1h")
-    pass_by(world, 2 * INTERVAL_MS // 25, step_ms=25)
+    pass_by(world, INTERVAL_MS // 25, step_ms=25)
+    assert world.shards[0].position.next_offset == 0
+    pass_by(world, LATEST_PROGRESS_MS // 25, step_ms=25)
     assert world.shards[0].position.next_offset == 1
 
 
