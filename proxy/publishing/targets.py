@@ -94,6 +94,8 @@ class Targets:
         self._try_sizes_again(topics, now_ms)
         until_ms = self._known_until_ms
         old = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
+        if not old and not self._renewed:
+            return
         self._renew([topic for topic in old if self._may_be_renewed(topic, now_ms)], now_ms)
         stale = [topic for topic in old if until_ms.get(topic, 0) <= now_ms]
         if len(until_ms) + len(stale) > REMEMBERED:
