@@ -166,6 +166,11 @@ class QueryMailbox:
             future.cancel()
             raise NoAnswer from None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return self._waiting.empty()
+
     def answer_one(
         self, find_shards: Callable[[], Mapping[int, Shard]], *, is_busy: bool = False
     ) -> None:

@@ -66,7 +66,8 @@ class Session:
     def _turn(self) -> None:
         self._pipeline.turn()
         timed = self._pipeline.turns.timed
-        timed("answer", self._answer)
+        if not self._mailbox.is_empty:
+            timed("answer", self._answer)
         if self._pipeline.is_lost:
             raise SessionLost("the group has given this member's partitions away")
         if time.monotonic() >= self._next_look_s:

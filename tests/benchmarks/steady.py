@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tests.benchmarks.accounting import anonymous_bytes
 from tests.benchmarks.loads import send
@@ -13,6 +14,8 @@ from tests.benchmarks.verdict import Lateness, Verdict, judge, lateness
 
 OFFERED_ENOUGH = 0.97
 WARM_RATE = 3_000
+
+Beside: TypeAlias = Callable[[Trial], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,20 @@ class Ladder:
     streams: list[Streamed]
 
 
+def _nothing(_: Trial) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
 def run_stream(
     world: World,
     name: str,
     stream: Stream,
-    beside: Callable[[Trial], AbstractContextManager[object]] = lambda _: nullcontext(),
+    beside: Beside = _nothing,
 ) -> Streamed:
     """Sends one stream through a fresh proxy; `beside` it something else goes on."""
     world.say(f"{name}: {stream.rate} records/s for {stream.seconds} s")
     with trial(world, name) as made:
-        return _measure(made, stream, beside)
+        return measure_stream(made, stream, beside)
 
 
 def warm_broker(world: World) -> None:
@@ -108,9 +115,8 @@ def _held(streams: list[Streamed], p99_ms: float) -> int:
     return max((tried.rate for tried in streams if tried.held(p99_ms)), default=0)
 
 
-def _measure(
-    made: Trial, stream: Stream, beside: Callable[[Trial], AbstractContextManager[object]]
-) -> Streamed:
+def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> Streamed:
+    """The same through the proxy of a trial."""
     count = stream.rate * stream.seconds
     load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
     patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60

@@ -1,4 +1,4 @@
-"""Two proxies in turns on one broker: what a change costs or gains.
+"""Two proxies on one broker, in turns or at once: what a change costs or gains.
 
 `python -m tests.benchmarks.two_proxies OTHER`, where OTHER is the command of another checkout
 (`/path/to/it/.venv/bin/kafka-delay-proxy`); about an hour. `--help` names a part of it.
@@ -6,9 +6,11 @@
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -17,9 +19,9 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.processes import leave_on_sigterm
 from tests.benchmarks.scale import FULL
 from tests.benchmarks.scenarios import burst, ingest, pending
-from tests.benchmarks.steady import Stream, run_stream, warm_broker
-from tests.benchmarks.trial import World
-from tests.benchmarks.turns import Figures, in_turns, ratios, told
+from tests.benchmarks.steady import Stream, Streamed, measure_stream, run_stream, warm_broker
+from tests.benchmarks.trial import World, trial
+from tests.benchmarks.turns import Figures, Rounds, in_turns, ratios, told
 from tests.benchmarks.verdict import Verdict
 
 THIS, OTHER = "this", "other"
@@ -28,12 +30,17 @@ SCATTERED = Stream(rate=30_000, seconds=45, delay_ms=(0, 15_000), settle_ms=15_0
 LIGHT = Stream(rate=100, seconds=30, delay_ms=(1_000, 5_000), settle_ms=0)
 
 
+Commands: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Of each kind of proxy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is measured, and how often: so often that its ratios can be told from the noise."""
+    """How often something is measured, and how: so often that its ratios can be told from the
+    noise. `measure` makes so many rounds of that name."""
 
     rounds: int
-    measure: Callable[[World, str], Figures]
+    measure: Callable[[World, Commands, str, int], Rounds]
 
 
 def measure(
@@ -43,22 +50,57 @@ def measure(
 ) -> None:
     """Print the figures of this checkout's proxy and of another one, and their ratios."""
     leave_on_sigterm()
-    commands = {THIS: (sys.executable, "-m", "proxy"), OTHER: tuple(shlex.split(other))}
+    commands: Commands = {THIS: (sys.executable, "-m", "proxy"), OTHER: tuple(shlex.split(other))}
     with made_world(None, commands[THIS], SCALE) as world:
         warm_broker(world)
         for name in filter(None, only.split(",")) if only else SCENARIOS:
             _compare(world, commands, name, rounds or SCENARIOS[name].rounds)
 
 
-def _compare(world: World, commands: dict[str, tuple[str, ...]], name: str, rounds: int) -> None:
-    def run(kind: str, trial_name: str) -> Figures:
-        return SCENARIOS[name].measure(replace(world, proxy_command=commands[kind]), trial_name)
-
-    found = in_turns((THIS, OTHER), rounds, name, run)
+def _compare(world: World, commands: Commands, name: str, rounds: int) -> None:
+    found = SCENARIOS[name].measure(world, commands, name, rounds)
     for figure in found[0][THIS]:
         here, there = ([of[kind][figure] for of in found] for kind in (THIS, OTHER))
         against = told(ratios(found, THIS, OTHER, figure))
         print(f"{name}, {figure}: {told(here)}; other {told(there)}; ratio {against}", flush=True)
+
+
+def _in_turns(
+    measure: Callable[[World, str], Figures],
+) -> Callable[[World, Commands, str, int], Rounds]:
+    def rounds_of(world: World, commands: Commands, name: str, rounds: int) -> Rounds:
+        def run(kind: str, trial_name: str) -> Figures:
+            return measure(replace(world, proxy_command=commands[kind]), trial_name)
+
+        return in_turns((THIS, OTHER), rounds, name, run)
+
+    return rounds_of
+
+
+def _at_once(stream: Stream) -> Callable[[World, Commands, str, int], Rounds]:
+    """Both under the same load at the same time: for differences that are smaller than what the
+    machine does from one minute to the next, where it has room for both."""
+
+    def rounds_of(world: World, commands: Commands, name: str, rounds: int) -> Rounds:
+        found: Rounds = []
+        for number in range(rounds):
+            order = (THIS, OTHER) if number % 2 == 0 else (OTHER, THIS)
+            worlds = {kind: replace(world, proxy_command=commands[kind]) for kind in order}
+            found.append(_both(worlds, f"{name}-{number}", stream))
+            print(f"{name}-{number}: {found[-1]}", flush=True)
+        return found
+
+    return rounds_of
+
+
+def _both(worlds: Mapping[str, World], name: str, stream: Stream) -> dict[str, Figures]:
+    with ExitStack() as trials, ThreadPoolExecutor(len(worlds)) as pool:
+        made = {
+            kind: trials.enter_context(trial(world, f"{name}-{kind}"))
+            for kind, world in worlds.items()
+        }
+        running = {kind: pool.submit(measure_stream, one, stream) for kind, one in made.items()}
+        return {kind: _figures(one.result()) for kind, one in running.items()}
 
 
 def _sound(verdict: Verdict) -> None:
@@ -80,17 +122,20 @@ def _burst(world: World, name: str) -> Figures:
 
 def _steady(stream: Stream) -> Callable[[World, str], Figures]:
     def run(world: World, name: str) -> Figures:
-        found = run_stream(world, name, stream)
-        _sound(found.verdict)
-        return {
-            "p50 ms": found.lateness.p50_ms,
-            "p99 ms": found.lateness.p99_ms,
-            "CPU us": found.cpu_us_per_record["proxy"],
-            "broker's CPU us": found.cpu_us_per_record["broker"],
-            "memory MB": found.anonymous_mb,
-        }
+        return _figures(run_stream(world, name, stream))
 
     return run
+
+
+def _figures(found: Streamed) -> Figures:
+    _sound(found.verdict)
+    return {
+        "p50 ms": found.lateness.p50_ms,
+        "p99 ms": found.lateness.p99_ms,
+        "CPU us": found.cpu_us_per_record["proxy"],
+        "broker's CPU us": found.cpu_us_per_record["broker"],
+        "memory MB": found.anonymous_mb,
+    }
 
 
 def _pending(world: World, name: str) -> Figures:
@@ -109,11 +154,11 @@ def _pending(world: World, name: str) -> Figures:
 
 
 SCENARIOS = {
-    "ingest": Scenario(6, _ingest),
-    "burst": Scenario(4, _burst),
-    "scattered": Scenario(3, _steady(SCATTERED)),
-    "light": Scenario(3, _steady(LIGHT)),
-    "pending": Scenario(2, _pending),
+    "ingest": Scenario(6, _in_turns(_ingest)),
+    "burst": Scenario(4, _in_turns(_burst)),
+    "scattered": Scenario(3, _in_turns(_steady(SCATTERED))),
+    "light": Scenario(6, _at_once(LIGHT)),
+    "pending": Scenario(2, _in_turns(_pending)),
 }
 
 
