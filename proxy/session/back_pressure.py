@@ -78,11 +78,11 @@ class BackPressure:
             self._ingress.resume(paused)
             self._paused -= paused
 
-    def look_at_disk(self, now_ms: int) -> None:
+    def look_at_disk(self, elapsed_ms: int) -> None:
         """Once a second: is more left than the reserve?"""
-        if now_ms < self._next_look_ms:
+        if elapsed_ms < self._next_look_ms:
             return
-        self._next_look_ms = now_ms + LOOK_EVERY_MS
+        self._next_look_ms = elapsed_ms + LOOK_EVERY_MS
         try:
             size_bytes, free_bytes = self._disk_space()
         except OSError:
@@ -98,14 +98,14 @@ class BackPressure:
         elif was_short and not reserve.is_short:
             log.info("local disk has room again: reading goes on", free=shown_size(free_bytes))
 
-    def may_write(self, now_ms: int) -> bool:
+    def may_write(self, elapsed_ms: int) -> bool:
         """False for a moment after the disk was full."""
-        return now_ms >= self._disk_full_until_ms
+        return elapsed_ms >= self._disk_full_until_ms
 
-    def disk_full(self, full: StorageFull, now_ms: int) -> None:
+    def disk_full(self, full: StorageFull, elapsed_ms: int) -> None:
         """The stores could not write: nothing is fetched until they can."""
         log.error(IS_HELD, why=str(full))
-        self._disk_full_until_ms = now_ms + FULL_RETRY_MS
+        self._disk_full_until_ms = elapsed_ms + FULL_RETRY_MS
 
     def disk_has_space(self) -> None:
         """The stores have written what they had to."""

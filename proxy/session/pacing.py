@@ -78,36 +78,40 @@ class Pacing:
         """How many records the next transaction may hold."""
         return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
 
-    def records_available(self, ending: int, now_ms: int) -> int:
+    def records_available(self, ending: int, elapsed_ms: int) -> int:
         """How many more records the rate lets end than `ending`, which are to end in any case."""
-        return 0 if self._rate.wait_ms(now_ms) else self._rate.records_available(now_ms) - ending
+        return (
+            0
+            if self._rate.wait_ms(elapsed_ms)
+            else self._rate.records_available(elapsed_ms) - ending
+        )
 
-    def may_begin(self, now_ms: int) -> bool:
+    def may_begin(self, elapsed_ms: int) -> bool:
         """Whether the last transaction began long enough ago."""
-        return now_ms - self._began_ms >= self._interval_ms
+        return elapsed_ms - self._began_ms >= self._interval_ms
 
-    def is_worth_it(self, records: int, now_ms: int, *, has_moved: bool) -> bool:
+    def is_worth_it(self, records: int, elapsed_ms: int, *, has_moved: bool) -> bool:
         """Whether to commit a shard now: records at once, mere progress now and then."""
-        return records > 0 or (has_moved and self._is_progress_due(now_ms))
+        return records > 0 or (has_moved and self._is_progress_due(elapsed_ms))
 
-    def take_idle(self, partitions: Iterable[int], now_ms: int) -> AbstractSet[int]:
+    def take_idle(self, partitions: Iterable[int], elapsed_ms: int) -> AbstractSet[int]:
         """Shards to be committed now whatever has become of them: each of these partitions'
         before long, some with each transaction. None before one may begin."""
-        if not self.may_begin(now_ms):
+        if not self.may_begin(elapsed_ms):
             return frozenset()
-        if now_ms - self._idle_ms >= IDLE_COMMIT_MS:
-            self._idle_ms, self._idle = now_ms, deque(partitions)
+        if elapsed_ms - self._idle_ms >= IDLE_COMMIT_MS:
+            self._idle_ms, self._idle = elapsed_ms, deque(partitions)
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
-    def begin(self, records: int, now_ms: int, unrated: int = 0) -> None:
+    def begin(self, records: int, elapsed_ms: int, unrated: int = 0) -> None:
         """A transaction of so many records has begun; `unrated` of them no rate counts. It holds
         the progress of all shards where that was due."""
-        self._rate.take(records - unrated, now_ms)
+        self._rate.take(records - unrated, elapsed_ms)
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
-        if self._is_progress_due(now_ms):
-            self._progress_ms = now_ms
-        self._began_ms = now_ms
+        if self._is_progress_due(elapsed_ms):
+            self._progress_ms = elapsed_ms
+        self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
         """The transaction that began last is committed. After a long one the next is half as large,
@@ -117,20 +121,20 @@ class Pacing:
         else:
             self._largest = min(self._limits.transaction_records, 2 * self._largest)
 
-    def wait_ms(self, now_ms: int) -> int:
+    def wait_ms(self, elapsed_ms: int) -> int:
         """How long the next transaction is waited for; below 0 when it could have begun."""
-        return self._began_ms + self._interval_ms - now_ms
+        return self._began_ms + self._interval_ms - elapsed_ms
 
-    def rate_wait_ms(self, now_ms: int) -> int:
+    def rate_wait_ms(self, elapsed_ms: int) -> int:
         """How long the rate lets nothing through."""
-        return self._rate.wait_ms(now_ms)
+        return self._rate.wait_ms(elapsed_ms)
 
-    def _is_progress_due(self, now_ms: int) -> bool:
+    def _is_progress_due(self, elapsed_ms: int) -> bool:
         """Soon where there are no other transactions; those that others make hold it less often,
         since each shard costs them a plan."""
         interval_ms = self._limits.transaction_interval_ms
-        is_quiet = now_ms - self._began_ms >= interval_ms
-        return is_quiet or now_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
+        is_quiet = elapsed_ms - self._began_ms >= interval_ms
+        return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
 
     def _interval_after(self, records: int) -> int:
         """A transaction that was full has a backlog behind it, which must not wait."""
