@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.admin.query_mailbox import QueryMailbox
 from proxy.session import session as session_module
 from proxy.telemetry.turn_log import STEPS
 from tests.support.simulation.world import World
@@ -20,16 +21,19 @@ def test_a_turn_of_the_pipeline_is_kept_with_its_steps_and_records() -> None:
     assert all((rows[step][1:] > 0).all() for step in STEPS[:6])
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
 def test_what_a_session_does_between_turns_of_the_pipeline_are_steps_too(
-    monkeypatch: pytest.MonkeyPatch,
+    is_asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(QueryMailbox, "is_empty", not is_asked)
     monkeypatch.setattr(session_module, "LOOK_EVERY_S", 0.0)
     world = World()
     session, _ = a_session(world)
     session.run(after_turns(4))
     rows = world.metrics.turns.read().rows
     assert len(rows) == 5
-    assert all((rows[step][1:] > 0).all() for step in STEPS)
+    assert all((rows[step][1:] > 0).all() for step in STEPS if is_asked or step != "answer")
+    assert (rows["answer"] > 0).any() == is_asked
 
 
 def test_turns_of_a_session_that_was_lost_are_still_there() -> None:
