@@ -29,6 +29,12 @@ def test_a_headless_service_gives_pods_their_names_before_they_are_ready() -> No
     assert rendered().stateful_set["spec"]["serviceName"] == f"{NAME}-pods"
 
 
+def test_whoever_asks_the_admin_service_again_asks_the_same_pod() -> None:
+    """Else a page, a cursor or a replay that it follows would be another pod's each time."""
+    service = rendered().one("Service", f"{NAME}-admin")["spec"]
+    assert service["sessionAffinity"] == "ClientIP"
+
+
 def test_prometheus_scrapes_every_pod_once_whether_ready_or_not() -> None:
     release = rendered({"serviceMonitor": {"enabled": True}})
     wanted = release.one("ServiceMonitor")["spec"]["selector"]["matchLabels"].items()

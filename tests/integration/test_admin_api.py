@@ -208,6 +208,25 @@ def test_what_waits_is_listed_page_by_page_and_shown(
     assert {record["why"] for record in found} == words
     if bodies == "local":
         assert {record["id"] for record in found} == {f"id-{number}" for number in range(40)}
+    dues = [record["due"] for record in found]
+    between = call(proxy, "GET", f"/pending/records?due_from={dues[10]}&due_to={dues[19]}")[1]
+    assert {r["origin"] for r in between["records"] if r["target"] == target} == {
+        record["origin"] for record in found if dues[10] <= record["due"] <= dues[19]
+    }
+    begun_so = call(proxy, "GET", "/pending/records?id_prefix=id-1")[1]["records"]
+    assert len(begun_so) == (0 if bodies == "kafka" else 11)
+    half = [
+        ("timer-topic", target.encode()),
+        ("timer-id", b"half"),
+        ("timer-transaction", b"prepare"),
+    ]
+    installation.send([Outgoing(b"half", b"value", half)])
+    listed = f"/pending/records?target={target}"
+    wait_for(
+        lambda: "undecided" in {one["why"] for one in call(proxy, "GET", listed)[1]["records"]},
+        WITHIN_S,
+        "the half message",
+    )
     assert call(proxy, "GET", "/pending/records?cursor=1")[0] == 400
     shown = call(proxy, "GET", f"/records/{found[0]['origin']}?body=true")[1]
     assert (shown["id"], shown["value"]["text"]) == ("id-0", "value")
@@ -249,6 +268,7 @@ def test_the_log_level_changes_in_every_worker_and_each_shows_its_turns(
     wait_for(lambda: all(fetched_by_worker(proxy).values()), WITHIN_S, "records in each loop")
     wait_for(lambda: proxy.log[before:].count('"dead letters"') >= workers, WITHIN_S, "log lines")
     assert target not in proxy.log[before:]
+    assert call(proxy, "GET", "/pending/records")[0] == 200
     picture = tmp_path / "minute.svg"
     admin = api_address(proxy)
     told = run_command(installation, "turns", "--admin", admin, "--plot", str(picture), "--json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -98,6 +99,50 @@ def _written_and_left(
 
 def _unread(both: tuple[ProxyProcess, ProxyProcess]) -> int:
     return int(command("pauses", asked=both)["ingest"]["unread"])
+
+
+def test_all_targets_are_paused_on_all_instances_and_what_waits_is_seen_in_each(
+    installation: Installation,
+) -> None:
+    """A pause of everything, told to one instance, holds over a kill of the other; each record goes
+    once it is over, those of one partition in order of due."""
+    target, other = installation.target("orders"), installation.target("bills")
+    both = two_proxies(installation)
+    first, second = both
+    assert command("pause", "*", asked=(first,))["in_force"]
+    for delay, records in ((b"1h", 10), (b"3h", 4)):
+        installation.send(requests(target, records, ("timer-delay", delay)))
+    installation.send(
+        record
+        for delay in (b"9s", b"6s", b"3s")
+        for record in requests(other, 4, ("timer-delay", delay), ("timer-partition", b"0"))
+    )
+    second.kill()
+    second.start_ready()
+    wait_for(lambda: _waiting_for(other, "paused", both) == 12, WITHIN_S, "all paused")
+    assert [_waiting_for(target, "scheduled", asked) for asked in (both, both[:1])] == [14, 7]
+    assert count(installation, other) == 0
+    assert command("resume", "*", asked=(second,))["in_force"]
+    wait_for(lambda: count(installation, other) == 12, WITHIN_S, "what was held back")
+    assert count(installation, target) == 0
+    by_partition: dict[bytes, list[int]] = {}
+    for record in read_to_end(installation.bootstrap, other):
+        ingress_partition = (record.header("timer-origin") or b"").rsplit(b"/", 1)[0]
+        by_partition.setdefault(ingress_partition, []).append(int(record.header("timer-due") or 0))
+    assert list(by_partition.values()) == [sorted(dues) for dues in by_partition.values()]
+    assert len(by_partition) == 2
+    in_two_hours = str(int(time.time() + 7_200) * 1000)
+    command("purge", target, "--to", in_two_hours, "--yes", asked=(first,))
+    wait_for(lambda: _waiting_for(target, "scheduled", both) == 4, WITHIN_S, "what is due later")
+    command("purge", target, "--yes", asked=(first,))
+    wait_for(lambda: _waiting_for(target, "scheduled", both) == 0, WITHIN_S, "nothing")
+    assert installation.judge().counts["cancelled"] == 14
+
+
+def _waiting_for(target: str, why: str, asked: tuple[ProxyProcess, ...]) -> int:
+    """How many records wait there for this reason, by what the command says of these instances."""
+    found = command("pending", "list", "--target", target, asked=asked)["records"]
+    return sum(record["why"] == why for record in found)
 
 
 def test_limits_count_for_all_instances_outlive_restarts_and_are_cleared(

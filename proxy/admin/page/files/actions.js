@@ -69,7 +69,7 @@ export async function pause(target) {
 }
 
 export async function resume(pattern) {
-  const text = `What was held back for ${pattern} is delivered, within a minute or at the rate you name.`;
+  const text = `What was held back for ${pattern} is delivered at once, or at the rate you name.`;
   const rate = await confirm("Resume?", text, "Resume", {
     label: "Records a second, empty for no limit",
     pattern: "[1-9][0-9]{0,5}|1000000",
