@@ -99,9 +99,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
             assert wide <= width
     browser.execute_script("document.getElementById('main').focus()")
     press_button(browser, f"Pause {target}")
-    wait_for(lambda: "held back" in text(browser, "dialog"), WITHIN_S, "the question")
-    assert violations(browser) == []
-    press(browser, "\ue004", "\ue007")  # past "Keep as it is"
+    answer_question(browser, "held back")
     wait_for(lambda: call(proxy, "GET", "/pauses")[1]["paused"] == [target], WITHIN_S, "a pause")
     wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
     browser.execute_script("document.querySelector('#targets button').click()")
@@ -122,6 +120,61 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
 
 
+def answer_question(browser: Any, asked: str) -> None:
+    """Say yes by keyboard to the question that has to say this."""
+    wait_for(lambda: asked in text(browser, "dialog"), WITHIN_S, "the question")
+    assert violations(browser) == []
+    press(browser, "\ue004", "\ue007")  # past "Keep as it is"
+
+
+def test_an_operator_finds_records_recalls_one_and_purges_those_of_an_hour(
+    installation: Installation, browser: Any
+) -> None:
+    target = installation.target("orders")
+    proxy = installation.proxy()
+    proxy.start_ready()
+    installation.send(
+        Outgoing(
+            None,
+            b"value",
+            [
+                ("timer-topic", target.encode()),
+                ("timer-delay", delay),
+                ("timer-id", b"order-%s-%d" % (delay, n)),
+            ],
+        )
+        for delay in (b"30m", b"5h")
+        for n in range(30)
+    )
+    browser.get(f"http://{api_address(proxy)}/")
+    wait_for(lambda: "\n60" in text(browser, "facts"), WITHIN_S, "the live count")
+    fill_form(browser, "search", {"find-target": target})
+    wait_for(lambda: "50 shown" in text(browser, "found"), WITHIN_S, "the first page")
+    click(browser, "#found > button")
+    wait_for(lambda: "60 shown" in text(browser, "found"), WITHIN_S, "all of them")
+    fill_form(browser, "search", {"find-id": "order-5h-7"})
+    wait_for(lambda: "1 shown" in text(browser, "found"), WITHIN_S, "the one with the id")
+    origin = browser.execute_script(
+        "return document.querySelector('#found td button').ariaLabel.replace('Open ', '')"
+    )
+    fill_form(browser, "search", {"find-id": "", "find-origin": origin})
+    wait_for(lambda: "To be delivered" in text(browser, "record"), WITHIN_S, "the life of one")
+    press_button(browser, "Recall…")
+    answer_question(browser, f"{origin} is taken back")
+    wait_for(lambda: "It is taken back" in text(browser, "said"), WITHIN_S, "the answer")
+    wait_for(lambda: "Cancelled" in text(browser, "record"), WITHIN_S, "its end")
+    in_an_hour = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M")
+    fill_form(browser, "search", {"find-origin": "", "find-to": in_an_hour})
+    wait_for(lambda: "30 shown" in text(browser, "found"), WITHIN_S, "those of the hour")
+    click(browser, "#purge")
+    answer_question(browser, "30 records")
+    wait_for(lambda: "is purged: 30 records" in text(browser, "said"), WITHIN_S, "the purge")
+    wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 29, WITHIN_S, "29 pending")
+    fill_form(browser, "search", {"find-to": ""})
+    wait_for(lambda: "29 shown" in text(browser, "found"), WITHIN_S, "those that are left")
+    assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
+
+
 def fill(browser: Any, **fields: str) -> None:
     """Put these into the fields of the dead letters, and show what fits."""
     fill_form(browser, "letters", {f"letters-{name}": fields[name] for name in fields})
@@ -130,9 +183,7 @@ def fill(browser: Any, **fields: str) -> None:
 def replay_on_the_page(browser: Any, button: str, asked: str, done: str) -> None:
     """Press the button; the question has to say `asked`, the page `done` after a yes."""
     click(browser, button)
-    wait_for(lambda: asked in text(browser, "dialog"), WITHIN_S, "the question")
-    assert violations(browser) == []
-    press(browser, "\ue004", "\ue007")  # past "Keep as it is"
+    answer_question(browser, asked)
     wait_for(lambda: done in text(browser, "said"), WITHIN_S, "the replay")
 
 
@@ -183,13 +234,13 @@ def test_dead_letters_are_listed_opened_and_replayed_each_once(
 def test_off_loopback_the_page_says_what_to_set_and_opens_with_a_token(
     installation: Installation, browser: Any
 ) -> None:
-    closed = installation.proxy(admin={"host": "0.0.0.0"})  # noqa: S104
+    closed = installation.proxy(admin={"host": "0.0.0.0", "port": 0})  # noqa: S104
     closed.start_ready()
     browser.get(f"http://{api_address(closed)}/")
     wait_for(lambda: "Set `admin: token`" in text(browser, "access"), WITHIN_S, "what to set")
     assert violations(browser) == []
     assert closed.stop() == 0
-    opened = installation.proxy("opened", admin={"host": "0.0.0.0", "token": "secret"})  # noqa: S104
+    opened = installation.proxy("opened", admin={"host": "0.0.0.0", "port": 0, "token": "secret"})  # noqa: S104
     opened.start_ready()
     browser.get(f"http://{api_address(opened)}/")
     wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "the question")

@@ -96,6 +96,11 @@ export async function switchIngest(isPaused) {
   });
 }
 
+const recalled = (reply) => ({
+  applied: "It is taken back, and will not be delivered.",
+  missed: `It was not taken back. ${reply.detail ?? ""}`,
+})[reply.outcome] ?? became(reply);
+
 // `then` is called when it was written.
 export async function recall(origin, then) {
   const text = `${origin} is taken back: it will not be delivered. This cannot be undone.`;
@@ -103,7 +108,7 @@ export async function recall(origin, then) {
   await attempt(async () => {
     const reply = await call("DELETE", `/records/${origin}?wait=5s`);
     then();
-    return became(reply);
+    return recalled(reply);
   });
 }
 
