@@ -7,31 +7,35 @@ handled goes into the journal, a line for each call of the handler.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 import time
 from pkgutil import resolve_name
 from typing import Any
 
-from proxy.client import Received, RetryConsumer, RetryLater
+from proxy.client import AsyncRetryConsumer, Received, RetryConsumer, RetryLater
 
 FAILS_TIMES = 2
 WORK_S = 0.02
+FOR_EVER_S = 3_600
 UNEVEN = 7
 """Handlers take different times, so that they end out of order."""
 RETRIES = "proxy.client.retries"
-OWNERS = {
-    "give_up": f"{RETRIES}.handling.handler_threads:HandlerThreads",
-    "commit": f"{RETRIES}.committing.settlement",
-    "add_offsets": "proxy.client.transactions:Transactions",
-    "settled": f"{RETRIES}.committing.backlog:Backlog",
-    "_finish": f"{RETRIES}.consumer_loop:ConsumerLoop",
-    "_on_revoke": f"{RETRIES}.consumer_loop:ConsumerLoop",
+CALLS = {
+    "give_up": f"{RETRIES}.handling.handler_threads:HandlerThreads.give_up",
+    "give_up_task": f"{RETRIES}.handling.handler_tasks:HandlerTasks.give_up",
+    "commit": f"{RETRIES}.committing.settlement:commit",
+    "add_offsets": "proxy.client.transactions:Transactions.add_offsets",
+    "settled": f"{RETRIES}.committing.backlog:Backlog.settled",
+    "finish": f"{RETRIES}.consumer_loop:ConsumerLoop._finish",
+    "revoke": f"{RETRIES}.consumer_loop:ConsumerLoop._on_revoke",
 }
-"""Of the calls before which a process may be killed."""
+"""Before which a process may be killed."""
 
 
 def fails(number: int) -> bool:
@@ -39,32 +43,67 @@ def fails(number: int) -> bool:
     return number % 3 == 0
 
 
+class Handlers:
+    """The same work as a function and as a coroutine function."""
+
+    def __init__(self, journal: str, work_s: float, stuck: int | None, *, is_orderly: bool) -> None:
+        self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._work_s, self._stuck, self._is_orderly = work_s, stuck, is_orderly
+
+    def handle(self, record: Received) -> None:
+        time.sleep(self._takes_s(record))
+        if self._is_stuck(record):
+            _never_end(is_orderly=self._is_orderly)
+        _fail_at_first(record)
+
+    async def handle_in_a_task(self, record: Received) -> None:
+        await asyncio.sleep(self._takes_s(record))
+        if self._is_stuck(record):
+            await asyncio.sleep(FOR_EVER_S)
+        _fail_at_first(record)
+
+    def _takes_s(self, record: Received) -> float:
+        return self._work_s * (int(record.value or b"") % UNEVEN)
+
+    def _is_stuck(self, record: Received) -> bool:
+        """Whether it does not end at this attempt, which is noted in any case."""
+        number = int(record.value or b"")
+        os.write(self._journal, b"%d %d\n" % (number, record.attempt))
+        return number == self._stuck and not record.attempt
+
+
 def main(options: dict[str, Any]) -> None:
     """Work until SIGTERM."""
     dies_in = options.pop("dies_in", None)
     if dies_in is not None:
         _die_in(dies_in)
-    journal = os.open(options.pop("journal"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    stuck, work_s = options.pop("stuck", None), options.pop("work_s", WORK_S)
+    handlers = Handlers(
+        options.pop("journal"),
+        options.pop("work_s", WORK_S),
+        options.pop("stuck", None),
+        is_orderly=options.get("orderly", False),
+    )
+    if options.pop("is_async", False):
+        in_tasks = AsyncRetryConsumer(handler=handlers.handle_in_a_task, **options)
+        signal.signal(signal.SIGTERM, lambda *_: in_tasks.stop())
+        asyncio.run(in_tasks.run())
+    else:
+        consumer = RetryConsumer(handler=handlers.handle, **options)
+        signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+        consumer.run()
 
-    def handle(record: Received) -> None:
-        number = int(record.value or b"")
-        time.sleep(work_s * (number % UNEVEN))
-        os.write(journal, b"%d %d\n" % (number, record.attempt))
-        if number == stuck and not record.attempt:
-            _never_end(is_orderly=options.get("orderly", False))
-        if fails(number) and record.attempt < FAILS_TIMES:
-            raise ValueError(f"{number} fails")
 
-    consumer = RetryConsumer(handler=handle, **options)
-    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-    consumer.run()
+def _fail_at_first(record: Received) -> None:
+    number = int(record.value or b"")
+    if fails(number) and record.attempt < FAILS_TIMES:
+        raise ValueError(f"{number} fails")
 
 
 def _die_in(moment: tuple[str, int]) -> None:
     """By SIGKILL, before such a call."""
-    name, calls = moment
-    owner = resolve_name(OWNERS[name])
+    named, calls = moment
+    place, name = re.split(r"[.:](?=\w+$)", CALLS[named])
+    owner = resolve_name(place)
     original = getattr(owner, name)
     count = itertools.count(1)
 
@@ -79,7 +118,7 @@ def _die_in(moment: tuple[str, int]) -> None:
 def _never_end(*, is_orderly: bool) -> None:
     if is_orderly:
         raise RetryLater("1h")
-    time.sleep(3_600)
+    time.sleep(FOR_EVER_S)
 
 
 if __name__ == "__main__":

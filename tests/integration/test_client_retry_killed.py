@@ -30,7 +30,9 @@ RECORDS = 1_200
 KEYS = 40
 HANGS_ONCE = 1
 KILLS = 4
-GIVEN_UP, STOPPING, REVOKED = ("give_up", 1), ("_finish", 1), ("_on_revoke", 1)
+GIVEN_UP = {False: ("give_up", 1), True: ("give_up_task", 1)}
+"""What hangs, of threads and of tasks."""
+STOPPING, REVOKED = ("finish", 1), ("revoke", 1)
 COMMITTED = ("settled", 1)
 STORED = {False: ("commit", 1), True: ("add_offsets", 1)}
 """Retry requests, and not the offsets yet; in a transaction, or else."""
@@ -44,8 +46,17 @@ POLLS = {"max.poll.interval.ms": 20_000}
 class Fleet:
     """Processes of one group and the journal in which they say what they have handled."""
 
-    def __init__(self, world: World, folder: Path, *, is_exact: bool, **options: Any) -> None:
-        self.world, self.is_exact, self._options = world, is_exact, options
+    def __init__(
+        self,
+        world: World,
+        folder: Path,
+        *,
+        is_exact: bool,
+        is_async: bool = False,
+        **options: Any,
+    ) -> None:
+        self.world, self._options = world, options
+        self.is_exact, self.is_async = is_exact, is_async
         self.journal = folder / "journal"
         self.journal.touch()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -69,6 +80,7 @@ class Fleet:
             "parallel": 4,
             "journal": str(self.journal),
             "dies_in": dies_in,
+            "is_async": self.is_async,
             **self._options,
         }
         command = [sys.executable, "-m", "tests.integration.retry_process", json.dumps(options)]
@@ -121,10 +133,14 @@ class Fleet:
         return found
 
 
-@pytest.fixture(params=[False, True], ids=["at-least-once", "exactly-once"])
+@pytest.fixture(
+    params=[(False, False), (True, False), (True, True)],
+    ids=["at-least-once", "exactly-once", "exactly-once-asyncio"],
+)
 def fleet(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    options = {"stuck": HANGS_ONCE, "handler_timeout": "5s"}
-    made = Fleet(World(kafka), tmp_path, is_exact=request.param, **options)
+    is_exact, is_async = request.param
+    options: dict[str, Any] = {"stuck": HANGS_ONCE, "handler_timeout": "5s"}
+    made = Fleet(World(kafka), tmp_path, is_exact=is_exact, is_async=is_async, **options)
     yield made
     made.close()
 
@@ -174,7 +190,8 @@ def die_in_each_moment(fleet: Fleet) -> None:
     """Processes are killed where it matters most, while they handle all that is written here."""
     first, second = range(RECORDS // 2), range(RECORDS // 2, RECORDS)
     fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in first))
-    for moment in (GIVEN_UP, STORED[fleet.is_exact], COMMITTED, STOPPING, REVOKED):
+    given_up, stored = GIVEN_UP[fleet.is_async], STORED[fleet.is_exact]
+    for moment in (given_up, stored, COMMITTED, STOPPING, REVOKED):
         fleet.start("one", is_static=True, dies_in=moment)
         if moment == STOPPING:
             fleet.await_progress(10)
@@ -224,7 +241,11 @@ def test_killed_in_mid_retry_a_key_goes_on_in_order_and_no_attempt_is_forgotten(
     its key is not handled before that; in transactions each is given up once.
     """
     most_failures = 1 if is_exact else FAILS_TIMES
-    options = {"orderly": True, "orderly_delays": "100ms", "max_attempts": most_failures}
+    options: dict[str, Any] = {
+        "orderly": True,
+        "orderly_delays": "100ms",
+        "max_attempts": most_failures,
+    }
     fleet = Fleet(World(kafka), tmp_path, is_exact=is_exact, **options)
     try:
         come_and_go(fleet)
@@ -264,7 +285,7 @@ def test_behind_a_record_that_is_not_done_for_long_no_other_is_handled_again(
     """
     numbers = [number for number in range(MANY) if not fails(number)]
     stuck, before, after = numbers[0], numbers[1:-100], numbers[-100:]
-    options = {"orderly": is_orderly, "stuck": stuck, "work_s": 0}
+    options: dict[str, Any] = {"orderly": is_orderly, "stuck": stuck, "work_s": 0}
     fleet = Fleet(World(kafka), tmp_path, is_exact=False, **options)
     world = fleet.world
 
