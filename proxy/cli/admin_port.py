@@ -1,18 +1,21 @@
 """Asking the admin ports of running proxies."""
 
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from http.client import HTTPException, InvalidURL
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
 
 ANSWER_LIMIT_S: Final = 10.0
 NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
+FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
 
 Answer = TypeVar("Answer")
@@ -93,8 +96,26 @@ def address_of(admin: AdminSettings) -> str:
 
 
 def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[str]:
-    """The instances that a person has named, else that of the settings."""
-    return named or [address_of(admin)]
+    """The instances that a person has named, else that of the settings.
+
+    A name of several addresses, as a headless Service of Kubernetes has one for each of its pods,
+    is all of them; not with https, whose certificate is for the name."""
+    return [one for address in named or [address_of(admin)] for one in _all_of(address)]
+
+
+def _all_of(address: str) -> Sequence[str]:
+    """Of a host with addresses of both families those of one: they lead to the same instances."""
+    url = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        host, port = url.hostname, url.port or 80
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) if host else []
+    except (OSError, ValueError):
+        return [address]
+    of_family = {family: [to[0] for one, *_, to in found if one == family] for family in FAMILIES}
+    hosts = dict.fromkeys(next(filter(None, of_family.values()), []))
+    if url.scheme != "http" or len(hosts) < 2:
+        return [address]
+    return [f"[{one}]:{port}" if ":" in str(one) else f"{one}:{port}" for one in hosts]
 
 
 def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:

@@ -18,7 +18,7 @@ RELEASE = re.findall(r"helm install (\S+)", PAGE)[0]
 NAMED = {
     "StatefulSet": r"statefulset/([\w-]+)",
     "Secret": r"get secret ([\w-]+)",
-    "Service": r"-0\.([\w-]+):",
+    "Service": r"--admin ([\w-]+):",
 }
 
 
@@ -34,7 +34,6 @@ def test_pods_port_token_and_namespace_are_those_of_the_chart() -> None:
     pods, secret = release.all("StatefulSet")[0], release.all("Secret")[0]
     name, port = pods["metadata"]["name"], release.all("Service")[0]["spec"]["ports"][0]["port"]
     assert set(re.findall(r"pod/([\w-]+)-\d", PAGE)) == {name}
-    assert set(re.findall(r"http://([\w-]+)-\d\.", PAGE)) == {name}
     assert set(re.findall(r"(?:-pods:|-0 )(\d{4})\b", PAGE)) == {str(port)}
     assert set(re.findall(r'\.data "(\w+)"', PAGE)) == set(secret["data"])
     assert set(re.findall(r"(?:--namespace|-n) (\w+)", PAGE)) == {NAMESPACE}

@@ -71,10 +71,14 @@ def open_ports(values: dict[str, Any]) -> list[int]:
         ("kafka", [9092]),
     ],
 )
-def test_pods_reach_names_and_kafka_and_nothing_else(servers: str, ports: list[int]) -> None:
+def test_pods_reach_names_kafka_and_each_other_and_nothing_else(
+    servers: str, ports: list[int]
+) -> None:
     values = {"config": {"kafka": {"bootstrap.servers": servers}}}
-    assert open_ports(values) == [53, 53, *ports]
+    assert open_ports(values) == [53, 53, 9464, *ports]
     assert policy(values)["policyTypes"] == ["Ingress", "Egress"]
+    own = rendered().stateful_set["spec"]["selector"]["matchLabels"]
+    assert policy(values)["egress"][1]["to"] == [{"podSelector": {"matchLabels": own}}]
 
 
 def test_only_the_admin_port_is_reached_and_only_from_where_it_is_allowed() -> None:

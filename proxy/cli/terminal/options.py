@@ -23,7 +23,9 @@ Bootstrap = Annotated[
 EachAdmin = Annotated[
     list[str] | None,
     typer.Option(
-        "--admin", help="host:port or URL of an admin port; name that of each instance. Repeatable."
+        "--admin",
+        help="host:port or URL of an admin port; name that of each instance, or a name that "
+        "stands for all their addresses. Repeatable.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]

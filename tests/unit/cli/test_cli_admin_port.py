@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +17,7 @@ from proxy.cli.admin_port import (
     NotThere,
     ProxyUnreachable,
     address_of,
+    addresses_of,
     ask,
     ask_each,
 )
@@ -168,3 +170,56 @@ def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(
     code, out, err = call(*arguments, "--admin", "127.0.0.1:1")
     assert (code, out) == (2, "")
     assert "No proxy answers" not in err
+
+
+def _known(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """From now on each name of letters alone has these addresses."""
+    look_up = socket.getaddrinfo
+
+    def found(host: str, port: int, *how: Any, **more: Any) -> list[Any]:
+        of = addresses if host.isalpha() else [host]
+        return [found for one in of for found in look_up(one, port, *how, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+
+
+@pytest.mark.parametrize("name", ["pods:9464", "http://pods:9464", "http://pods:9464/"])
+@pytest.mark.parametrize(
+    ("addresses", "asked"),
+    [
+        (("10.0.0.1", "10.0.0.2", "10.0.0.1"), ["10.0.0.1:9464", "10.0.0.2:9464"]),
+        (("fd00::1", "10.0.0.1", "fd00::2", "10.0.0.2"), ["10.0.0.1:9464", "10.0.0.2:9464"]),
+        (("fd00::1", "fd00::2"), ["[fd00::1]:9464", "[fd00::2]:9464"]),
+    ],
+)
+def test_a_name_of_several_addresses_is_an_instance_at_each(
+    monkeypatch: pytest.MonkeyPatch, name: str, addresses: tuple[str, ...], asked: list[str]
+) -> None:
+    _known(monkeypatch, *addresses)
+    assert addresses_of(AdminSettings(), ["other:1", name])[-len(asked) :] == asked
+
+
+@pytest.mark.parametrize("name", ["one:9464", "http://one:9464/", "https://pods:9464", "odd:x", ""])
+def test_any_other_address_is_asked_as_it_was_named(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    _known(monkeypatch, *(("10.0.0.1", "10.0.0.2") if "pods" in name else ("::1", "127.0.0.1")))
+    assert addresses_of(AdminSettings(), [name]) == [name]
+
+
+def test_a_name_that_nobody_knows_is_said_when_it_is_asked() -> None:
+    (address,) = addresses_of(AdminSettings(), ["nobody.invalid:9464"])
+    with pytest.raises(ProxyUnreachable, match=r"No proxy answers at http://nobody\.invalid:9464"):
+        ask(address, "/pending", None)
+
+
+def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On two loopback addresses of this machine, at the same port."""
+    made = MadeUpApi(AdminSettings(host="127.0.0.1", port=0))
+    with closing(AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)) as first:
+        other = AdminSettings(host="127.0.0.2", port=first.port)
+        with closing(AdminServer(other, CollectorRegistry(), made.statuses, made.api)):
+            _known(monkeypatch, "127.0.0.1", "127.0.0.2")
+            named = addresses_of(AdminSettings(), [f"pods:{first.port}"])
+            answers, silent = ask_each(named, lambda address: ask(address, "/pending", None))
+    assert (len(answers), silent) == (2, {})
