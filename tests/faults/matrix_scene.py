@@ -19,7 +19,7 @@ LEVELS = "100ms 200ms 400ms"
 SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
 RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
 PARTITIONS = 2
-PLAIN, DELAYED, NAMED = 10, 20, 5
+PLAIN, DELAYED, NAMED, RECALLED = 10, 20, 5, 4
 FARTHEST_MS = 1_000
 AHEAD_OF_THE_BROKER = "local state put aside"
 """So ends a local folder that covers more than is committed: that alone would mend it unseen."""
@@ -90,8 +90,8 @@ class Scene:
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
         assert counts == {
             "delivered": 2 + PLAIN + DELAYED + NAMED,
-            "cancelled": NAMED,
-            "applied": NAMED,
+            "cancelled": NAMED + RECALLED,
+            "applied": NAMED + RECALLED,
             "requeued": 2,
             "dead-lettered": 1,
         }, counts
@@ -102,13 +102,21 @@ class Scene:
         return LOST in self.held.log
 
     def _records(self) -> Iterator[Outgoing]:
-        """Some due at once, so that the first transaction has records in it; what is cancelled
-        before these, so that its cancel is read before the proxy is held beyond its due."""
+        """Some due at once, so that the first transaction has records in it; what is cancelled or
+        recalled before these, so that this is read before the proxy is held beyond its due."""
+        recalled = range(2 * NAMED, 2 * NAMED + RECALLED)
         for number in range(2 * NAMED):
             yield self._record(number, FARTHEST_MS, b"id-%d" % number)
+        for number in recalled:
+            yield self._record(number, FARTHEST_MS)
         for number in range(NAMED):
             cancel: Headers = [("timer-cancel", b"id-%d" % number)]
             yield Outgoing(b"%d" % number, b"", cancel, number % PARTITIONS)
+        for number in recalled:
+            partition, behind_the_first = number % PARTITIONS, 1 + number // PARTITIONS
+            origin = f"{self.installation.ingress}/{partition}/{behind_the_first}"
+            recall: Headers = [("timer-recall", origin.encode())]
+            yield Outgoing(b"%d" % number, b"", recall, partition)
         for number in range(PLAIN):
             yield self._record(number, None)
         yield Outgoing(b"lost", b"", [("timer-topic", f"{self.installation.name}.none".encode())])
