@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.listing.by_time import waiting_by_time
+from proxy.admin.listing.by_time import dues_by_time, waiting_by_time
 from proxy.admin.listing.listing_calls import ListingCalls
 from proxy.admin.listing.record_content import content_of
 from proxy.admin.query_mailbox import FindId, FindRecord
@@ -96,19 +96,24 @@ class Calls:
         return as_json(200, {"pending": counts.total, "by_target": shown, "others": others})
 
     def pending_by_time(self, request: Request) -> Reply:
-        """About how many pend until when."""
-        spans = _spans(request.query("within").get("within", SPANS))
-        now_ms = wall_clock_ms()
+        """About how many pend until when; of some targets exactly."""
+        query = request.query("within", "target")
+        spans = _spans(query.get("within", SPANS))
+        now_ms, statuses = wall_clock_ms(), self._read_statuses()
         edges_ms = [now_ms + span_ms for _, span_ms in spans]
-        waiting = waiting_by_time(self._workers, self._read_statuses(), edges_ms)
+        among: dict[str, object]
+        if (targets := query.get("target")) is None:
+            waiting = waiting_by_time(self._workers, statuses, edges_ms)
+            counts, among = waiting.counts, {"cancelled": waiting.cancelled, "held": waiting.held}
+        else:
+            dues = dues_by_time(self._workers, statuses, targets, edges_ms)
+            counts = dues.counts
+            among = {"cancelled": 0, "held": dues.held, "counted_all": dues.is_all}
         names: list[str | None] = [name for name, _ in spans]
         buckets = [
             {"within": name, "until": edge_ms, "pending": count}
-            for name, edge_ms, count in zip(
-                [*names, None], [*edges_ms, None], waiting.counts, strict=True
-            )
+            for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
         ]
-        among = {"cancelled": waiting.cancelled, "held": waiting.held}
         return as_json(200, {"now": now_ms, "buckets": buckets, **among})
 
     def half_messages(self, request: Request) -> Reply:

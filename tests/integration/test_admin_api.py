@@ -213,6 +213,10 @@ def test_what_waits_is_listed_page_by_page_and_shown(
     assert {r["origin"] for r in between["records"] if r["target"] == target} == {
         record["origin"] for record in found if dues[10] <= record["due"] <= dues[19]
     }
+    by_time = call(proxy, "GET", f"/pending/by-time?target={target}&within=1h,90m")[1]
+    counts = [bucket["pending"] for bucket in by_time["buckets"]]
+    assert (sum(counts), by_time["counted_all"]) == (40, True)
+    assert counts[0] == sum(due <= by_time["buckets"][0]["until"] for due in dues)
     begun_so = call(proxy, "GET", "/pending/records?id_prefix=id-1")[1]["records"]
     assert len(begun_so) == (0 if bodies == "kafka" else 11)
     half = [

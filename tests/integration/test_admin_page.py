@@ -148,6 +148,14 @@ def test_an_operator_finds_records_recalls_one_and_purges_those_of_an_hour(
     )
     browser.get(f"http://{api_address(proxy)}/")
     wait_for(lambda: "\n60" in text(browser, "facts"), WITHIN_S, "the live count")
+    fill_form(browser, "picture-of", {"picture-target": target})
+    due = f"30 records for {target} are due within 1 hour; at most 30 in one bar."
+    wait_for(lambda: due in text(browser, "picture"), WITHIN_S, "the picture of one target")
+    click(browser, "[data-scale=day]")
+    wait_for(lambda: f"60 records for {target}" in text(browser, "picture"), WITHIN_S, "its day")
+    assert violations(browser) == []
+    fill_form(browser, "picture-of", {"picture-target": ""})
+    wait_for(lambda: "About 60 records fire" in text(browser, "picture"), WITHIN_S, "all")
     fill_form(browser, "search", {"find-target": target})
     wait_for(lambda: "50 shown" in text(browser, "found"), WITHIN_S, "the first page")
     click(browser, "#found > button")

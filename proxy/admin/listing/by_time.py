@@ -1,12 +1,16 @@
 """About how many records wait until when, and what of that is no simple wait."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from typing import NamedTuple, cast
 
+from proxy.admin.listing.each_waiting import EachWaiting
+from proxy.admin.listing.filters import pattern_of
 from proxy.admin.query_mailbox import CountedShard, PendingByTime
 from proxy.admin.workers import Workers
+from proxy.scheduling.waiting_records import Sought
 from proxy.telemetry.status import Status
 from storage.store import added
 
@@ -37,6 +41,30 @@ def waiting_by_time(
         sum(shard.cancelled for shard in shards),
         _held(statuses),
     )
+
+
+class DuesByTime(NamedTuple):
+    """counts: of records due up to each edge from the one before it, and after the last; so many of
+    them are `held` by a pause. is_all: whether all that wait were looked at."""
+
+    counts: list[int]
+    held: int
+    is_all: bool
+
+
+def dues_by_time(
+    workers: Workers, statuses: Sequence[Status], targets: str, edges_ms: Sequence[int]
+) -> DuesByTime:
+    """Of those for a pattern of targets, which are looked at one by one: exact, and as far as there
+    is time. Raises Problem, NoAnswer, MailboxFull."""
+    partitions = {shard.partition for status in statuses for shard in status.shards}
+    each = EachWaiting(workers.ask, Sought(pattern_of(targets)), partitions)
+    counts, held = [0] * (len(edges_ms) + 1), 0
+    for record in each:
+        if record.why != "undecided":
+            counts[bisect_left(edges_ms, record.due_ms)] += 1
+            held += record.why == "paused"
+    return DuesByTime(counts, held, each.is_all)
 
 
 def _counted(

@@ -1,6 +1,5 @@
 """The call that purges: what waits for some targets is not delivered."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
@@ -8,8 +7,8 @@ from pydantic import BeforeValidator, Field
 
 from proxy.admin.broker_access import Cancelled
 from proxy.admin.exchange import Problem, Reply, Request, as_json
-from proxy.admin.listing.filters import pattern_of, place_of
-from proxy.admin.listing.page_reader import PageReader
+from proxy.admin.listing.each_waiting import EachWaiting
+from proxy.admin.listing.filters import pattern_of
 from proxy.admin.query_values import Body, read_body, wait_s_of, whole
 from proxy.admin.workers import Workers
 from proxy.records.outcome import APPLIED
@@ -19,8 +18,6 @@ from proxy.scheduling.waiting_records import Sought
 from proxy.telemetry.status import Status
 from storage.store import added
 
-COUNTED_WITHIN_S: Final = 20.0
-AT_ONCE: Final = 1_000
 WAIT: Final = "30s"
 
 Due = Annotated[int | None, BeforeValidator(whole)]
@@ -93,18 +90,9 @@ class PurgeCalls:
         return self._count_one_by_one(purge)
 
     def _count_one_by_one(self, purge: Purge) -> Counted:
-        until_s, records = time.monotonic() + COUNTED_WITHIN_S, 0
-        sought = Sought(purge.targets)
-        place = place_of(None, sought)
-        while True:
-            page = PageReader(self._workers.ask, sought, self._partitions(), place).read(AT_ONCE)
-            records += sum(
-                one.why != "undecided" and purge.ends(one.target, one.due_ms)
-                for one in page.records
-            )
-            if page.next is None or time.monotonic() > until_s:
-                return Counted(records, page.next is None)
-            place = page.next
+        each = EachWaiting(self._workers.ask, Sought(purge.targets), self._partitions())
+        ended = (one.why != "undecided" and purge.ends(one.target, one.due_ms) for one in each)
+        return Counted(sum(ended), each.is_all)
 
     def _partitions(self) -> set[int]:
         return {shard.partition for status in self._read_statuses() for shard in status.shards}

@@ -1,14 +1,20 @@
 // What waits over time, as bars; the table below it says the same.
 
-import { byId, drawing, make, number, table } from "./elements.js";
+import { call } from "./api.js";
+import { byId, drawing, given, make, number, table } from "./elements.js";
 import { moment } from "./time.js";
 
 const STEP_MS = { hour: 300000, day: 3600000, month: 86400000 };
+const BARS = { hour: 12, day: 24, month: 30 };
 const END = { hour: "in 1 hour", day: "in 24 hours", month: "in 30 days" };
 const NOTE = "By the time at which the proxy looks at them next: what is due far ahead is written " +
   "again on the way, and stands at that time.";
+const COUNTED = "By the time at which they are due, as they were when this was asked for.";
+const NOT_ALL = "There are more than could be counted in time. ";
 let scale = "hour";
 let newest = null;
+let target = "";
+let asked = 0;
 
 export function listen() {
   for (const button of document.querySelectorAll("[data-scale]")) {
@@ -17,28 +23,61 @@ export function listen() {
       for (const one of document.querySelectorAll("[data-scale]")) {
         one.setAttribute("aria-pressed", String(one === button));
       }
-      draw();
+      drawWanted();
     });
   }
+  byId("picture-of").addEventListener("submit", (event) => {
+    event.preventDefault();
+    target = given("picture-target");
+    drawWanted();
+  });
 }
 
 export function show(byTime) {
   newest = byTime;
-  draw();
+  if (!target) drawAll();
 }
 
-function draw() {
+// Of all targets as it goes on, of one when it is asked for.
+function drawWanted() {
+  asked += 1;
+  if (!target) {
+    drawAll();
+  } else {
+    drawTarget(asked).catch((refused) => explain(refused.message));
+  }
+}
+
+async function drawTarget(ticket) {
+  explain(`Counting what waits for ${target} …`);
+  const minutes = STEP_MS[scale] / 60000;
+  const within = Array.from({ length: BARS[scale] }, (_, at) => `${(at + 1) * minutes}m`);
+  const said = await call("GET", `/pending/by-time?${new URLSearchParams({ target, within })}`);
+  if (ticket !== asked) return;
+  const counts = said.buckets.slice(0, -1).map((bucket) => bucket.pending);
+  const note = (said.counted_all ? "" : NOT_ALL) + held(said.held) + COUNTED;
+  draw(counts, said.now, `${recordsIn(counts)} for ${target} are due`, note);
+}
+
+function drawAll() {
   if (newest === null) {
-    byId("picture").replaceChildren("Not known now: a worker starts or recovers.");
-    byId("picture-table").replaceChildren();
-    byId("picture-note").textContent = "";
+    explain("Not known now: a worker starts or recovers.");
     return;
   }
   const counts = newest[scale];
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  const most = Math.max(1, ...counts);
-  const title = `About ${number(total)} records fire ${END[scale].replace("in", "within")}; ` +
-    `at most ${number(most === 1 ? Math.max(...counts) : most)} in one bar.`;
+  const note = held(newest.held) + cancelled(newest.cancelled) + NOTE;
+  draw(counts, newest.from, `About ${recordsIn(counts)} fire`, note);
+}
+
+function explain(text) {
+  byId("picture").replaceChildren(text);
+  byId("picture-table").replaceChildren();
+  byId("picture-note").textContent = "";
+}
+
+function draw(counts, from, said, note) {
+  const most = Math.max(...counts);
+  const title = `${said} ${END[scale].replace("in", "within")}; at most ${number(most)} in one bar.`;
   const bars = counts.map((count, at) => {
     const height = count === 0 ? 0 : Math.max(1.5, (100 * count) / most);
     return drawing("rect", { x: at * 10 + 1, y: 100 - height, width: 8, height });
@@ -48,15 +87,13 @@ function draw() {
   const ticks = make("div", { class: "ticks", "aria-hidden": "true" },
     make("span", {}, "now"), make("span", {}, END[scale]));
   byId("picture").replaceChildren(make("p", { class: "quiet" }, title), svg, ticks);
-  byId("picture-note").textContent = [held(newest.held), cancelled(newest.cancelled), NOTE].join("");
-  const rows = counts.map((count, at) => {
-    const from = newest.from + at * STEP_MS[scale];
-    return [moment(from), number(count)];
-  });
+  byId("picture-note").textContent = note;
+  const rows = counts.map((count, at) => [moment(from + at * STEP_MS[scale]), number(count)]);
   byId("picture-table").replaceChildren(
     table("What waits over time", [["From", false], ["Records", true]], rows, "plain"));
 }
 
+const recordsIn = (counts) => `${number(counts.reduce((sum, count) => sum + count, 0))} records`;
 const held = (count) => (count ? `${number(count)} are held by a pause: they wait until it ends, ` +
   "at whatever time they stand here. " : "");
 const cancelled = (count) => (count ? `${number(count)} were cancelled or replaced: they count here ` +

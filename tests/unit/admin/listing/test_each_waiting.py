@@ -1,0 +1,45 @@
+"""What waits, one by one, and by the time at which it is due."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from proxy.admin.listing import each_waiting
+from proxy.admin.listing.each_waiting import COUNTED_WITHIN_S, EachWaiting
+from proxy.scheduling.waiting_records import Sought
+from tests.support.simulation.admin_api import MadeUpApi
+from tests.unit.admin.listing.test_page_reader import Pieces
+
+
+def waiting(times_s: Sequence[float]) -> EachWaiting:
+    """Five records of two partitions, two on a page; it is so late at each look."""
+    pieces = Pieces([[(1, 1), (2, 2), (3, 3)], [(1, 1), (5, 2)]], at_once=2, places=2)
+    return EachWaiting(pieces.ask, Sought(), range(2), iter(times_s).__next__)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(each_waiting, "AT_ONCE", 2)
+
+
+def test_each_record_comes_once_and_that_these_are_all_is_known_then() -> None:
+    each = waiting([0.0, 1.0, 2.0, 3.0])
+    assert [one.fires_ms for one in each] == [1, 1, 2, 3, 5]
+    assert each.is_all
+
+
+def test_after_its_time_no_more_are_looked_for_and_that_is_said() -> None:
+    each = waiting([0.0, 1.0, COUNTED_WITHIN_S + 1])
+    assert [one.fires_ms for one in each] == [1, 1, 2, 3]
+    assert not each.is_all
+
+
+def test_of_targets_those_are_counted_that_will_fire_by_their_own_due() -> None:
+    made = MadeUpApi()
+    code, said = made.ask("/pending/by-time?target=*&within=1h")
+    undecided = 2
+    listed = len(made.ask("/pending/records")[1]["records"])
+    counts = [bucket["pending"] for bucket in said["buckets"]]
+    assert (code, counts) == (200, [listed - undecided, 0])
+    assert (said["held"], said["cancelled"], said["counted_all"]) == (0, 0, True)
+    assert made.ask("/pending/by-time?target=a,b")[0] == 400
