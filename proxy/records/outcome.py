@@ -38,6 +38,8 @@ MOVED: Final = "moved"
 PURGED_BY: Final = "purged by "
 """What the detail of a record begins with that a purge has ended; its origin follows."""
 
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class Outcome(NamedTuple):
     """How the ingress record at `offset` ended, other than by delivery. what: one of `OUTCOMES`.
@@ -65,7 +67,7 @@ class Outcome(NamedTuple):
         }
         if self.next_offset is not None:
             fields["next_origin"] = ingress.origin(self.next_offset)
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return _encoded(fields).encode()
 
 
 def read_outcome(value: bytes | None) -> dict[str, Any] | None:

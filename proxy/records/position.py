@@ -27,6 +27,8 @@ SHED_PARTITION: Final = 0
 """What the keys of records about shed offsets begin with, and the partition of the settings topic
 in which all of them lie, so that they have an order."""
 
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class Watermark(NamedTuple):
     """A place in the order in which entries fire: what lies at or below it has ended.
@@ -166,7 +168,7 @@ class Position:
         if self.purge is not None:
             at, upto = self.purge
             fields["p"] = [at, upto.due_ms, _cursor_shown(upto.offset)]
-        text = json.dumps(fields, separators=(",", ":"))
+        text = _encoded(fields)
         assert len(text) < METADATA_LIMIT_BYTES, text
         return text
 

@@ -82,12 +82,12 @@ class TransactionMetrics:
         )
 
     def _count_purged(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.detail.startswith(PURGED_BY):
-                self._metrics.purged_records.inc()
-                origin = outcome.detail.removeprefix(PURGED_BY)
-                if origin in self._purged:
-                    self._purged[origin] += 1
+        details = Counter(o.detail for o in outcomes if o.detail.startswith(PURGED_BY))
+        self._metrics.purged_records.inc(details.total())
+        for detail, records in details.items():
+            origin = detail.removeprefix(PURGED_BY)
+            if origin in self._purged:
+                self._purged[origin] += records
 
 
 def _ends_by_target(batch: Batch | ResolvedBatch) -> Iterator[tuple[str | None, str]]:
