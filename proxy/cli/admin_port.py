@@ -105,15 +105,17 @@ def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[
 
 def _all_of(address: str) -> Sequence[str]:
     """Of a host with addresses of both families those of one: they lead to the same instances."""
-    url = urlsplit(address if "://" in address else f"http://{address}")
     try:
+        url = urlsplit(address if "://" in address else f"http://{address}")
+        if url.scheme != "http":
+            return [address]
         host, port = url.hostname, url.port or 80
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM) if host else []
     except (OSError, ValueError):
         return [address]
     of_family = {family: [to[0] for one, *_, to in found if one == family] for family in FAMILIES}
     hosts = dict.fromkeys(next(filter(None, of_family.values()), []))
-    if url.scheme != "http" or len(hosts) < 2:
+    if len(hosts) < 2:
         return [address]
     return [f"[{one}]:{port}" if ":" in str(one) else f"{one}:{port}" for one in hosts]
 

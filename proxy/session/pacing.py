@@ -80,11 +80,9 @@ class Pacing:
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
         """How many more records the rate lets end than `ending`, which are to end in any case."""
-        return (
-            0
-            if self._rate.wait_ms(elapsed_ms)
-            else self._rate.records_available(elapsed_ms) - ending
-        )
+        if self._rate.wait_ms(elapsed_ms):
+            return 0
+        return self._rate.records_available(elapsed_ms) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
         """Whether the last transaction began long enough ago."""

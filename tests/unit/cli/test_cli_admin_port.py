@@ -199,7 +199,19 @@ def test_a_name_of_several_addresses_is_an_instance_at_each(
     assert addresses_of(AdminSettings(), ["other:1", name])[-len(asked) :] == asked
 
 
-@pytest.mark.parametrize("name", ["one:9464", "http://one:9464/", "https://pods:9464", "odd:x", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one:9464",
+        "http://one:9464/",
+        "https://pods:9464",
+        "odd:x",
+        "[::1",
+        "http://[bad",
+        "a b:1",
+        "",
+    ],
+)
 def test_any_other_address_is_asked_as_it_was_named(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
