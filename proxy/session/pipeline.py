@@ -252,8 +252,8 @@ class Pipeline:
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """One transaction's plans, once the next may begin, of so many records more than end anyway;
-        shards for which nothing is left come first in the one after it."""
+        """One transaction's plans, once the next may begin; of pending records so many as are
+        available. Shards for which nothing is left come first in the one after it."""
         if not self._pacing.may_begin(at.elapsed_ms):
             return {}
         until_s = time.monotonic() + PLAN_S
