@@ -33,7 +33,7 @@ from proxy.logs import Level
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
 from proxy.scheduling.record_lookup import Found
-from proxy.telemetry.status import Status
+from proxy.telemetry.status import Status, partitions_of
 from storage.store import added
 
 STATUS_OLD_S: Final = 1.0
@@ -91,9 +91,11 @@ class Calls:
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""
         request.query()
-        counts = added([status.pending_by_target for status in self._read_statuses()])
+        statuses = self._read_statuses()
+        counts = added([status.pending_by_target for status in statuses])
         shown, others = counts.largest(TARGETS_SHOWN)
-        return as_json(200, {"pending": counts.total, "by_target": shown, "others": others})
+        reply = {"pending": counts.total, "by_target": shown, "others": others}
+        return as_json(200, {**reply, "partitions": partitions_of(statuses)})
 
     def pending_by_time(self, request: Request) -> Reply:
         """About how many pend until when; of some targets exactly."""
@@ -114,7 +116,8 @@ class Calls:
             {"within": name, "until": edge_ms, "pending": count}
             for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
         ]
-        return as_json(200, {"now": now_ms, "buckets": buckets, **among})
+        reply = {"now": now_ms, "buckets": buckets, **among}
+        return as_json(200, {**reply, "partitions": partitions_of(statuses)})
 
     def half_messages(self, request: Request) -> Reply:
         """How many half messages are undecided."""
@@ -133,7 +136,8 @@ class Calls:
         if not found:
             detail = "Nothing that this process serves waits with this id."
             raise Problem(404, "not-found", detail)
-        return as_json(200, {"records": [_shown(one) for one in found]})
+        partitions = partitions_of(self._read_statuses())
+        return as_json(200, {"records": [_shown(one) for one in found], "partitions": partitions})
 
     def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
         """What has become of an ingress record, and what it holds."""

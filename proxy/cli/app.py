@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from proxy import __version__
-from proxy.cli import audit, control, pending, purge, run, send, store, topics, watch
+from proxy.cli import audit, control, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
 from proxy.cli.release import limits, pauses
@@ -18,7 +18,7 @@ from proxy.cli.trial import broker, dev
 from proxy.cli.trial.demo import command as demo
 from proxy.cli.turns import command as turns
 from proxy.cli.waiting import command as waiting
-from proxy.cli.waiting import reschedule
+from proxy.cli.waiting import pending, purge, reschedule
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs

@@ -72,6 +72,11 @@ class Status:
     is_ingest_paused: bool = False
 
 
+def partitions_of(statuses: Iterable[Status]) -> list[int]:
+    """Of the ingress, in order: those that these workers serve."""
+    return sorted({shard.partition for status in statuses for shard in status.shards})
+
+
 def is_ready(statuses: Iterable[Status]) -> bool:
     """Every worker has joined the group, and every shard of theirs has caught up."""
     known = list(statuses)

@@ -11,7 +11,7 @@ from proxy.admin.listing.filters import pattern_of
 from proxy.admin.query_mailbox import CountedShard, PendingByTime
 from proxy.admin.workers import Workers
 from proxy.scheduling.waiting_records import Sought
-from proxy.telemetry.status import Status
+from proxy.telemetry.status import Status, partitions_of
 from storage.store import added
 
 
@@ -33,8 +33,7 @@ def waiting_by_time(
 ) -> WaitingByTime:
     """About as it is now. Raises NoAnswer, MailboxFull."""
     shards = [shard for status in statuses for shard in status.shards]
-    partitions = {shard.partition for shard in shards}
-    counted = _counted(workers, tuple(edges_ms), partitions)
+    counted = _counted(workers, tuple(edges_ms), partitions_of(statuses))
     columns = zip([0] * (len(edges_ms) + 1), *counted, strict=True)
     return WaitingByTime(
         [sum(column) for column in columns],
@@ -57,8 +56,7 @@ def dues_by_time(
 ) -> DuesByTime:
     """Of those for a pattern of targets, which are looked at one by one: exact, and as far as there
     is time. Raises Problem, NoAnswer, MailboxFull."""
-    partitions = {shard.partition for status in statuses for shard in status.shards}
-    each = EachWaiting(workers.ask, Sought(pattern_of(targets)), partitions)
+    each = EachWaiting(workers.ask, Sought(pattern_of(targets)), partitions_of(statuses))
     counts, held = [0] * (len(edges_ms) + 1), 0
     for record in each:
         if record.why != "undecided":
@@ -68,7 +66,7 @@ def dues_by_time(
 
 
 def _counted(
-    workers: Workers, edges_ms: tuple[int, ...], partitions: set[int]
+    workers: Workers, edges_ms: tuple[int, ...], partitions: Sequence[int]
 ) -> Iterator[list[int]]:
     """The counts of each partition: some are asked for at a time, so that no loop is held up for
     long. Those that no worker serves any more are left out."""

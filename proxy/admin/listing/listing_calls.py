@@ -17,7 +17,7 @@ from proxy.admin.listing.page_reader import PageReader
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.scheduling.waiting_records import WaitingRecord
-from proxy.telemetry.status import Status
+from proxy.telemetry.status import Status, partitions_of
 
 
 class ListingCalls:
@@ -32,8 +32,7 @@ class ListingCalls:
         sought, limit = sought_by(query), limit_of(query.get("limit", RECORDS))
         place = place_of(query.get("cursor"), sought)
         statuses = self._read_statuses()
-        partitions = {shard.partition for status in statuses for shard in status.shards}
-        page = PageReader(self._workers.ask, sought, partitions, place).read(limit)
+        page = PageReader(self._workers.ask, sought, partitions_of(statuses), place).read(limit)
         paused = {pattern for status in statuses for pattern in status.paused}
         now_ms = wall_clock_ms()
         reply = {

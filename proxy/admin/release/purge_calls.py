@@ -15,7 +15,7 @@ from proxy.records.outcome import APPLIED
 from proxy.requests.parsed import Purge
 from proxy.requests.times import LATEST_MS
 from proxy.scheduling.waiting_records import Sought
-from proxy.telemetry.status import Status
+from proxy.telemetry.status import Status, partitions_of
 from storage.store import added
 
 WAIT: Final = "30s"
@@ -69,7 +69,7 @@ class PurgeCalls:
             "dry_run": body.dry_run,
             "records": counted.records,
             "counted_all": counted.is_all,
-            "partitions": sorted(self._partitions()),
+            "partitions": partitions_of(self._read_statuses()),
         }
         if body.dry_run:
             return as_json(200, reply)
@@ -90,12 +90,10 @@ class PurgeCalls:
         return self._count_one_by_one(purge)
 
     def _count_one_by_one(self, purge: Purge) -> Counted:
-        each = EachWaiting(self._workers.ask, Sought(purge.targets), self._partitions())
+        partitions = partitions_of(self._read_statuses())
+        each = EachWaiting(self._workers.ask, Sought(purge.targets), partitions)
         ended = (one.why != "undecided" and purge.ends(one.target, one.due_ms) for one in each)
         return Counted(sum(ended), each.is_all)
-
-    def _partitions(self) -> set[int]:
-        return {shard.partition for status in self._read_statuses() for shard in status.shards}
 
 
 def _purge_of(body: PurgeBody) -> Purge:

@@ -1,4 +1,4 @@
-"""The commands `pending list`, `find` and `reschedule`: what waits, asked of the admin ports.
+"""The commands `pending`, `find`, `reschedule` and `purge`: what waits, asked of the admin ports.
 
-May use `cli.admin_port`, `cli.kafka` and `cli.terminal`. Begin with `command`.
+May use `cli.admin_port`, `cli.local_shards` and `cli.terminal`. Begin with `command`.
 """

@@ -17,13 +17,16 @@ from proxy.cli.terminal.options import (
     settings_for,
 )
 from proxy.cli.terminal.output import plain, say, say_json, say_table, shown_time
+from proxy.cli.waiting.coverage import (
+    missing_partitions,
+    refuse_silent,
+    say_missing,
+    shown_partitions,
+)
 from proxy.cli.waiting.waiting_records import Answers, Found, WaitingRecords
 from proxy.config.settings import Settings
-from proxy.errors import ProxyError
-from proxy.kafka.access.connection import Connection
 
 COLUMNS = ("fires", "due", "target", "id", "origin", "bytes", "why")
-BROKER_LIMIT_S = 2.0
 
 Target = Annotated[str | None, typer.Option(help="Only those for this target, or pattern.")]
 From = Annotated[
@@ -32,10 +35,6 @@ From = Annotated[
 ]
 To = Annotated[str | None, typer.Option("--to", help="Only those that fire by then.")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The first so many.")]
-
-
-class InstanceSilent(ProxyError):
-    """One of the instances has not answered: what was shown is not all."""
 
 
 def list_waiting(
@@ -54,15 +53,16 @@ def list_waiting(
     asked = {"target": target, **times, "id_prefix": id_prefix}
     filters = {name: str(value) for name, value in asked.items() if value is not None}
     answers = _records(settings, admin).listed(filters, limit)
-    missing = _missing(settings, answers.partitions)
+    missing = missing_partitions(settings, answers.partitions)
     if as_json:
         say_json(_json(answers) | {"partitions_missing": missing, "more": answers.has_more})
     else:
         _show(answers.records)
         more = "; there are more, see --limit" if answers.has_more else ""
-        say(f"{len(answers.records):,} records{more}. Partitions covered: {_numbers(answers)}.")
-        _say_missing(missing)
-    _refuse_silent(answers)
+        covered = shown_partitions(answers.partitions)
+        say(f"{len(answers.records):,} records{more}. Partitions covered: {covered}.")
+        say_missing(missing)
+    refuse_silent(answers.silent)
 
 
 def find(
@@ -102,8 +102,9 @@ def find(
         say_json(_json(answers))
     else:
         _show(answers.records)
-        say("Nothing waits so." if not kept else f"{len(kept):,} found.")
-    _refuse_silent(answers)
+        found = f"{len(kept):,} found." if kept else "Nothing waits so."
+        say(f"{found} Partitions covered: {shown_partitions(answers.partitions)}.")
+    refuse_silent(answers.silent)
 
 
 def _records(settings: Settings, admin: Sequence[str] | None) -> WaitingRecords:
@@ -122,18 +123,6 @@ def _fits(record: Found, target: str | None, since_ms: int | None, until_ms: int
 
 def _instant_ms(text: str | None) -> int | None:
     return None if text is None else checked_instant_ms(text)
-
-
-def _missing(settings: Settings, covered: set[int]) -> list[int] | None:
-    """Partitions of the ingress that no instance has answered for; None where the broker cannot be
-    asked how many there are."""
-    try:
-        connection = Connection(settings)
-        connection.limit_s = BROKER_LIMIT_S
-        count = len(connection.describe_topic(settings.topics.ingress).partitions)
-    except ProxyError:
-        return None
-    return sorted(set(range(count)) - covered)
 
 
 def _json(answers: Answers) -> dict[str, Any]:
@@ -175,28 +164,10 @@ def _time(epoch_ms: int | None) -> str:
     return "" if epoch_ms is None else shown_time(epoch_ms)
 
 
-def _numbers(answers: Answers) -> str:
-    return ", ".join(map(str, sorted(answers.partitions))) or "none"
-
-
-def _say_missing(missing: list[int] | None) -> None:
-    if missing is None:
-        say("Whether that is all of the ingress is not known: the broker does not answer.")
-    elif missing:
-        say(f"Not covered: {', '.join(map(str, missing))}. Name every instance with --admin.")
-
-
 def _refuse_unknown(answers: Answers, origin: str) -> None:
     if not answers.records:
-        _refuse_silent(answers)
+        refuse_silent(answers.silent)
         raise NotThere(
             f"None of the instances asked knows {origin}.",
             "Name it as topic/partition/offset of the ingress, and every instance with --admin.",
-        )
-
-
-def _refuse_silent(answers: Answers) -> None:
-    if answers.silent:
-        raise InstanceSilent(
-            "Not every instance has answered. " + " ".join(answers.silent.values())
         )

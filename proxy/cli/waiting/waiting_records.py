@@ -1,5 +1,6 @@
 """What waits, as all instances of a proxy say it together."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -24,6 +25,15 @@ class Answers(NamedTuple):
     has_more: bool = False
 
 
+class Counts(NamedTuple):
+    """by_target: records that wait for it; others: for targets that were not counted by name."""
+
+    by_target: dict[str, int]
+    others: int
+    partitions: set[int]
+    silent: dict[str, str]
+
+
 class WaitingRecords:
     """Of the instances at these addresses. All raise ProxyError where none of them answers."""
 
@@ -39,12 +49,31 @@ class WaitingRecords:
 
     def with_id(self, ident: str) -> Answers:
         """What waits with this id."""
-        return self._together(lambda at: self._found(at, f"/records?{urlencode({'id': ident})}"))
+        path = f"/records?{urlencode({'id': ident})}"
+
+        def with_partitions(address: str) -> Answers:
+            said = self._found(address, path)
+            return said if said.partitions else said._replace(partitions=self._served(address))
+
+        return self._together(with_partitions)
 
     def at_origin(self, origin: Origin, *, with_body: bool) -> Answers:
         """What has become of this ingress record, and what it holds."""
         query = "?body=true" if with_body else ""
-        return self._together(lambda at: self._found(at, f"/records/{quote(str(origin))}{query}"))
+        said = self._together(lambda at: self._found(at, f"/records/{quote(str(origin))}{query}"))
+        return said._replace(partitions={origin.partition} if said.records else set())
+
+    def counted(self) -> Counts:
+        """How many wait for each target, those with most first."""
+        replies, silent = ask_each(
+            self._addresses, lambda address: ask(address, "/pending", self._token)
+        )
+        by_target = Counter[str]()
+        for said in replies:
+            by_target.update(said["by_target"])
+        others = sum(said["others"] for said in replies)
+        partitions = {number for said in replies for number in said["partitions"]}
+        return Counts(dict(by_target.most_common()), others, partitions, silent)
 
     def _together(self, asking: Callable[[str], Answers]) -> Answers:
         answers, silent = ask_each(self._addresses, asking)
@@ -60,7 +89,11 @@ class WaitingRecords:
             said = ask(address, path, self._token)
         except NotThere:
             return Answers([], set(), {})
-        return Answers(said.get("records", [said]), set(), {})
+        partitions = set(said.get("partitions", ()))
+        return Answers(said.get("records", [said]), partitions, {})
+
+    def _served(self, address: str) -> set[int]:
+        return set(ask(address, "/pending", self._token)["partitions"])
 
     def _list(self, address: str, filters: Mapping[str, str], limit: int) -> Answers:
         """The first records of one instance."""

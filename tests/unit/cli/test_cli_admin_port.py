@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
 from proxy.cli.admin_port import (
@@ -21,9 +21,7 @@ from proxy.cli.admin_port import (
     ask,
     ask_each,
 )
-from proxy.cli.pending import read_pending
 from proxy.config.settings import AdminSettings
-from proxy.telemetry.metrics import Metrics
 from tests.support.simulation.admin_api import MadeUpApi
 
 Call = Callable[..., tuple[int, str, str]]
@@ -80,20 +78,6 @@ def test_the_admin_port_is_asked_past_an_http_proxy(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("no_proxy", raising=False)
     with answering(b"HTTP/1.0 200 OK\r\n\r\n{}") as address:
         assert ask(address, "/pauses", "secret") == {}
-
-
-@pytest.mark.parametrize("text", ["up 1\n", "<!doctype html><html></html>"])
-def test_metrics_of_something_else_are_no_proxys(text: str) -> None:
-    with pytest.raises(ProxyUnreachable, match="is no proxy"):
-        read_pending(text, "127.0.0.1:9464")
-
-
-def test_what_waits_is_counted_by_target_over_all_workers() -> None:
-    own = 'delay_proxy_build_info{version="1"} 1\n'
-    line = 'delay_proxy_pending_records{target="orders",worker="%d"} 2\n'
-    assert read_pending(own + line % 0 + line % 1, "x") == {"orders": 4}
-    assert read_pending(own, "x") == {}
-    assert read_pending(generate_latest(Metrics().registry).decode(), "x") == {}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104

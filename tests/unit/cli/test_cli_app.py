@@ -3,9 +3,11 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from proxy import __version__
 from proxy.admin.server import AdminServer
@@ -13,9 +15,7 @@ from proxy.cli import run as run_command
 from proxy.cli.trial.dev import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
 from proxy.kafka.access.connection import Connection
-from proxy.telemetry.metrics import Metrics
-from proxy.telemetry.status import Status
-from storage.store import TargetCounts
+from tests.support.simulation.admin_api import MadeUpApi
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -146,19 +146,6 @@ def test_check_without_a_broker_says_so_and_ends_with_1(
     assert (code, stop["subject"]) == (1, "broker")
 
 
-def test_pending_reads_the_running_proxy_over_all_workers(call: Call) -> None:
-    metrics = Metrics(
-        lambda: Status(pending_by_target=TargetCounts({"orders": 12_000, "payments": 3}))
-    )
-    server = AdminServer(AdminSettings(port=0), metrics.registry, list)
-    code, out, _ = call("pending", "--admin", f"127.0.0.1:{server.port}", "--json")
-    plain = call("pending", "--admin", f"127.0.0.1:{server.port}")[1]
-    server.close()
-    assert code == 0
-    assert json.loads(out) == {"pending": 12_003, "by_target": {"orders": 12_000, "payments": 3}}
-    assert "orders    12,000\n" in plain
-
-
 def test_pending_without_a_proxy_is_one_sentence(call: Call) -> None:
     code, _, err = call("pending", "--admin", "127.0.0.1:1")
     assert code == 1
@@ -168,12 +155,14 @@ def test_pending_without_a_proxy_is_one_sentence(call: Call) -> None:
 def test_pending_without_the_token_says_which_setting(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = AdminServer(AdminSettings(port=0, token="secret"), Metrics().registry, list)
-    address = f"127.0.0.1:{server.port}"
-    assert "Set `admin: token`" in call("pending", "--admin", address)[2]
-    monkeypatch.setenv("DELAY_PROXY_ADMIN__TOKEN", "secret")
-    assert call("pending", "--admin", address)[0] == 0
-    server.close()
+    made = MadeUpApi(AdminSettings(port=0, token="secret"))
+    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    with closing(server):
+        address = f"127.0.0.1:{server.port}"
+        assert "Set `admin: token`" in call("pending", "--admin", address)[2]
+        monkeypatch.setenv("DELAY_PROXY_ADMIN__TOKEN", "secret")
+        monkeypatch.setenv("DELAY_PROXY_KAFKA__BOOTSTRAP.SERVERS", "127.0.0.1:1")
+        assert call("pending", "--admin", address)[0] == 0
 
 
 def test_the_invitation_names_the_port_only_where_it_is_not_the_usual() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from proxy.cli import purge
+from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
+from proxy.cli.waiting import coverage, purge
 
 COUNTED = {
     "targets": "orders-*",
@@ -26,16 +27,22 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the admin port is asked for; all is applied but what is for `behind`."""
+    """What the admin ports are asked for; all is applied but what is for `behind`. Of the second
+    instance `b:1` is, `c:1` is silent."""
     bodies: list[dict[str, Any]] = []
 
-    def answer(_address: str, _path: str, _token: str | None, **how: Any) -> dict[str, Any]:
+    def answer(address: str, _path: str, _token: str | None, **how: Any) -> dict[str, Any]:
+        if address == "c:1":
+            raise ProxyUnreachable("c:1 is silent.")
         bodies.append(how["body"])
+        if address == "b:1" and how["body"]["dry_run"]:
+            return {**COUNTED, **how["body"], "records": 6, "partitions": [3]}
         is_applied = how["body"]["targets"] != "behind"
         done = {} if how["body"]["dry_run"] else {"purges": ["t/0/1"], "applied": is_applied}
         return {**COUNTED, **how["body"], **done}
 
     monkeypatch.setattr(purge, "ask", answer)
+    monkeypatch.setattr(purge, "missing_partitions", lambda _, covered: sorted({0, 2} - {*covered}))
     return bodies
 
 
@@ -47,7 +54,10 @@ def run(*arguments: str, answers: str = "") -> tuple[int, str]:
 def test_a_dry_run_only_counts(asked: list[dict[str, Any]]) -> None:
     code, said = run("orders-*", "--dry-run")
     assert (code, len(asked)) == (0, 1)
-    assert "1,234 records for orders-* wait in the partitions [0, 1]" in said
+    assert said == (
+        "1,234 records for orders-* wait. Partitions covered: 0, 1.\n"
+        "Not covered: 2. Name every instance with --admin.\nNothing was done.\n"
+    )
 
 
 def test_it_is_asked_for_first_and_done_on_yes_alone(asked: list[dict[str, Any]]) -> None:
@@ -55,6 +65,21 @@ def test_it_is_asked_for_first_and_done_on_yes_alone(asked: list[dict[str, Any]]
     assert [one["dry_run"] for one in asked] == [True]
     code, said = run("orders-*", answers="y\n")
     assert (code, "nothing that waits for orders-* is delivered: t/0/1" in said) == (0, True)
+
+
+def test_each_instance_counts_and_one_purges(asked: list[dict[str, Any]]) -> None:
+    each = ("--admin", "c:1", "--admin", "a:1", "--admin", "b:1")
+    code, said = run("orders-*", *each, "--yes", "--json")
+    done = json.loads(said)
+    assert [one["dry_run"] for one in asked] == [True, True, False]
+    assert (code, done["records"], done["partitions"]) == (0, 1_240, [0, 1, 3])
+    assert (done["partitions_missing"], done["silent"]) == ([2], {"c:1": "c:1 is silent."})
+
+
+def test_a_count_without_one_that_is_silent_is_no_success(asked: list[dict[str, Any]]) -> None:
+    done = CliRunner().invoke(app, ["purge", "orders", "--dry-run", "--admin=a:1", "--admin=c:1"])
+    assert (done.exit_code, "1,234 records" in done.output) == (1, True)
+    assert isinstance(done.exception, coverage.InstanceSilent)
 
 
 def test_times_are_sent_as_epoch_ms(asked: list[dict[str, Any]]) -> None:

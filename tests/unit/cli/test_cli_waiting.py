@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
-from proxy.cli.waiting import command
+from proxy.cli.waiting import command, coverage, pending
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import INGRESS, MadeUpApi
 
@@ -19,7 +19,7 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def _broker_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "BROKER_LIMIT_S", 0.1)
+    monkeypatch.setattr(coverage, "BROKER_LIMIT_S", 0.1)
 
 
 @pytest.fixture
@@ -59,8 +59,21 @@ def test_no_more_are_listed_than_asked_for_and_whether_there_are_more_is_said(
 def test_partitions_that_no_instance_serves_are_named(
     call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_missing", lambda _settings, covered: sorted({3, 4} - covered))
+    for module in (command, pending):
+        monkeypatch.setattr(module, "missing_partitions", lambda _, covered: [*{3, 4} - covered])
     assert "Not covered: 3, 4." in call("pending", "list", "--admin", admin)[1]
+    assert "Not covered: 3, 4." in call("pending", "--admin", admin)[1]
+
+
+def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> None:
+    both = ("--admin", admin, "--admin", f"http://{admin}", "--admin", "127.0.0.1:1")
+    code, out, err = call("pending", *both, "--json")
+    said = json.loads(out)
+    assert (code, said["pending"], said["by_target"]) == (1, 18, {"bills": 10, "orders": 8})
+    assert (said["others"], said["partitions"]) == (0, [0, 1, 2])
+    assert (said["partitions_missing"], [*said["silent"]]) == (None, ["127.0.0.1:1"])
+    assert "Not every instance has answered." in err
+    assert "18 records wait. Partitions covered: 0, 1, 2." in call("pending", *both)[1]
 
 
 def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
@@ -80,11 +93,13 @@ def test_a_filter_that_cannot_be_read_is_said_with_the_reason(call: Call, admin:
 
 def test_a_record_is_found_by_its_id_at_whichever_instance(call: Call, admin: str) -> None:
     code, out, _ = call("find", "--id", "known", "--admin", admin, "--json")
-    assert (code, [one["origin"] for one in json.loads(out)["records"]]) == (0, [f"{INGRESS}/1/7"])
+    said = json.loads(out)
+    assert (code, [one["origin"] for one in said["records"]]) == (0, [f"{INGRESS}/1/7"])
+    assert said["partitions"] == [0, 1, 2]
     code, out, _ = call("find", "--id", "unknown", "--admin", admin)
-    assert (code, out) == (0, "Nothing waits so.\n")
+    assert (code, out) == (0, "Nothing waits so. Partitions covered: 0, 1, 2.\n")
     _, out, _ = call("find", "--id", "known", "--target", "bills", "--admin", admin)
-    assert out == "Nothing waits so.\n"
+    assert out.startswith("Nothing waits so.")
 
 
 def test_a_record_is_found_by_its_origin_with_what_it_holds(call: Call, admin: str) -> None:
