@@ -114,6 +114,8 @@ def _routes(calls: Calls, traces: TraceCalls, streams: EventStreams) -> Sequence
         Route("PUT", "/ingest/paused", calls.pauses.pause_ingest),
         Route("DELETE", "/ingest/paused", calls.pauses.resume_ingest),
         Route("GET", "/limits", calls.limits.limits),
+        Route("PUT", "/limits", calls.limits.set_workers_limit),
+        Route("DELETE", "/limits", calls.limits.clear_workers_limit),
         Route("PUT", "/limits/{pattern}", calls.limits.set_limit),
         Route("DELETE", "/limits/{pattern}", calls.limits.clear_limit),
         Route("GET", "/turns", calls.turns.turns),

@@ -30,6 +30,7 @@ from proxy.kafka.settings.settings_records import (
     limit_key,
     overdue_key,
     pause_key,
+    rate_key,
     resumed_key,
 )
 from proxy.kafka.settings.settings_topic import open_settings_topic
@@ -192,6 +193,15 @@ class BrokerAccess:
     def clear_limit(self, pattern: str) -> None:
         """Take it back: what the settings say counts again. Raises Problem."""
         self._set(limit_key(self._settings.group_id, pattern), None)
+
+    def limit_workers(self, per_second: int, now_ms: int) -> None:
+        """Set the bound on each worker. Raises Problem."""
+        said = {"per_second": per_second, "set_at": now_ms}
+        self._set(rate_key(self._settings.group_id), said)
+
+    def clear_workers_limit(self) -> None:
+        """Take it back: what the settings say counts again. Raises Problem."""
+        self._set(rate_key(self._settings.group_id), None)
 
     def _set(self, key: str, said: Mapping[str, Any] | None) -> None:
         value = None if said is None else json.dumps(said).encode()

@@ -3,12 +3,11 @@
 from collections import OrderedDict
 from typing import Final
 
-from proxy.config.settings import ReleaseSettings
-
 BURST_MS: Final = 250
 """What a rate allows and nobody uses is saved up for so long: it may come at once, later."""
 REFILL_MS: Final = 50
 """A rate that is used up lets nothing through for so long: few transactions rather than many."""
+UNBOUNDED: Final = 2**31
 SECONDS_KEPT: Final = 64
 """Partitions are not at the same second when they catch up."""
 
@@ -53,25 +52,39 @@ class RateLimit:
         return -((self._thousandths - worth * 1000) // self._per_second)
 
 
-class Unlimited:
-    """No limit at all, where `RateLimit` is expected."""
+class WorkerRateLimit:
+    """The bound on all records that end in one worker, whatever their targets; None: no bound.
 
-    def records_available(self, now_ms: int) -> int:  # noqa: ARG002
-        """More than anybody asks for."""
-        return 2**31
+    What is set at run time counts in place of the settings' bound.
+    """
+
+    def __init__(self, of_settings: int | None = None) -> None:
+        self._of_settings = of_settings
+        self.set_at_run_time: int | None = None
+        self._limit = _rate_limit(of_settings)
+
+    def set(self, per_second: int | None) -> None:
+        """From now on; None: what the settings say counts again."""
+        if per_second != self.set_at_run_time:
+            self.set_at_run_time = per_second
+            self._limit = _rate_limit(self._of_settings if per_second is None else per_second)
+
+    def records_available(self, now_ms: int) -> int:
+        """As of `RateLimit`; without one more than anybody asks for."""
+        return UNBOUNDED if self._limit is None else self._limit.records_available(now_ms)
 
     def take(self, records: int, now_ms: int) -> None:
-        """Nothing is used up."""
+        """So many go now."""
+        if self._limit is not None:
+            self._limit.take(records, now_ms)
 
-    def wait_ms(self, now_ms: int) -> int:  # noqa: ARG002
-        """Nobody waits."""
-        return 0
+    def wait_ms(self, now_ms: int) -> int:
+        """Until enough may go for a transaction to be worth it; 0 while records are available."""
+        return 0 if self._limit is None else self._limit.wait_ms(now_ms)
 
 
-def release_rate(settings: ReleaseSettings) -> RateLimit | Unlimited:
-    """The limit on all records that end, as the settings say."""
-    per_second = settings.max_per_second
-    return Unlimited() if per_second is None else RateLimit(per_second)
+def _rate_limit(per_second: int | None) -> RateLimit | None:
+    return None if per_second is None else RateLimit(per_second)
 
 
 class TargetRateLimit:

@@ -33,6 +33,7 @@ class AdminSide:
                 paused=known.paused,
                 release_rates=known.release_rates,
                 limits=known.limits,
+                max_per_second=known.max_per_second,
                 is_ingest_paused=known.is_ingest_paused,
             )
         )

@@ -16,7 +16,7 @@ from proxy.config.resumed import Resumed
 from proxy.config.settings import Settings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.parked_records import ParkedRecords
-from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing
 from proxy.kafka.derived_topics import DerivedTopics
@@ -47,6 +47,8 @@ class SettingsPort(Policies, Protocol):
     def resumed(self) -> Mapping[str, Resumed]: ...
     @property
     def limits(self) -> Mapping[str, TargetLimit]: ...
+    @property
+    def max_per_second(self) -> int | None: ...
     @property
     def is_ingest_paused(self) -> bool: ...
     def ensure(self, policy: Policy) -> str: ...
@@ -84,6 +86,7 @@ class Parts:
     lookup: IngressLookup
     publisher: Publisher
     release: ReleaseControl
+    rate: WorkerRateLimit
     pipeline: Pipeline
 
 
@@ -92,7 +95,7 @@ def assemble(
     settings: Settings,
     policy: Policy,
     release: ReleaseControl,
-    rate: RateLimit | Unlimited,
+    rate: WorkerRateLimit,
     folders: LocalFolders,
     clock: Clock,
     metrics: Metrics,
@@ -156,4 +159,4 @@ def assemble(
         ParkedRecords(release, topic.partitions),
         trace,
     )
-    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, pipeline)
+    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, rate, pipeline)

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.rate_limit import WorkerRateLimit
 
 IDLE_COMMIT_MS: Final = 10_000
 """An idle shard's watermark is committed this often, so that it is seen to move."""
@@ -50,7 +50,7 @@ class Pacing:
     `rate` bounds how many records end a second.
     """
 
-    def __init__(self, limits: TransactionLimits, rate: RateLimit | Unlimited) -> None:
+    def __init__(self, limits: TransactionLimits, rate: WorkerRateLimit) -> None:
         self._limits, self._rate = limits, rate
         self._began_ms = self._progress_ms = self._idle_ms = -IDLE_COMMIT_MS
         self._idle: deque[int] = deque()

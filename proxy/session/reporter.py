@@ -30,7 +30,7 @@ class Reporter:
         local: LocalState,
     ) -> None:
         self._pipeline, self._ingress = parts.pipeline, parts.ingress
-        self._release, self._clock = parts.release, clock
+        self._release, self._rate, self._clock = parts.release, parts.rate, clock
         self._board, self._metrics = side.board, side.metrics
         self._retention, self._local = retention, local
         self._sizes = FolderSizes()
@@ -53,6 +53,7 @@ class Reporter:
                 self._release.release_rates,
                 self._release.limits,
                 self._pipeline.is_ingest_paused,
+                self._rate.set_at_run_time,
             )
         )
         self._show_gauges(now_ms)

@@ -6,7 +6,7 @@ as a whole, and the next one recovers its shards from the broker
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Final
 
@@ -39,6 +39,7 @@ class Session:
         topic_id: TopicIdWatch,
     ) -> None:
         self._settings_topic, self._release = parts.settings_topic, parts.release
+        self._rate = parts.rate
         self._ingress, self._lookup = parts.ingress, parts.lookup
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
@@ -117,19 +118,24 @@ class Session:
     def _apply_controls(self) -> None:
         """What operators have set at run time counts from now on."""
         wanted, release = self._settings_topic, self._release
-        before = release.paused, release.release_rates, release.limits
+        before = self._set_at_run_time()
         release.pause(wanted.paused, wanted.resumed)
         release.limit(wanted.limits)
-        if before != (release.paused, release.release_rates, release.limits):
-            log.info(
-                "set at run time",
-                paused=sorted(release.paused),
-                release_rates=release.release_rates,
-                limits={name: one.model_dump() for name, one in release.limits.items()},
-            )
+        self._rate.set(wanted.max_per_second)
+        if before != (now := self._set_at_run_time()):
+            log.info("set at run time", **now)
         if wanted.is_ingest_paused != self._pipeline.is_ingest_paused:
             self._pipeline.pause_ingest(wanted.is_ingest_paused)
             _log_ingest(is_paused=wanted.is_ingest_paused)
+
+    def _set_at_run_time(self) -> Mapping[str, object]:
+        release = self._release
+        return {
+            "paused": sorted(release.paused),
+            "release_rates": release.release_rates,
+            "limits": {name: one.model_dump() for name, one in release.limits.items()},
+            "max_per_second": self._rate.set_at_run_time,
+        }
 
 
 def _log_ingest(*, is_paused: bool) -> None:

@@ -9,7 +9,7 @@ from proxy.clock import Clock
 from proxy.config.ingress_retention import aging_after_ms, refuse_unfit
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
-from proxy.dispatch.rate_limit import release_rate
+from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import release_control
 from proxy.kafka.broker_clock import BrokerClock, clock_producer_config
 from proxy.kafka.client_settings import (
@@ -58,7 +58,7 @@ def open_session(
         settings,
         policy,
         release_control(settings.release),
-        release_rate(settings.release),
+        WorkerRateLimit(settings.release.max_per_second),
         folders,
         clock,
         side.metrics,

@@ -58,7 +58,8 @@ class Status:
     once they are here.
     `assigned` becomes true with the group's first answer, an empty one included: a worker that
     has joined and got no partition is idle, not unready. `paused`: patterns of targets;
-    `release_rates`, `limits`: by pattern, what else operators have set at run time.
+    `release_rates`, `limits`, by pattern, and `max_per_second`: what else operators have set at run
+    time.
     """
 
     shards: tuple[ShardStatus, ...] = ()
@@ -70,6 +71,7 @@ class Status:
     release_rates: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, TargetLimit] = field(default_factory=dict)
     is_ingest_paused: bool = False
+    max_per_second: int | None = None
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from proxy.config.settings import AdmissionSettings
-from proxy.dispatch.rate_limit import RateLimit
+from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.settings.settings_records import ServedPartition
 from proxy.kafka.topics import TopicFacts
@@ -111,7 +111,7 @@ def _world(chance: Random, run: int) -> tuple[World, KnownSettingsTopic]:
     per_target = {"bills-*": 1} if chance.random() < 0.2 else {}
     world.release = ReleaseControl(per_target, OVERDUE)
     if chance.random() < 0.1:
-        world.cap = RateLimit(chance.choice([20, 50]))
+        world.cap = WorkerRateLimit(chance.choice([20, 50]))
     if chance.random() < 0.15:
         world.admission = AdmissionSettings(records=chance.randrange(2, 8))
     world.batch_records = chance.choice([1, 3, 1_000])

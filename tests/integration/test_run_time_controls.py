@@ -179,3 +179,25 @@ def test_limits_count_for_all_instances_outlive_restarts_and_are_cleared(
     outcomes = [o for told in ends.outcomes.values() for o in told if o["outcome"] == "expired"]
     assert len(outcomes) == 6
     assert all("allows 3600000 (release.overdue)" in str(o["detail"]) for o in outcomes)
+
+
+def test_a_cap_on_each_worker_counts_for_all_instances_and_outlives_a_restart(
+    installation: Installation,
+) -> None:
+    target = installation.target("orders")
+    both = two_proxies(installation)
+    assert command("limits", "set", "--worker", "--per-second", "4", asked=both)["in_force"]
+    first, _ = both
+    first.kill()
+    first.start_ready()
+    limits = command("limits", asked=both)
+    assert (limits["max_per_second"], limits["max_per_second_source"]) == (4, "run-time")
+    installation.send(requests(target, 40))
+    wait_for(lambda: count(installation, target) == 40, WITHIN_S, "what is capped")
+    stamps = [record.timestamp_ms for record in read_to_end(installation.bootstrap, target)]
+    assert max(stamps) - min(stamps) >= 3_500, "20 records for each of two workers"
+    done = command("limits", "clear", "--worker", asked=both)
+    assert (done["max_per_second"], done["in_force"]) == (None, True)
+    installation.send(requests(target, 400))
+    wait_for(lambda: count(installation, target) == 440, WITHIN_S, "what is capped no more")
+    installation.judge()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.config.target_limit import OverdueLimit, TargetLimit
-from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.rate_limit import RateLimit, WorkerRateLimit
 from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from tests.property.test_exactly_once import (
     COMMITS,
@@ -122,7 +122,7 @@ def test_whatever_is_held_back_every_record_ends_once_and_never_early(
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000), 0
     world.release = ReleaseControl({"orders": PER_TARGET} if has_target_caps else {}, overdue)
-    world.cap = RateLimit(PER_SECOND) if is_capped else Unlimited()
+    world.cap = WorkerRateLimit(PER_SECOND) if is_capped else WorkerRateLimit()
     try:
         for step in script:
             operate(world, step)
@@ -147,7 +147,7 @@ def test_a_cap_is_exceeded_over_no_stretch_of_time_by_what_really_ends(
     if is_per_target:
         world.release = ReleaseControl({"*": per_second})
     else:
-        world.cap = RateLimit(per_second)
+        world.cap = WorkerRateLimit(per_second)
     world.turn()
     gone: list[tuple[int, int]] = []
 

@@ -58,11 +58,19 @@ class LimitBody(Body):
         return TargetLimit(per_second=self.per_second, overdue=rule)
 
 
+class RateBody(Body):
+    """Body of the bound on each worker."""
+
+    per_second: Annotated[int, BeforeValidator(whole)] = Field(ge=1, le=MOST_PER_SECOND)
+
+
 class LimitPort(Protocol):
     """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None: ...
     def clear_limit(self, pattern: str) -> None: ...
+    def limit_workers(self, per_second: int, now_ms: int) -> None: ...
+    def clear_workers_limit(self) -> None: ...
 
 
 class LimitCalls:
@@ -84,7 +92,7 @@ class LimitCalls:
         reply = {
             "limits": [*set_now, *_of_settings(self._release)],
             "beyond_rate": self._release.beyond_rate,
-            "max_per_second": self._release.max_per_second,
+            **self._of_each_worker(),
         }
         return as_json(200, reply)
 
@@ -104,6 +112,35 @@ class LimitCalls:
         request.query()
         self._broker.clear_limit(pattern_of(pattern))
         return self._noticed(pattern, None)
+
+    def set_workers_limit(self, request: Request) -> Reply:
+        """Set the bound on each worker as a whole, in place of what was set."""
+        request.query()
+        per_second = read_body(RateBody, request.json()).per_second
+        self._broker.limit_workers(per_second, wall_clock_ms())
+        return self._workers_noticed(per_second)
+
+    def clear_workers_limit(self, request: Request) -> Reply:
+        """Take back what was set at run time: what the settings say counts again."""
+        request.query()
+        self._broker.clear_workers_limit()
+        return self._workers_noticed(None)
+
+    def _of_each_worker(self) -> Mapping[str, Any]:
+        """Of workers that have not all noticed the lower."""
+        found = [one.max_per_second for one in self._read_statuses()]
+        set_now = min((per_second for per_second in found if per_second is not None), default=None)
+        if set_now is None:
+            of_settings = self._release.max_per_second
+            return {"max_per_second": of_settings, "max_per_second_source": "settings"}
+        return {"max_per_second": set_now, "max_per_second_source": "run-time"}
+
+    def _workers_noticed(self, per_second: int | None) -> Reply:
+        is_noticed = all_notice(
+            self._read_statuses, lambda status: status.max_per_second == per_second
+        )
+        reply = {**self._of_each_worker(), "in_force": is_noticed}
+        return as_json(code_of(is_noticed=is_noticed), reply)
 
     def _set(self) -> dict[str, TargetLimit]:
         return {

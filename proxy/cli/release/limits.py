@@ -1,6 +1,6 @@
 """`limits`: caps and rules for the overdue, those of the settings and those set at run time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -21,13 +21,20 @@ from proxy.errors import ProxyError
 from proxy.requests.times import shown_delay
 
 COLUMNS = ("targets", "per second", "overdue", "from")
-Pattern = Annotated[str, typer.Argument(help="A target, or a pattern like 'orders-*'.")]
+WORKERS_PATH = "/limits"
+EACH_WORKER = "(each worker)"
+Pattern = Annotated[
+    str | None, typer.Argument(help="A target, or a pattern like 'orders-*'.", show_default=False)
+]
+Worker = Annotated[
+    bool, typer.Option("--worker", help="Not a target: all that each worker delivers or ends.")
+]
 
 RUN_TIME = "run-time"
 
 
 class NotLimited(ProxyError):
-    """No limit was set at run time for the pattern that is to be cleared."""
+    """No limit was set at run time where one is to be cleared."""
 
 
 app = typer.Typer(invoke_without_command=True)
@@ -50,8 +57,9 @@ def limits(
     if as_json:
         say_json({**answers.replies[0], "limits": found, "silent": answers.silent})
         return
-    if found:
-        say_table(COLUMNS, map(_row, found))
+    rows = [*_row_of_workers(answers.replies), *map(_row, found)]
+    if rows:
+        say_table(COLUMNS, rows)
     else:
         say("No target has a limit.")
     say_silent(answers)
@@ -59,7 +67,8 @@ def limits(
 
 @app.command("set")
 def set_limit(
-    targets: Pattern,
+    targets: Pattern = None,
+    worker: Worker = False,
     per_second: Annotated[
         int | None,
         typer.Option(
@@ -80,33 +89,52 @@ def set_limit(
     """Set a cap, a rule for the overdue, or both, in place of what was set for the same pattern.
 
     Exit code 1 where an instance has not noticed yet."""
+    path = _path(targets, is_worker=worker)
     if per_second is None and overdue is None:
         raise typer.BadParameter("name --per-second, --overdue, or both")
+    if worker and overdue is not None:
+        raise typer.BadParameter("--overdue is for targets")
     body: dict[str, Any] = {} if per_second is None else {"per_second": per_second}
     if overdue is not None:
         body["overdue"] = _rule(overdue)
-    path = path_of("/limits", targets)
     answers = ask_instances(settings_for(config), admin, "PUT", path, body)
-    tell_done(answers, f"{targets} is limited.", as_json=as_json)
+    tell_done(answers, f"{targets or 'Each worker'} is limited.", as_json=as_json)
 
 
 @app.command("clear")
 def clear_limit(
-    targets: Pattern, admin: Admin = None, config: Config = None, as_json: AsJson = False
+    targets: Pattern = None,
+    worker: Worker = False,
+    admin: Admin = None,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Take back what was set at run time for this pattern: what the settings say counts again.
+    """Take back what was set at run time: what the settings say counts again.
 
     Exit code 1 where nothing was set, or an instance has not noticed yet."""
-    path, settings = path_of("/limits", targets), settings_for(config)
-    known = ask_instances(settings, admin, "GET", "/limits").replies
-    limits = [limit for reply in known for limit in reply["limits"]]
-    if not any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in limits):
+    path, settings = _path(targets, is_worker=worker), settings_for(config)
+    known = ask_instances(settings, admin, "GET", WORKERS_PATH).replies
+    if not any(_is_set(reply, targets) for reply in known):
         raise NotLimited(
-            f"Nothing was set at run time for {targets}.",
+            f"Nothing was set at run time for {targets or 'each worker'}.",
             "Name the pattern as it was set: `limits` lists them.",
         )
     answers = ask_instances(settings, admin, "DELETE", path)
-    tell_done(answers, f"{targets} has no limit set at run time.", as_json=as_json)
+    whose = targets or "A worker as a whole"
+    tell_done(answers, f"{whose} has no limit set at run time.", as_json=as_json)
+
+
+def _path(targets: str | None, *, is_worker: bool) -> str:
+    if is_worker == (targets is not None):
+        raise typer.BadParameter("name a target or pattern, or --worker: one of the two")
+    return WORKERS_PATH if targets is None else path_of(WORKERS_PATH, targets)
+
+
+def _is_set(reply: Mapping[str, Any], targets: str | None) -> bool:
+    """Whether something was set at run time for this pattern; None: for each worker."""
+    if targets is None:
+        return bool(reply["max_per_second_source"] == RUN_TIME)
+    return any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in reply["limits"])
 
 
 def _rule(text: str) -> Mapping[str, str]:
@@ -120,6 +148,14 @@ def _rule(text: str) -> Mapping[str, str]:
             f"and deliver ({why})"
         ) from None
     return {"older_than": shown_delay(rule.older_than_ms), "action": rule.action}
+
+
+def _row_of_workers(replies: Iterable[Mapping[str, Any]]) -> Iterable[list[str]]:
+    """None where nothing bounds them; of instances that do not say the same each."""
+    found = {(reply["max_per_second"], reply["max_per_second_source"]): None for reply in replies}
+    for per_second, source in found:
+        if per_second is not None:
+            yield [EACH_WORKER, f"{per_second:,}", "", source]
 
 
 def _row(limit: Mapping[str, Any]) -> list[str]:

@@ -16,16 +16,18 @@ from proxy.kafka.settings.settings_records import (
     INGEST,
     LIMITS,
     PAUSED,
+    RATE,
     RESUMED,
     ingest_key,
     limited_pattern,
     paused_pattern,
+    rate_key,
     resumed_pattern,
 )
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
-CONTROLS: Final = (PAUSED, RESUMED, LIMITS, INGEST)
+CONTROLS: Final = (PAUSED, RESUMED, LIMITS, RATE, INGEST)
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -40,6 +42,8 @@ class RunTimeControls:
         self._resumed: dict[str, Resumed] = {}
         self._limits: dict[str, TargetLimit] = {}
         self.is_ingest_paused = False
+        self.max_per_second: int | None = None
+        """The bound on each worker, where one is set."""
 
     @property
     def paused(self) -> frozenset[str]:
@@ -62,6 +66,8 @@ class RunTimeControls:
         read; the one before it goes on."""
         if key == ingest_key(self._group_id):
             self.is_ingest_paused = value is not None
+        elif key == rate_key(self._group_id):
+            self.max_per_second = None if value is None else _rate(value)
         elif (pattern := paused_pattern(self._group_id, key)) is not None:
             _keep(self._paused, pattern, None if value is None else True, MOST_PAUSES, "pauses")
         elif (pattern := resumed_pattern(self._group_id, key)) is not None:
@@ -91,6 +97,14 @@ def _resumed(value: bytes) -> Resumed:
         raise ValueError(f"resumed_at is {at_ms!r}")
     is_rate = type(per_second) is int and 1 <= per_second <= MOST_PER_SECOND
     return Resumed(at_ms, per_second if is_rate else None)
+
+
+def _rate(value: bytes) -> int:
+    """Raises ValueError where it is none."""
+    per_second = _object(value).get("per_second")
+    if type(per_second) is not int or not 1 <= per_second <= MOST_PER_SECOND:
+        raise ValueError(f"per_second is {per_second!r}")
+    return per_second
 
 
 def _limit(value: bytes) -> TargetLimit:

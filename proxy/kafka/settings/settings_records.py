@@ -15,6 +15,7 @@ SERVED: Final = "served/"
 PAUSED: Final = "paused/"
 RESUMED: Final = "resumed/"
 LIMITS: Final = "limits/"
+RATE: Final = "rate/"
 INGEST: Final = "ingest/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
@@ -74,6 +75,11 @@ def resumed_key(group_id: str, pattern: str) -> str:
 def limit_key(group_id: str, pattern: str) -> str:
     """Key of the record with what was set at run time for the targets of `pattern`."""
     return f"{LIMITS}{group_id}/{pattern}"
+
+
+def rate_key(group_id: str) -> str:
+    """Key of the record with the bound on each worker that was set at run time."""
+    return f"{RATE}{group_id}/worker"
 
 
 def ingest_key(group_id: str) -> str:

@@ -100,6 +100,11 @@ class SettingsTopic:
         return self._controls.is_ingest_paused
 
     @property
+    def max_per_second(self) -> int | None:
+        """The bound on each worker that was set at run time."""
+        return self._controls.max_per_second
+
+    @property
     def limits(self) -> Mapping[str, TargetLimit]:
         """By pattern, what was set at run time. A rule for the overdue does not count before it was
         read among the rules kept for audits, so no record ends by one that an audit cannot know."""
@@ -331,7 +336,8 @@ class SettingsTopic:
 
     @property
     def _changeable(self) -> tuple[object, ...]:
-        return self.paused, self.resumed, self.limits, self.is_ingest_paused
+        limits = self.limits, self.max_per_second
+        return self.paused, self.resumed, limits, self.is_ingest_paused
 
     def _known_to_audits(self, pattern: str, limit: TargetLimit) -> TargetLimit | None:
         rules = limit.rules_json(pattern)

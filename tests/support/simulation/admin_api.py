@@ -127,6 +127,7 @@ class MadeUpBroker:
     release_rates: dict[str, int] = field(default_factory=dict)
     limits: dict[str, TargetLimit] = field(default_factory=dict)
     is_ingest_paused: bool = False
+    max_per_second: int | None = None
     cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
     recalls: list[tuple[int, str]] = field(default_factory=list)
     purges: list[Purge] = field(default_factory=list)
@@ -189,6 +190,13 @@ class MadeUpBroker:
         if self.is_noticed:
             self.limits.pop(pattern, None)
 
+    def limit_workers(self, per_second: int, now_ms: int) -> None:
+        if self.is_noticed:
+            self.max_per_second = per_second
+
+    def clear_workers_limit(self) -> None:
+        self.max_per_second = None if self.is_noticed else self.max_per_second
+
     def read(self, partition: int, offset: int) -> Message | None:
         return None if offset == 0 else Record(INGRESS, partition, offset, None, None, [], 1)
 
@@ -241,6 +249,7 @@ class MadeUpApi:
             release_rates=dict(self.broker.release_rates),
             limits=dict(self.broker.limits),
             is_ingest_paused=self.broker.is_ingest_paused,
+            max_per_second=self.broker.max_per_second,
         )
         first, second = TargetCounts({"orders": 3}), TargetCounts({"orders": 1, "bills": 5})
         return [

@@ -20,7 +20,7 @@ from proxy.config.settings import (
 )
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import find_moving
-from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
@@ -66,6 +66,7 @@ class SettingsTopic:
         self.paused: frozenset[str] = frozenset()
         self.resumed: dict[str, Resumed] = {}
         self.limits: dict[str, TargetLimit] = {}
+        self.max_per_second: int | None = None
         self.is_ingest_paused = False
         self.has_changed = False
         """Whether the next look is to say so."""
@@ -181,7 +182,7 @@ class World:
         self.metrics = Metrics()
         self.trace: TraceCommitted | None = None
         self.release = ReleaseControl()
-        self.cap: RateLimit | Unlimited = Unlimited()
+        self.cap: WorkerRateLimit = WorkerRateLimit()
         self.admission = AdmissionSettings()
         self.memory = MemorySettings()
 

@@ -85,6 +85,21 @@ def test_a_limit_takes_the_place_of_the_one_before_it_and_can_be_cleared() -> No
     assert made.ask("/limits")[1]["limits"] == []
 
 
+def test_the_bound_on_each_worker_is_set_in_place_of_the_settings_and_taken_back() -> None:
+    made = MadeUpApi(release=ReleaseSettings(max_per_second=9))
+
+    def shown(code: int, per_second: int, source: str, **more: bool) -> tuple[int, object]:
+        return code, {"max_per_second": per_second, "max_per_second_source": source, **more}
+
+    said = made.ask("/limits", "PUT", {"per_second": 5})
+    assert said == shown(200, 5, "run-time", in_force=True)
+    _, limits = made.ask("/limits")
+    assert (limits["max_per_second"], limits["max_per_second_source"]) == (5, "run-time")
+    assert made.ask("/limits", "DELETE") == shown(200, 9, "settings", in_force=True)
+    for wrong in ({}, {"per_second": 0}, {"per_second": None}, {"overdue": RULE}):
+        assert made.ask("/limits", "PUT", wrong)[0] == 400
+
+
 @pytest.mark.parametrize(
     ("body", "found"),
     [

@@ -24,7 +24,9 @@ LIMITS = {
     ],
     "beyond_rate": "later",
     "max_per_second": None,
+    "max_per_second_source": "settings",
 }
+CAPPED = {**LIMITS, "max_per_second": 2_000, "max_per_second_source": "run-time"}
 Asked = list[tuple[str, str, str, Any]]
 
 
@@ -40,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         replies: dict[str, Any] = {
             "/pauses": {"paused": ["orders-*"], "release_rates": {"bills": 500}},
             "/ingest": {"paused": True, "unread": 7},
-            "/limits": LIMITS,
+            "/limits": CAPPED if address == "capped" else LIMITS,
         }
         done = {"paused": True, "in_force": address != "slow"}
         found: dict[str, Any] = replies[path] if how["method"] == "GET" else done
@@ -137,6 +139,19 @@ def test_limits_are_set_and_cleared(asked: Asked) -> None:
     ]
 
 
+def test_each_worker_is_limited_as_a_whole(asked: Asked) -> None:
+    cap = ("limits", "set", "--worker", "--per-second", "2000", "--admin", "capped")
+    assert run(*cap) == (0, "Each worker is limited.\n")
+    rows = run("limits", "--admin", "capped", "--admin", "a")[1].splitlines()
+    assert (rows[1].split(), len(rows)) == (["(each", "worker)", "2,000", "run-time"], 4)
+    cleared = run("limits", "clear", "--worker", "--admin", "capped")
+    assert cleared == (0, "A worker as a whole has no limit set at run time.\n")
+    assert asked[0] == ("capped", "PUT", "/limits", {"per_second": 2_000})
+    assert asked[-1] == ("capped", "DELETE", "/limits", None)
+    done = CliRunner().invoke(app, ["limits", "clear", "--worker", "--admin", "a"])
+    assert "Nothing was set at run time for each worker." in str(done.exception)
+
+
 def test_what_the_settings_limit_is_not_cleared_at_run_time(asked: Asked) -> None:
     done = CliRunner().invoke(app, ["limits", "clear", "*", "--admin", "a"])
     assert "Nothing was set at run time for *." in str(done.exception)
@@ -156,6 +171,10 @@ def test_what_the_settings_limit_is_not_cleared_at_run_time(asked: Asked) -> Non
         ("limits", "set", "orders", "--overdue", "soon:drop"),
         ("limits", "set", "orders", "--overdue", "1h:forget"),
         ("limits", "clear", ""),
+        ("limits", "clear"),
+        ("limits", "clear", "orders", "--worker"),
+        ("limits", "set", "--per-second", "5"),
+        ("limits", "set", "--worker", "--overdue", "1h:drop"),
     ],
 )
 def test_wrong_use_is_refused_before_anything_is_asked(

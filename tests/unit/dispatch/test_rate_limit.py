@@ -3,16 +3,29 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dispatch.rate_limit import BURST_MS, REFILL_MS, RateLimit, Unlimited
+from proxy.dispatch.rate_limit import BURST_MS, REFILL_MS, RateLimit, WorkerRateLimit
 
 NOW_MS = 1_800_000_000_000
 
 
 def test_without_a_limit_records_are_always_available() -> None:
-    rate = Unlimited()
+    rate = WorkerRateLimit()
     rate.take(10**9, NOW_MS)
     assert rate.records_available(NOW_MS) > 10**9
     assert rate.wait_ms(NOW_MS) == 0
+
+
+def test_a_bound_set_at_run_time_counts_in_place_of_the_settings_until_it_is_taken_back() -> None:
+    for of_settings in (None, 100):
+        rate = WorkerRateLimit(of_settings)
+        before = rate.records_available(NOW_MS)
+        rate.set(1000)
+        assert rate.records_available(NOW_MS) == 250
+        rate.take(250, NOW_MS)
+        rate.set(1000)
+        assert rate.wait_ms(NOW_MS) == REFILL_MS, "said again it is no new one"
+        rate.set(None)
+        assert (rate.set_at_run_time, rate.records_available(NOW_MS)) == (None, before)
 
 
 def test_a_rate_begins_with_what_it_would_have_saved() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.dispatch.rate_limit import RateLimit, Unlimited
+from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.session.pacing import (
     BUSY_INTERVAL_MS,
     BUSY_RECORDS,
@@ -20,8 +20,8 @@ from proxy.session.pacing import (
 NOW_MS = 1_800_000_000_000
 
 
-def a_pacing(records: int = 10_000, rate: RateLimit | None = None) -> Pacing:
-    return Pacing(TransactionLimits(records, 50), rate or Unlimited())
+def a_pacing(records: int = 10_000, rate: WorkerRateLimit | None = None) -> Pacing:
+    return Pacing(TransactionLimits(records, 50), rate or WorkerRateLimit())
 
 
 def test_first_records_of_a_burst_do_not_wait_for_a_long_transaction() -> None:
@@ -112,7 +112,7 @@ def test_records_are_committed_at_once_and_mere_progress_now_and_then() -> None:
 def test_others_transactions_hold_mere_progress_now_and_then(
     interval_ms: int, latest_ms: int
 ) -> None:
-    pacing = Pacing(TransactionLimits(transaction_interval_ms=interval_ms), Unlimited())
+    pacing = Pacing(TransactionLimits(transaction_interval_ms=interval_ms), WorkerRateLimit())
     pacing.begin(1, NOW_MS)
     for now_ms in range(NOW_MS + 10, NOW_MS + latest_ms, 10):
         assert not pacing.is_worth_it(0, now_ms, has_moved=True)
@@ -134,7 +134,7 @@ def test_idle_shards_are_committed_now_and_then_some_at_a_time_whatever_others_d
 
 
 def test_rate_lets_no_more_end_than_it_has_for_those_that_end_in_any_case() -> None:
-    pacing = a_pacing(rate=RateLimit(100))
+    pacing = a_pacing(rate=WorkerRateLimit(100))
     assert pacing.records_available(5, NOW_MS) == 20
     pacing.begin(25, NOW_MS)
     assert pacing.records_available(0, NOW_MS) == 0

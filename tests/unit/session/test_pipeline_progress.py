@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dispatch.rate_limit import RateLimit
+from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.session.pacing import IDLE_COMMIT_MS, LATEST_PROGRESS_MS, TransactionLimits
 from tests.support.simulation.world import World
 
@@ -64,7 +64,7 @@ def test_a_low_rate_is_shared_by_all_shards_that_have_a_backlog(
     partitions: int, per_second: int
 ) -> None:
     world = World(partitions)
-    world.cap = RateLimit(per_second)
+    world.cap = WorkerRateLimit(per_second)
     for number in range(40 * partitions):
         send(world, "1s", partition=number % partitions)
     world.settle()

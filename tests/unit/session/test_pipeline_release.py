@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.dispatch.rate_limit import BURST_MS, RateLimit
+from proxy.dispatch.rate_limit import BURST_MS, WorkerRateLimit
 from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from proxy.session.pipeline import LONGEST_WAIT_MS
 from tests.support.simulation.stand_in import kafka_error
@@ -12,7 +12,7 @@ from tests.support.simulation.world import DEAD_LETTERS, World
 MINUTE_MS = 60_000
 
 
-def a_world(release: ReleaseControl | None = None, cap: RateLimit | None = None) -> World:
+def a_world(release: ReleaseControl | None = None, cap: WorkerRateLimit | None = None) -> World:
     world = World(targets=("orders", "bills"))
     world.release = release or world.release
     world.cap = cap or world.cap
@@ -35,7 +35,7 @@ def outcomes(world: World) -> list[str]:
 
 
 def test_a_cap_lets_out_what_waited_through_a_downtime_at_its_rate() -> None:
-    world = a_world(cap=RateLimit(100))
+    world = a_world(cap=WorkerRateLimit(100))
     send(world, "orders", "0s")
     world.settle()
     send(world, "orders", count=300)
@@ -52,7 +52,7 @@ def test_a_cap_lets_out_what_waited_through_a_downtime_at_its_rate() -> None:
 
 def test_a_cap_holds_back_newcomers_that_are_due_at_once_over_all_partitions() -> None:
     world = World(partitions=3)
-    world.cap = RateLimit(100)
+    world.cap = WorkerRateLimit(100)
     world.turn()
     for number in range(300):
         world.send({"timer-topic": "orders"}, partition=number % 3)
@@ -63,7 +63,7 @@ def test_a_cap_holds_back_newcomers_that_are_due_at_once_over_all_partitions() -
 
 
 def test_a_cap_that_is_used_up_makes_the_loop_wait() -> None:
-    world = a_world(cap=RateLimit(100))
+    world = a_world(cap=WorkerRateLimit(100))
     send(world, "orders", count=100)
     world.settle()
     world.time.pass_ms(1_000)

@@ -65,8 +65,10 @@ def test_what_is_set_at_run_time_as_a_session_begins_counts_from_its_first_turn(
     world.policies.is_ingest_paused = True
     world.policies.limits = {"orders": TargetLimit(per_second=5)}
     world.policies.resumed = {"bills": Resumed(world.time.wall_now_ms, 7)}
+    world.policies.max_per_second = 3
     session, _ = a_session(world)
     session.run(after_turns(TURNS))
+    assert world.cap.set_at_run_time == 3
     assert world.release.limits == world.policies.limits
     assert world.release.release_rates == {"bills": 7}
     assert world.origins() == ["timer.ingress/0/0"], "what was there as it began is taken in"

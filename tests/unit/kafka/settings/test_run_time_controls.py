@@ -16,6 +16,7 @@ from proxy.kafka.settings.settings_records import (
     limit_key,
     overdue_key,
     pause_key,
+    rate_key,
     resumed_key,
 )
 from tests.unit.kafka.settings.test_settings_topic import GROUP, Topic, following
@@ -82,6 +83,19 @@ def test_taking_in_is_paused_for_one_group_until_the_record_is_deleted() -> None
         said(controls, ingest_key(group), value)
         seen.append(controls.is_ingest_paused)
     assert seen == [False, True, True, False]
+
+
+def test_the_bound_on_each_worker_is_the_newest_that_can_be_read() -> None:
+    controls, key = RunTimeControls(GROUP), rate_key(GROUP)
+    said(controls, key, {"per_second": 5, "set_at": 1})
+    said(controls, rate_key("other"), {"per_second": 6})
+    odd_ones: list[object] = [{}, {"per_second": 0}, {"per_second": 10**7}, {"per_second": True}]
+    for odd in odd_ones:
+        with pytest.raises(ValueError, match="per_second is"):
+            said(controls, key, odd)
+    assert controls.max_per_second == 5
+    said(controls, key, None)
+    assert controls.max_per_second is None
 
 
 def test_the_newest_limit_of_a_pattern_counts_and_what_is_none_changes_nothing() -> None:
