@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Literal
@@ -157,10 +158,18 @@ def test_an_operator_finds_counts_and_cancels_what_waits(
     assert call(proxy, "GET", f"/records/{installation.ingress}/{ends_partition}/999")[0] == 404
 
 
-@pytest.mark.parametrize("store", ["wheel", "rocksdb"])
-@pytest.mark.parametrize("bodies", ["local", "kafka"])
+@pytest.mark.parametrize(
+    ("store", "bodies", "goes_on"),
+    [
+        ("wheel", "local", "from its disk"),
+        ("wheel", "kafka", "without its disk"),
+        ("rocksdb", "local", "as another instance"),
+        ("rocksdb", "kafka", "from its disk"),
+        ("wheel", "local", "without its disk"),
+    ],
+)
 def test_a_purge_ends_what_waits_through_a_kill_and_leaves_the_rest(
-    installation: Installation, store: StoreKind, bodies: Literal["local", "kafka"]
+    installation: Installation, store: StoreKind, bodies: Literal["local", "kafka"], goes_on: str
 ) -> None:
     purged, kept = installation.target("orders-eu"), installation.target("bills")
     proxy = installation.proxy(store=store, bodies=bodies)
@@ -177,6 +186,10 @@ def test_a_purge_ends_what_waits_through_a_kill_and_leaves_the_rest(
     assert (code, reply["applied"]) == (200, True)
     proxy.kill()
     installation.send([request(purged, "1s") for _ in range(10)])
+    if goes_on == "without its disk":
+        shutil.rmtree(proxy.data_dir)
+    if goes_on == "as another instance":
+        proxy = installation.proxy("two", store=store, bodies=bodies)
     proxy.start_ready()
     wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 0, WITHIN_S, "no record left")
     counts = installation.judge().counts
