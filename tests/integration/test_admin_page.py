@@ -12,13 +12,14 @@ from tests.support.chromium import ChromiumMissing, chromium, click, look, press
 from tests.support.chromium import fill as fill_form
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
-from tests.support.records import Outgoing, read_to_end, write
+from tests.support.records import Headers, Outgoing, read_to_end, write
+from tests.support.tcp_relay import tcp_relay
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 axe = pytest.importorskip("axe_core_python.base")
 WITHIN_S = 180
-WIDTHS = (360, 1440)
+WIDTHS = (360, 1440, 3840)
 
 
 @pytest.fixture
@@ -254,3 +255,30 @@ def test_off_loopback_the_page_says_what_to_set_and_opens_with_a_token(
     wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "the question")
     browser.find_element("id", "token").send_keys("secret\ue007")
     wait_for(lambda: "Live" in text(browser, "connection"), WITHIN_S, "the page")
+
+
+@pytest.mark.parametrize("name", ["localhost", "delay-proxy-admin.delays.svc"])
+def test_the_page_works_through_a_forwarded_port_and_behind_a_service(
+    installation: Installation, browser: Any, name: str
+) -> None:
+    target = installation.target("orders")
+    proxy = installation.proxy(admin={"host": "0.0.0.0", "port": 0, "token": "secret"})  # noqa: S104
+    proxy.start_ready()
+    installation.send([Outgoing(None, b"value", delayed(target)) for _ in range(3)])
+    with tcp_relay(api_address(proxy)) as port:
+        browser.get(f"http://{name}:{port}/")
+        wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "question")
+        browser.find_element("id", "token").send_keys("secret\ue007")
+        wait_for(lambda: "\n3" in text(browser, "facts"), WITHIN_S, "the live count")
+        installation.send([Outgoing(None, b"value", delayed(target))])
+        wait_for(lambda: "\n4" in text(browser, "facts"), WITHIN_S, "what has come meanwhile")
+        wait_for(lambda: target in text(browser, "targets"), WITHIN_S, "the target")
+        browser.execute_script("document.querySelector('#targets button').click()")
+        wait_for(lambda: "held back" in text(browser, "dialog"), WITHIN_S, "the question")
+        browser.execute_script("document.getElementById('dialog-yes').click()")
+        wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
+        assert "Live" in text(browser, "connection")
+
+
+def delayed(target: str) -> Headers:
+    return [("timer-topic", target.encode()), ("timer-delay", b"30m")]

@@ -9,7 +9,14 @@ from typing import Any
 
 from selenium import webdriver
 
-OPTIONS = ("no-sandbox", "headless=new", "disable-background-networking", "hide-scrollbars")
+NAMES_OF_SERVICES = "host-resolver-rules=MAP *.svc 127.0.0.1"
+OPTIONS = (
+    "no-sandbox",
+    "headless=new",
+    "disable-background-networking",
+    "hide-scrollbars",
+    NAMES_OF_SERVICES,
+)
 
 
 class ChromiumMissing(Exception):
