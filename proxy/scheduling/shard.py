@@ -301,6 +301,7 @@ class Shard:
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
             self.store.request_flush()
             self._register.request_flush()
+        self._sweep.look_ahead(self.position.watermark)
         more = self.store.maintain(self.settled_offset, budget_entries)
         return self._register.maintain(self._in_store, self.position.floor) or more
 

@@ -19,7 +19,8 @@ from proxy.scheduling.half_messages import ReadBack
 from proxy.scheduling.purges import NOTHING_YET, Purges
 from storage.store import Entry, Key, Scanned, Wants
 
-LOOKED_AT: Final = 1_000
+LOOKED_AT: Final = 400
+"""For one piece: about what a transaction tells, so that each turn has as much to do."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 MOST_JUMPS: Final = 16
@@ -58,6 +59,8 @@ class Sweep:
         self._wants: Wants = None
         self._after: Key = NOTHING_YET
         self._piece: list[SweptEntry] = []
+        self._offered = 0
+        """So many of these, the first ones, the transaction under way is to tell."""
 
     @property
     def is_under_way(self) -> bool:
@@ -75,7 +78,14 @@ class Sweep:
             self._piece = [swept for swept in self._piece if swept.key > ended]
         if not self._piece and self.is_under_way:
             self._look(ended)
-        return [swept for swept in self._piece if swept.key > beyond][:most]
+        offered = [swept for swept in self._piece if swept.key > beyond][:most]
+        self._offered = len(offered)
+        return offered
+
+    def look_ahead(self, ended: Key) -> None:
+        """While a transaction commits, look for what the next one is to tell. ended: as above."""
+        if self._piece and len(self._piece) <= self._offered and self._after < END:
+            self._look(ended)
 
     def progress_after(self, piece: Sequence[SweptEntry]) -> PurgeProgress | None:
         """What is committed with this piece."""
@@ -92,6 +102,7 @@ class Sweep:
             self._purges.progress = self.progress_after(piece)
             last = piece[-1].key
             self._piece = [swept for swept in self._piece if swept.key > last]
+            self._offered = 0
 
     def _look(self, ended: Key) -> None:
         """A look at what comes next: what was told before is deleted, the rest is the piece."""

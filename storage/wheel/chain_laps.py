@@ -11,7 +11,7 @@ from storage.wheel.timer_wheel import LAST_WINDOW_SLOTS, TimerWheel
 
 LAPS = 64
 """Laps are told apart modulo this: more of a year than there is, with slots of a second."""
-FIRST_WINDOW_SLOTS = 64
+FIRST_WINDOW_SLOTS = 256
 
 
 class ChainLaps:

@@ -10,7 +10,7 @@ from storage.shard.memory.target_numbers import UNNAMED
 from storage.store import LAST_OFFSET, Entry, Key, Scanned, Wants
 from storage.wheel.chain_laps import ChainLaps
 from storage.wheel.loaded_rows import key_at
-from storage.wheel.log.records import RECORD, Rows, in_order, joined, rows_upto
+from storage.wheel.log.records import RECORD, Head, Rows, Run, in_order, joined, rows_upto
 from storage.wheel.wheel_files import WheelFiles
 
 MERGED_ROWS = 8_192
@@ -66,13 +66,18 @@ class WheelScan:
         last = until_ms // self._precision_ms
         while at is not None and at <= last:
             slots = self._laps.next_slots(at, last)
-            for slot in slots:
+            heads = self._files.wheel.heads(np.array(slots, np.int64) % self._files.wheel.slots)
+            for slot, head in zip(slots, heads, strict=True):
                 if spent >= BUDGET or rows >= enough:
                     return runs, (slot * self._precision_ms - 1, LAST_OFFSET)
-                found, read = self._runs(slot, memory_from)
+                chain = self._runs(slot, head)
+                found = [
+                    run.rows for run in chain if run.slot == slot and run.position < memory_from
+                ]
                 rows += sum(map(len, found))
-                spent += SLOT_COSTS + read + (slot - at) // SLOTS_PASSED
-                runs, at = runs + found, slot + 1
+                spent += SLOT_COSTS + len(chain) + (slot - at) // SLOTS_PASSED
+                runs.extend(found)
+                at = slot + 1
             if not slots:
                 at, spent = self._laps.next_lap(at), spent + self._lap_costs
                 if at is not None and at <= last and spent >= BUDGET:
@@ -80,17 +85,14 @@ class WheelScan:
         self._laps.forget()
         return runs, (until_ms, LAST_OFFSET)
 
-    def _runs(self, slot: int, memory_from: int) -> tuple[list[Rows], int]:
-        """The runs of one slot number, and how many of its chain were read for that. A very long
-        chain is not checked by its CRCs: its rows are checked when they are delivered, and their
-        bodies whenever they are read."""
-        head = self._files.wheel.head(slot)
-        chain = self._files.log.chain(head, checked=head.records <= MERGED_ROWS)
-        runs = list(chain)
+    def _runs(self, slot: int, head: Head) -> list[Run]:
+        """The runs of the chain that keeps this slot number. A very long one is not checked by its
+        CRCs: its rows are checked when they are delivered, and their bodies whenever they are
+        read."""
+        runs = list(self._files.log.chain(head, checked=head.records <= MERGED_ROWS))
         if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
             self._laps.note(slot, head, [run.slot for run in runs])
-        own = [run.rows for run in runs if run.slot == slot and run.position < memory_from]
-        return own, len(runs)
+        return runs
 
     def _wanted(self, rows: Rows, wants: Wants) -> Rows:
         """Without what ended before the opening, and what is for other targets as far as their

@@ -140,6 +140,18 @@ def test_many_are_told_over_several_transactions_and_a_crash_between_tells_none_
     assert [shard.pending() for shard in world.shards.values()] == [0]
 
 
+def test_the_last_of_many_are_told_though_the_group_moves_on_meanwhile() -> None:
+    world = World()
+    for _ in range(sweep.LOOKED_AT + 1):
+        waits(world)
+    world.purge("orders")
+    for _ in range(20):
+        world.kafka.generation += bool(ends(world))
+        world.turn()
+        world.time.pass_ms(50)
+    assert len(ends(world)) == sweep.LOOKED_AT + 2
+
+
 def test_what_falls_due_before_the_sweep_has_found_it_is_not_delivered() -> None:
     world = World()
     for _ in range(2 * sweep.LOOKED_AT):
