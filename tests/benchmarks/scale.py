@@ -40,6 +40,7 @@ class Scale:
     purge_stream_s: int = 180
     listing_rate: int = 30_000
     listing_s: int = 60
+    listing_turn_s: float = 5.0
     settle_s: float = 10
     idle_s: int = 30
 
@@ -72,6 +73,7 @@ QUICK = Scale(
     purge_stream_s=30,
     listing_rate=500,
     listing_s=1,
+    listing_turn_s=1.5,
     settle_s=1,
     idle_s=2,
 )

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from tests.benchmarks.accounting import anonymous_bytes
 from tests.benchmarks.loads import send
 from tests.benchmarks.processes import Job
-from tests.benchmarks.reader import read
+from tests.benchmarks.reader import Arrivals, read
 from tests.benchmarks.trial import Trial, World, trial
 from tests.benchmarks.verdict import Lateness, Verdict, judge, lateness
 
@@ -117,6 +117,13 @@ def _held(streams: list[Streamed], p99_ms: float) -> int:
 
 def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> Streamed:
     """The same through the proxy of a trial."""
+    return measured_stream(made, stream, beside)[0]
+
+
+def measured_stream(
+    made: Trial, stream: Stream, beside: Beside = _nothing
+) -> tuple[Streamed, Arrivals]:
+    """The same, with all that arrived."""
     count = stream.rate * stream.seconds
     load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
     patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60
@@ -127,7 +134,7 @@ def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> St
             loaded = generator.result(patience_s)
         arrivals = reader.result(patience_s + 60)
     bill = meter.bill({"generator": loaded.cpu_s, "reader": arrivals.cpu_s})
-    return Streamed(
+    streamed = Streamed(
         rate=stream.rate,
         records=count,
         offered_per_s=round(loaded.offered_per_s, 1),
@@ -137,3 +144,4 @@ def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> St
         other_cores=bill.other_cores,
         anonymous_mb=round(anonymous_bytes(made.proxy.pid) / 1e6, 1),
     )
+    return streamed, arrivals

@@ -19,8 +19,9 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.processes import leave_on_sigterm
 from tests.benchmarks.scale import FULL
 from tests.benchmarks.scenarios import burst, ingest, pending
+from tests.benchmarks.scenarios.idle import measure_idle
 from tests.benchmarks.steady import Stream, Streamed, measure_stream, run_stream, warm_broker
-from tests.benchmarks.trial import World, trial
+from tests.benchmarks.trial import Trial, World, trial
 from tests.benchmarks.turns import Figures, Rounds, in_turns, ratios, told
 from tests.benchmarks.verdict import Verdict
 
@@ -77,7 +78,9 @@ def _in_turns(
     return rounds_of
 
 
-def _at_once(stream: Stream) -> Callable[[World, Commands, str, int], Rounds]:
+def _at_once(
+    measure: Callable[[Trial], Figures],
+) -> Callable[[World, Commands, str, int], Rounds]:
     """Both under the same load at the same time: for differences that are smaller than what the
     machine does from one minute to the next, where it has room for both."""
 
@@ -86,21 +89,23 @@ def _at_once(stream: Stream) -> Callable[[World, Commands, str, int], Rounds]:
         for number in range(rounds):
             order = (THIS, OTHER) if number % 2 == 0 else (OTHER, THIS)
             worlds = {kind: replace(world, proxy_command=commands[kind]) for kind in order}
-            found.append(_both(worlds, f"{name}-{number}", stream))
+            found.append(_both(worlds, f"{name}-{number}", measure))
             print(f"{name}-{number}: {found[-1]}", flush=True)
         return found
 
     return rounds_of
 
 
-def _both(worlds: Mapping[str, World], name: str, stream: Stream) -> dict[str, Figures]:
+def _both(
+    worlds: Mapping[str, World], name: str, measure: Callable[[Trial], Figures]
+) -> dict[str, Figures]:
     with ExitStack() as trials, ThreadPoolExecutor(len(worlds)) as pool:
         made = {
             kind: trials.enter_context(trial(world, f"{name}-{kind}"))
             for kind, world in worlds.items()
         }
-        running = {kind: pool.submit(measure_stream, one, stream) for kind, one in made.items()}
-        return {kind: _figures(one.result()) for kind, one in running.items()}
+        running = {kind: pool.submit(measure, one) for kind, one in made.items()}
+        return {kind: one.result() for kind, one in running.items()}
 
 
 def _sound(verdict: Verdict) -> None:
@@ -125,6 +130,14 @@ def _steady(stream: Stream) -> Callable[[World, str], Figures]:
         return _figures(run_stream(world, name, stream))
 
     return run
+
+
+def _light(made: Trial) -> Figures:
+    return _figures(measure_stream(made, LIGHT))
+
+
+def _idle(made: Trial) -> Figures:
+    return {"CPU ms/s": 1000 * measure_idle(made).cores["proxy"]}
 
 
 def _figures(found: Streamed) -> Figures:
@@ -157,7 +170,8 @@ SCENARIOS = {
     "ingest": Scenario(6, _in_turns(_ingest)),
     "burst": Scenario(4, _in_turns(_burst)),
     "scattered": Scenario(3, _in_turns(_steady(SCATTERED))),
-    "light": Scenario(6, _at_once(LIGHT)),
+    "light": Scenario(6, _at_once(_light)),
+    "idle": Scenario(6, _at_once(_idle)),
     "pending": Scenario(2, _in_turns(_pending)),
 }
 

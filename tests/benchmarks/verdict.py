@@ -1,5 +1,6 @@
 """What the arrivals prove: nothing early, nothing missing, nothing twice, and how late."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,14 @@ def judge(arrivals: Arrivals, load: Load) -> Verdict:
 
 def lateness(arrivals: Arrivals, due_from_ms: float, due_until_ms: float) -> Lateness:
     """The lateness of the records that were due in [due_from_ms, due_until_ms)."""
-    chosen = (arrivals.due_ms >= due_from_ms) & (arrivals.due_ms < due_until_ms)
+    return lateness_within(arrivals, [(due_from_ms, due_until_ms)])
+
+
+def lateness_within(arrivals: Arrivals, spans_ms: Sequence[tuple[float, float]]) -> Lateness:
+    """The same of those that were due in any of these spans, together."""
+    chosen = np.zeros(len(arrivals.due_ms), np.bool_)
+    for from_ms, until_ms in spans_ms:
+        chosen |= (arrivals.due_ms >= from_ms) & (arrivals.due_ms < until_ms)
     late_ms = arrivals.lateness_ms[chosen]
     if not len(late_ms):
         return Lateness(0, *[float("nan")] * 4)
