@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.oracle.auditor import Auditor
 
 SPARK = "tests/spark/"
+SPARK_CLUSTERS = "tests/spark/clusters/"
 FAULTS = "tests/faults/"
 JUDGED_BY_SPARK = {
     "test_what_a_receipt_names_is_taken_back_and_nothing_else",
@@ -83,16 +84,18 @@ class StartBroker(Protocol):
     ) -> EmbeddedBroker: ...
 
 
-class OneSparkSession(LoadFileScheduling):  # type: ignore[misc]
-    """What shares a module's story stays on one worker; all that need Spark share one session, and
-    clusters run one at a time.
+class TwoSparkSessions(LoadFileScheduling):  # type: ignore[misc]
+    """What shares a module's story stays on one worker; all that need Spark share two sessions, and
+    clusters, of brokers or of Spark's, run one at a time.
 
     What takes longest begins first, so that no worker is left alone with it at the end.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SPARK) and not nodeid.startswith(SPARK_CLUSTERS):
+            return SPARK
         is_heavy = may_use_spark(nodeid) or nodeid.startswith(SEVERAL_BROKERS)
-        return SPARK if is_heavy else str(super()._split_scope(nodeid))
+        return SPARK_CLUSTERS if is_heavy else str(super()._split_scope(nodeid))
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=_place_in_line), last=False)
@@ -104,19 +107,19 @@ def _place_in_line(scope: str) -> int:
 
 
 def may_use_spark(nodeid: str) -> bool:
-    """Whether the test runs on the worker that has the session."""
+    """Whether the test runs on a worker that has a session."""
     name = nodeid.rpartition("::")[2].partition("[")[0]
     return nodeid.startswith(SPARK) or (nodeid.startswith(FAULTS) and name in JUDGED_BY_SPARK)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkSession | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoSparkSessions | None:
     """For `--dist loadfile`, as `make test` runs."""
-    return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
+    return TwoSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """No test may start a second session on another worker."""
+    """No test may start a session on a third worker."""
     for item in items:
         asks = "spark" in getattr(item, "fixturenames", ())
         if asks and not may_use_spark(item.nodeid):
@@ -166,7 +169,7 @@ def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on this machine with two cores and as many shuffle partitions.
 
-    Starting one takes longer than most tests: there is one for all (`OneSparkSession`).
+    Starting one takes longer than most tests: there are two for all (`TwoSparkSessions`).
     """
     from spark_jobs.runtime.session import spark_session
 

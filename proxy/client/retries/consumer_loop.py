@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -15,6 +16,7 @@ from proxy.client.retries.committing.backlog import Backlog
 from proxy.client.retries.committing.settlement import (
     GroupMoved,
     MetadataTooLarge,
+    OffsetsUnknown,
     Settlement,
     committed,
     log_end,
@@ -74,14 +76,17 @@ class ConsumerLoop:
         self._backlog, self._pauses = Backlog(cluster), Pauses(consumer)
         self._polled_s = 0.0
         self._unsettled_since_s: float | None = None
+        self._is_stopping: Callable[[], bool] = lambda: False
         self._is_over = False
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
         """Work until told to stop; then wait for the handlers at work and commit."""
+        self._is_stopping = is_stopping
         self.join(topics)
         try:
-            while not is_stopping():
-                self.turn()
+            with suppress(OffsetsUnknown):
+                while not is_stopping():
+                    self.turn()
             self._finish()
         finally:
             self._is_over = True
@@ -270,15 +275,19 @@ class ConsumerLoop:
         What ends meanwhile is committed as ever: the slowest handler may take long.
         """
         while self._handling.is_at_work():
-            self._pauses.pause_all()
-            self._consumer.poll(0)
+            self._poll_for_nothing(0)
             self._note_outcomes(LOOK_EVERY_S)
             if self._is_time():
                 self._settle()
         until_s = time.monotonic() + self._revoke_within_s
         while not self._settle() and time.monotonic() < until_s:
-            self._pauses.pause_all()
-            self._consumer.poll(POLL_S)
+            self._poll_for_nothing(POLL_S)
+
+    def _poll_for_nothing(self, wait_s: float) -> None:
+        """A record that comes all the same is left: nobody commits it."""
+        self._pauses.pause_all()
+        with suppress(OffsetsUnknown):
+            self._consumer.poll(wait_s)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What has failed there before goes on to be counted, what was done is not done again.
@@ -287,7 +296,7 @@ class ConsumerLoop:
         """
         if self._is_over:
             return
-        found = committed(consumer, partitions, self._revoke_within_s)
+        found = committed(consumer, partitions, self._revoke_within_s, self._is_stopping)
         until_s = time.monotonic() + self._revoke_within_s
         for one in found:
             partition = (one.topic, one.partition)

@@ -30,6 +30,8 @@ from proxy.client.retries.committing.settlement import (
     ExactlyOnce,
     GroupMoved,
     MetadataTooLarge,
+    OffsetsUnknown,
+    committed,
     log_end,
 )
 
@@ -279,3 +281,41 @@ def test_when_none_does_in_time_it_is_unknown_and_each_partition_is_asked_once_b
     ends = Ends(KafkaException(KafkaError(AWAY)))
     assert end_of(ends, -1) is None
     assert ends.asked_s == [0.1]
+
+
+class Offsets:
+    """A consumer that is asked what is committed, with its answers; the last one for good."""
+
+    def __init__(self, *answers: int | None) -> None:
+        self._codes = list(answers)
+
+    def committed(self, partitions: list[TopicPartition], _within_s: float) -> list[TopicPartition]:
+        code = self._codes.pop(0) if len(self._codes) > 1 else self._codes[0]
+        if code is not None:
+            raise KafkaException(KafkaError(code))
+        return [TopicPartition(one.topic, one.partition, 5) for one in partitions]
+
+
+def offsets_of(offsets: Offsets, stops_at: int = 10) -> list[int]:
+    """Long after the time within which an error that stays is told."""
+    left = iter([False] * stops_at)
+    where = [TopicPartition("orders", 0)]
+    found = committed(cast(Any, offsets), where, -1, lambda: next(left, True))
+    return [one.offset for one in found]
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT])
+def test_committed_offsets_are_waited_for_however_long_a_predecessors_transaction_lasts(
+    code: int,
+) -> None:
+    assert offsets_of(Offsets(*[code] * 5, None)) == [5]
+
+
+def test_an_error_that_stays_is_told_when_committed_offsets_are_asked_for() -> None:
+    with pytest.raises(KafkaException):
+        offsets_of(Offsets(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+
+def test_one_that_is_to_stop_waits_for_no_committed_offsets() -> None:
+    with pytest.raises(OffsetsUnknown):
+        offsets_of(Offsets(KafkaError._TIMED_OUT), stops_at=0)

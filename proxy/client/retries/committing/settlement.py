@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Protocol
@@ -31,6 +31,18 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.STALE_MEMBER_EPOCH,
     }
 )
+PASSING: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""What a consumer that polls would wait out, too."""
 ASK_WITHIN_S: Final = 5.0
 ASK_AT_LEAST_S: Final = 0.1
 ASK_AGAIN_AFTER_S: Final = 0.1
@@ -41,6 +53,10 @@ log = logging.getLogger("proxy.client")
 
 class GroupMoved(Exception):
     """The group is being shared out anew: nothing was committed, poll and settle again."""
+
+
+class OffsetsUnknown(Exception):
+    """Told to stop while the committed offsets of new partitions were waited for."""
 
 
 class MetadataTooLarge(Exception):
@@ -145,10 +161,14 @@ def commit(consumer: Consumer, positions: Sequence[Position]) -> None:
 
 
 def committed(
-    consumer: Consumer, partitions: Sequence[TopicPartition], within_s: float
+    consumer: Consumer,
+    partitions: Sequence[TopicPartition],
+    within_s: float,
+    is_stopping: Callable[[], bool],
 ) -> list[TopicPartition]:
     """What is committed of these partitions, once a transaction that a predecessor has left open is
-    over. Raises KafkaException.
+    over, however long the broker keeps it. Raises OffsetsUnknown; KafkaException for an error that
+    does not pass by itself, if it does not `within_s` either.
     """
     until_s = time.monotonic() + within_s
     while True:
@@ -157,7 +177,10 @@ def committed(
             _raise_first_error(found)
             return found
         except KafkaException as error:
-            if time.monotonic() > until_s:
+            is_passing = error.args[0].code() in PASSING
+            if is_passing and is_stopping():
+                raise OffsetsUnknown from error
+            if not is_passing and time.monotonic() > until_s:
                 raise
             log.info("waiting for committed offsets: %s", error.args[0].str())
 
