@@ -19,7 +19,7 @@ from proxy.scheduling.half_messages import ReadBack
 from proxy.scheduling.purges import NOTHING_YET, Purges
 from storage.store import Entry, Key, Scanned, Wants
 
-LOOKED_AT: Final = 400
+LOOKED_AT: Final = 300
 """For one piece: about what a transaction tells, so that each turn has as much to do."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)

@@ -34,10 +34,10 @@ from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
-SWEPT_AT_ONCE: Final = 400
+SWEPT_AT_ONCE: Final = 300
 """Records that a purge has ended, told by one transaction, of all shards: what is due waits."""
 TIDY_ENTRIES: Final = 2_048
-TIDY_S: Final = 0.05
+TIDY_S: Final = 0.02
 PLAN_S: Final = 1.0
 """So long at most for all shards in one turn, but for the one in hand; those left out come first in
 the next. Bodies read back from the ingress take up to a second for one shard alone."""

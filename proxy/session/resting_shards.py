@@ -8,8 +8,8 @@ from proxy.scheduling.shard import Shard, State
 from proxy.session.memory_budget import Held
 
 REST_MS: Final = 250
-"""So long at most: what comes to a shard by another way than a fetch, an operator's change or a
-file to be written, waits no longer."""
+"""The first turn after so long looks at a shard again: what comes to it by another way than a
+fetch, an operator's change or a file to be written, waits no longer. No turn begins for that."""
 SPREAD_MS: Final = 125
 SPREAD_BY: Final = 37
 """By up to so much less, different for partitions next to each other: they are not all looked at in
@@ -25,6 +25,8 @@ class RestingShards:
     def __init__(self) -> None:
         self._tidy: set[int] = set()
         self._until_ms: dict[int, int] = {}
+        self._due_ms: dict[int, int] = {}
+        """Of those that rest until something of theirs falls due; by the monotonic clock, too."""
         self._held: dict[int, Held] = {}
         self._memtable_bytes = self._peeked_bytes = 0
 
@@ -42,8 +44,8 @@ class RestingShards:
         return [partition for partition in awake if partition not in self._tidy]
 
     def wait_ms(self, elapsed_ms: int, at_most_ms: int) -> int:
-        """Until the first has to be looked at again, if that is sooner."""
-        first_ms = min(self._until_ms.values(), default=elapsed_ms + at_most_ms)
+        """Until something of the first falls due, if that is sooner."""
+        first_ms = min(self._due_ms.values(), default=elapsed_ms + at_most_ms)
         return min(at_most_ms, first_ms - elapsed_ms)
 
     def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
@@ -56,6 +58,7 @@ class RestingShards:
         due_ms = shard.next_due_ms(at.now_ms + rest_ms)
         if due_ms is not None:
             rest_ms = due_ms - at.now_ms
+            self._due_ms[partition] = at.elapsed_ms + rest_ms
         self._until_ms[partition] = at.elapsed_ms + rest_ms
         self._held[partition] = held = Held(shard.memtable_bytes, shard.store.peeked_bytes)
         self._memtable_bytes += held.memtable_bytes
@@ -66,6 +69,7 @@ class RestingShards:
         for partition in partitions:
             self._tidy.discard(partition)
             if self._until_ms.pop(partition, None) is not None:
+                self._due_ms.pop(partition, None)
                 held = self._held.pop(partition)
                 self._memtable_bytes -= held.memtable_bytes
                 self._peeked_bytes -= held.peeked_bytes
