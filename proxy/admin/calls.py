@@ -33,7 +33,7 @@ from proxy.logs import Level
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
 from proxy.scheduling.record_lookup import Found
-from proxy.telemetry.status import Status, partitions_of
+from proxy.telemetry.status import Status, covered_by
 from storage.store import added
 
 STATUS_OLD_S: Final = 1.0
@@ -95,7 +95,7 @@ class Calls:
         counts = added([status.pending_by_target for status in statuses])
         shown, others = counts.largest(TARGETS_SHOWN)
         reply = {"pending": counts.total, "by_target": shown, "others": others}
-        return as_json(200, {**reply, "partitions": partitions_of(statuses)})
+        return as_json(200, {**reply, "partitions": covered_by(statuses)})
 
     def pending_by_time(self, request: Request) -> Reply:
         """About how many pend until when; of some targets exactly."""
@@ -117,7 +117,7 @@ class Calls:
             for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
         ]
         reply = {"now": now_ms, "buckets": buckets, **among}
-        return as_json(200, {**reply, "partitions": partitions_of(statuses)})
+        return as_json(200, {**reply, "partitions": covered_by(statuses)})
 
     def half_messages(self, request: Request) -> Reply:
         """How many half messages are undecided."""
@@ -136,7 +136,7 @@ class Calls:
         if not found:
             detail = "Nothing that this process serves waits with this id."
             raise Problem(404, "not-found", detail)
-        partitions = partitions_of(self._read_statuses())
+        partitions = covered_by(self._read_statuses())
         return as_json(200, {"records": [_shown(one) for one in found], "partitions": partitions})
 
     def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:

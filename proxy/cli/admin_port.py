@@ -132,10 +132,7 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return no_proxy(base)
     if code == "no-such-path":
-        return ProxyUnreachable(
-            f"The proxy at {base} does not know this call: it is older.",
-            "Upgrade it, or use the command of its version.",
-        )
+        return too_old(base)
     if error.code == 404:
         return NotThere(f"The proxy at {base} does not have it: {detail}", ANOTHER)
     return ProxyUnreachable(f"The proxy at {base} refuses: {detail}")
@@ -149,6 +146,14 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
         return no_proxy(base)
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
     return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)
+
+
+def too_old(base: str) -> ProxyUnreachable:
+    """A proxy that does not have what this command asks for."""
+    return ProxyUnreachable(
+        f"The proxy at {base} does not know this call: it is older.",
+        "Upgrade it, or use the command of its version.",
+    )
 
 
 def no_proxy(base: str) -> ProxyUnreachable:

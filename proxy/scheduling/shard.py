@@ -296,7 +296,8 @@ class Shard:
         self._admission.buffer = TransactionBuffer()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
-        """A bounded piece of the engine's own work; True when more waits."""
+        """A bounded piece of the engine's own work, and a look at what a purge has ended; True when
+        more of the engine's waits."""
         if self._wants_flush(elapsed_ms):
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
             self.store.request_flush()

@@ -60,7 +60,7 @@ class Sweep:
         self._after: Key = NOTHING_YET
         self._piece: list[SweptEntry] = []
         self._offered = 0
-        """So many of these, the first ones, the transaction under way is to tell."""
+        """How many of these the transaction under way is to tell."""
 
     @property
     def is_under_way(self) -> bool:

@@ -130,7 +130,7 @@ class Pipeline:
         3. Parse and put: fetched records are stored until they are due, or end at once.
         4. Due: each shard plans which records end now.
         5. Publish: the plans become one transaction, whose commit is not waited for.
-        6. Tidy: the stores do a piece of their own work.
+        6. Tidy: the stores do a piece of their own work; a purge looks for what is told next.
         """
         self.turns.begin()
         timed = self.turns.timed

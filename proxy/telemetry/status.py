@@ -79,6 +79,12 @@ def partitions_of(statuses: Iterable[Status]) -> list[int]:
     return sorted({shard.partition for status in statuses for shard in status.shards})
 
 
+def covered_by(statuses: Iterable[Status]) -> list[int]:
+    """Of these those of which all that waits is known: they have caught up."""
+    known = (shard for status in statuses for shard in status.shards)
+    return sorted({shard.partition for shard in known if shard.state in CAUGHT_UP})
+
+
 def is_ready(statuses: Iterable[Status]) -> bool:
     """Every worker has joined the group, and every shard of theirs has caught up."""
     known = list(statuses)

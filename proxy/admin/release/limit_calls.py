@@ -127,7 +127,7 @@ class LimitCalls:
         return self._workers_noticed(None)
 
     def _of_each_worker(self) -> Mapping[str, Any]:
-        """Of workers that have not all noticed the lower."""
+        """While workers differ, the lowest that was set at run time."""
         found = [one.max_per_second for one in self._read_statuses()]
         set_now = min((per_second for per_second in found if per_second is not None), default=None)
         if set_now is None:

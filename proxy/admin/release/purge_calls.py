@@ -15,7 +15,7 @@ from proxy.records.outcome import APPLIED
 from proxy.requests.parsed import Purge
 from proxy.requests.times import LATEST_MS
 from proxy.scheduling.waiting_records import Sought
-from proxy.telemetry.status import Status, partitions_of
+from proxy.telemetry.status import Status, covered_by, partitions_of
 from storage.store import added
 
 WAIT: Final = "30s"
@@ -69,7 +69,7 @@ class PurgeCalls:
             "dry_run": body.dry_run,
             "records": counted.records,
             "counted_all": counted.is_all,
-            "partitions": partitions_of(self._read_statuses()),
+            "partitions": covered_by(self._read_statuses()),
         }
         if body.dry_run:
             return as_json(200, reply)

@@ -31,6 +31,7 @@ Worker = Annotated[
 ]
 
 RUN_TIME = "run-time"
+SETTINGS = "settings"
 
 
 class NotLimited(ProxyError):
@@ -53,9 +54,11 @@ def limits(
     found: list[dict[str, Any]] = []
     for reply in answers.replies:
         found += [one for one in reply["limits"] if one not in found]
-    found.sort(key=lambda one: one["source"] == "settings")
+    found.sort(key=lambda one: one["source"] == SETTINGS)
     if as_json:
-        say_json({**answers.replies[0], "limits": found, "silent": answers.silent})
+        first = answers.replies[0]
+        bounds = [{"max_per_second": n, "source": source} for n, source in _bounds(answers.replies)]
+        say_json({**first, "limits": found, "each_worker": bounds, "silent": answers.silent})
         return
     rows = [*_row_of_workers(answers.replies), *map(_row, found)]
     if rows:
@@ -90,10 +93,10 @@ def set_limit(
 
     Exit code 1 where an instance has not noticed yet."""
     path = _path(targets, is_worker=worker)
+    if worker and (per_second is None or overdue is not None):
+        raise typer.BadParameter("with --worker name --per-second; --overdue is for targets")
     if per_second is None and overdue is None:
         raise typer.BadParameter("name --per-second, --overdue, or both")
-    if worker and overdue is not None:
-        raise typer.BadParameter("--overdue is for targets")
     body: dict[str, Any] = {} if per_second is None else {"per_second": per_second}
     if overdue is not None:
         body["overdue"] = _rule(overdue)
@@ -117,7 +120,7 @@ def clear_limit(
     if not any(_is_set(reply, targets) for reply in known):
         raise NotLimited(
             f"Nothing was set at run time for {targets or 'each worker'}.",
-            "Name the pattern as it was set: `limits` lists them.",
+            "`limits` lists what is set: name the pattern as it stands there." if targets else "",
         )
     answers = ask_instances(settings, admin, "DELETE", path)
     whose = targets or "A worker as a whole"
@@ -133,7 +136,7 @@ def _path(targets: str | None, *, is_worker: bool) -> str:
 def _is_set(reply: Mapping[str, Any], targets: str | None) -> bool:
     """Whether something was set at run time for this pattern; None: for each worker."""
     if targets is None:
-        return bool(reply["max_per_second_source"] == RUN_TIME)
+        return _source(reply) == RUN_TIME
     return any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in reply["limits"])
 
 
@@ -151,11 +154,21 @@ def _rule(text: str) -> Mapping[str, str]:
 
 
 def _row_of_workers(replies: Iterable[Mapping[str, Any]]) -> Iterable[list[str]]:
-    """None where nothing bounds them; of instances that do not say the same each."""
-    found = {(reply["max_per_second"], reply["max_per_second_source"]): None for reply in replies}
-    for per_second, source in found:
+    """None where nothing bounds them."""
+    for per_second, source in _bounds(replies):
         if per_second is not None:
             yield [EACH_WORKER, f"{per_second:,}", "", source]
+
+
+def _bounds(replies: Iterable[Mapping[str, Any]]) -> list[tuple[int | None, str]]:
+    """On each worker as a whole; of instances that do not say the same each."""
+    found = ((reply["max_per_second"], _source(reply)) for reply in replies)
+    return list(dict.fromkeys(found))
+
+
+def _source(reply: Mapping[str, Any]) -> str:
+    """An older proxy knows the settings' bound alone."""
+    return str(reply.get("max_per_second_source", SETTINGS))
 
 
 def _row(limit: Mapping[str, Any]) -> list[str]:

@@ -87,7 +87,9 @@ def find(
             raise typer.BadParameter("name --id, --origin, --target, --from or --to")
         list_waiting(target, since, until, None, limit, admin, config, as_json)
         return
-    waiting = _records(settings_for(config), admin)
+    settings = settings_for(config)
+    waiting = _records(settings, admin)
+    missing: list[int] | None = []
     since_ms, until_ms = _instant_ms(since), _instant_ms(until)
     if origin is not None:
         answers = waiting.at_origin(checked_origin(origin), with_body=body)
@@ -95,15 +97,17 @@ def find(
         kept = [one for one in answers.records if ident is None or one["id"] == ident]
     else:
         answers = waiting.with_id(checked_ident(ident or ""))
+        missing = missing_partitions(settings, answers.partitions)
         kept = answers.records
     kept = [one for one in kept if _fits(one, target, since_ms, until_ms)]
     answers = answers._replace(records=kept[:limit])
     if as_json:
-        say_json(_json(answers))
+        say_json(_json(answers) | {"partitions_missing": missing})
     else:
         _show(answers.records)
         found = f"{len(kept):,} found." if kept else "Nothing waits so."
         say(f"{found} Partitions covered: {shown_partitions(answers.partitions)}.")
+        say_missing(missing)
     refuse_silent(answers.silent)
 
 

@@ -1,6 +1,7 @@
 """Whether what instances say together is all: the partitions they speak for, and who is silent."""
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from proxy.cli.terminal.output import say
@@ -30,6 +31,26 @@ def missing_partitions(settings: Settings, covered: Collection[int]) -> list[int
 def shown_partitions(covered: Collection[int]) -> str:
     """Their numbers, for a person."""
     return ", ".join(map(str, sorted(covered))) or "none"
+
+
+def repeated(covered_by_each: Iterable[Iterable[int]]) -> list[int]:
+    """Partitions of which more than one instance has told: one was named twice, or a partition has
+    just changed hands."""
+    times = Counter(number for covered in covered_by_each for number in covered)
+    return sorted(number for number, count in times.items() if count > 1)
+
+
+def say_repeated(numbers: Collection[int]) -> None:
+    """What a sum has in it more than once."""
+    if numbers:
+        twice = f"Counted more than once: {shown_partitions(numbers)}."
+        say(f"{twice} Is an instance named twice, or does one just come or go?")
+
+
+def say_silent(silent: Mapping[str, str]) -> None:
+    """`silent`: address -> why it has not answered."""
+    for address, why in silent.items():
+        say(f"{address}: {why}")
 
 
 def say_missing(missing: list[int] | None) -> None:

@@ -16,6 +16,7 @@ from proxy.cli.waiting.coverage import (
     missing_partitions,
     refuse_silent,
     say_missing,
+    say_repeated,
     shown_partitions,
 )
 from proxy.cli.waiting.waiting_records import WaitingRecords
@@ -69,12 +70,14 @@ def _ask_and_say(settings: Settings, admin: list[str] | None, *, as_json: bool) 
     missing = missing_partitions(settings, counts.partitions)
     if as_json:
         covered = {"partitions": sorted(counts.partitions), "partitions_missing": missing}
+        covered["partitions_twice"] = counts.twice
         by_target = {"by_target": counts.by_target, "others": counts.others}
         say_json({"pending": total, **by_target, **covered, "silent": counts.silent})
     else:
         others = {OTHERS: counts.others} if counts.others else {}
         _show("target", counts.by_target | others)
         say(f"{total:,} records wait. Partitions covered: {shown_partitions(counts.partitions)}.")
+        say_repeated(counts.twice)
         say_missing(missing)
     refuse_silent(counts.silent)
 

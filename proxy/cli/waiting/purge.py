@@ -18,7 +18,10 @@ from proxy.cli.terminal.output import say, say_json, shown_time
 from proxy.cli.waiting.coverage import (
     missing_partitions,
     refuse_silent,
+    repeated,
     say_missing,
+    say_repeated,
+    say_silent,
     shown_partitions,
 )
 
@@ -48,7 +51,7 @@ def purge(
 
     Each record ends with the outcome `cancelled`. Undecided half messages are left alone. Each
     instance named counts its own; the purge counts for all. Exit code 1 where it does not count
-    everywhere yet, or where an instance that was to count is silent."""
+    everywhere yet, with --dry-run where an instance that was to count is silent."""
     if as_json and not (dry_run or yes):
         raise typer.BadParameter("with --json nobody is asked: name --yes, or --dry-run")
     settings = settings_for(config)
@@ -64,6 +67,8 @@ def purge(
     missing = missing_partitions(settings, counted["partitions"])
     if not as_json:
         say(f"{_shown(counted)}.")
+        say_repeated(counted["partitions_twice"])
+        say_silent(silent)
         say_missing(missing)
     if not (dry_run or yes):
         typer.confirm("Purge it, in all partitions?", abort=True)
@@ -91,8 +96,10 @@ def _tell(done: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _together(replies: Sequence[Said]) -> Said:
-    partitions = {number for said in replies for number in said["partitions"]}
+    covered = [said["partitions"] for said in replies]
+    partitions = {number for numbers in covered for number in numbers}
     return replies[0] | {
+        "partitions_twice": repeated(covered),
         "records": sum(said["records"] for said in replies),
         "counted_all": all(said["counted_all"] for said in replies),
         "partitions": sorted(partitions),

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
-from proxy.cli.admin_port import NotThere, ask, ask_each
+from proxy.cli.admin_port import NotThere, ask, ask_each, too_old
+from proxy.cli.waiting.coverage import repeated
 from proxy.dead_letters.letters.letter import Origin
 
 PAGE_RECORDS: Final = 1_000
@@ -26,11 +27,14 @@ class Answers(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """by_target: records that wait for it; others: for targets that were not counted by name."""
+    """by_target: records that wait for it; others: for targets that were not counted by name.
+
+    Those of the partitions `twice` are in it more than once."""
 
     by_target: dict[str, int]
     others: int
     partitions: set[int]
+    twice: list[int]
     silent: dict[str, str]
 
 
@@ -65,15 +69,14 @@ class WaitingRecords:
 
     def counted(self) -> Counts:
         """How many wait for each target, those with most first."""
-        replies, silent = ask_each(
-            self._addresses, lambda address: ask(address, "/pending", self._token)
-        )
+        replies, silent = ask_each(self._addresses, self._counts)
         by_target = Counter[str]()
         for said in replies:
             by_target.update(said["by_target"])
         others = sum(said["others"] for said in replies)
-        partitions = {number for said in replies for number in said["partitions"]}
-        return Counts(dict(by_target.most_common()), others, partitions, silent)
+        covered = [said["partitions"] for said in replies]
+        partitions = {number for numbers in covered for number in numbers}
+        return Counts(dict(by_target.most_common()), others, partitions, repeated(covered), silent)
 
     def _together(self, asking: Callable[[str], Answers]) -> Answers:
         answers, silent = ask_each(self._addresses, asking)
@@ -92,8 +95,15 @@ class WaitingRecords:
         partitions = set(said.get("partitions", ()))
         return Answers(said.get("records", [said]), partitions, {})
 
+    def _counts(self, address: str) -> dict[str, Any]:
+        """Raises ProxyUnreachable for a proxy that does not say of which partitions."""
+        said = ask(address, "/pending", self._token)
+        if "partitions" not in said:
+            raise too_old(address)
+        return said
+
     def _served(self, address: str) -> set[int]:
-        return set(ask(address, "/pending", self._token)["partitions"])
+        return set(self._counts(address)["partitions"])
 
     def _list(self, address: str, filters: Mapping[str, str], limit: int) -> Answers:
         """The first records of one instance."""

@@ -76,6 +76,15 @@ def test_each_instance_counts_and_one_purges(asked: list[dict[str, Any]]) -> Non
     assert (done["partitions_missing"], done["silent"]) == ([2], {"c:1": "c:1 is silent."})
 
 
+def test_whoever_confirms_is_told_who_is_silent_and_what_is_counted_twice(
+    asked: list[dict[str, Any]],
+) -> None:
+    code, said = run("orders", "--admin=a:1", "--admin=c:1", "--admin=d:1", answers="n\n")
+    assert (code, len(asked)) == (1, 2)
+    assert "Counted more than once: 0, 1." in said
+    assert said.index("c:1: c:1 is silent.") < said.index("Purge it")
+
+
 def test_a_count_without_one_that_is_silent_is_no_success(asked: list[dict[str, Any]]) -> None:
     done = CliRunner().invoke(app, ["purge", "orders", "--dry-run", "--admin=a:1", "--admin=c:1"])
     assert (done.exit_code, "1,234 records" in done.output) == (1, True)

@@ -124,7 +124,8 @@ def test_limits_are_listed_with_where_they_come_from(asked: Asked) -> None:
         [["orders", "1,500", "1h:drop", "run-time"], ["*", "9", "settings"]],
     )
     _, said = run("limits", "--json", "--admin", "a")
-    assert json.loads(said) == {**LIMITS, "silent": {}}
+    bound = {"max_per_second": None, "source": "settings"}
+    assert json.loads(said) == {**LIMITS, "each_worker": [bound], "silent": {}}
 
 
 def test_limits_are_set_and_cleared(asked: Asked) -> None:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
-from proxy.cli.waiting import command, coverage, pending
+from proxy.cli.waiting import command, coverage, pending, waiting_records
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import INGRESS, MadeUpApi
 
@@ -71,9 +71,22 @@ def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> 
     said = json.loads(out)
     assert (code, said["pending"], said["by_target"]) == (1, 18, {"bills": 10, "orders": 8})
     assert (said["others"], said["partitions"]) == (0, [0, 1, 2])
+    assert said["partitions_twice"] == [0, 1, 2]
     assert (said["partitions_missing"], [*said["silent"]]) == (None, ["127.0.0.1:1"])
     assert "Not every instance has answered." in err
-    assert "18 records wait. Partitions covered: 0, 1, 2." in call("pending", *both)[1]
+    shown = call("pending", *both)[1]
+    assert "18 records wait. Partitions covered: 0, 1, 2." in shown
+    assert "Counted more than once: 0, 1, 2. Is an instance named twice" in shown
+    once = call("pending", "--admin", admin)[1]
+    assert ("9 records wait." in once, "more than once" in once) == (True, False)
+
+
+def test_a_proxy_that_does_not_say_of_which_partitions_counts_as_silent(
+    call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_records, "ask", lambda *_: {"pending": 1, "by_target": {}})
+    code, _, err = call("pending", "--admin", admin)
+    assert (code, "it is older. Upgrade it" in err) == (1, True)
 
 
 def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
@@ -97,7 +110,8 @@ def test_a_record_is_found_by_its_id_at_whichever_instance(call: Call, admin: st
     assert (code, [one["origin"] for one in said["records"]]) == (0, [f"{INGRESS}/1/7"])
     assert said["partitions"] == [0, 1, 2]
     code, out, _ = call("find", "--id", "unknown", "--admin", admin)
-    assert (code, out) == (0, "Nothing waits so. Partitions covered: 0, 1, 2.\n")
+    assert (code, out.startswith("Nothing waits so. Partitions covered: 0, 1, 2.\n")) == (0, True)
+    assert "not known: the broker does not answer" in out
     _, out, _ = call("find", "--id", "known", "--target", "bills", "--admin", admin)
     assert out.startswith("Nothing waits so.")
 

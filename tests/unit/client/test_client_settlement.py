@@ -300,7 +300,8 @@ def offsets_of(offsets: Offsets, stops_at: int = 10) -> list[int]:
     """Long after the time within which an error that stays is told."""
     left = iter([False] * stops_at)
     where = [TopicPartition("orders", 0)]
-    found = committed(cast(Any, offsets), where, -1, lambda: next(left, True))
+    with patch.object(settlement, "ASK_AGAIN_AFTER_S", 0):
+        found = committed(cast(Any, offsets), where, -1, lambda: next(left, True))
     return [one.offset for one in found]
 
 
@@ -316,6 +317,7 @@ def test_an_error_that_stays_is_told_when_committed_offsets_are_asked_for() -> N
         offsets_of(Offsets(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
 
-def test_one_that_is_to_stop_waits_for_no_committed_offsets() -> None:
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED])
+def test_one_that_is_to_stop_waits_for_no_committed_offsets(code: int) -> None:
     with pytest.raises(OffsetsUnknown):
-        offsets_of(Offsets(KafkaError._TIMED_OUT), stops_at=0)
+        offsets_of(Offsets(code), stops_at=0)

@@ -8,7 +8,7 @@ const STEP_MS = { hour: 300000, day: 3600000, month: 86400000 };
 const BARS = { hour: 12, day: 24, month: 30 };
 const END = { hour: "in 1 hour", day: "in 24 hours", month: "in 30 days" };
 const NOTE = "By the time at which the proxy looks at them next: what is due far ahead is written " +
-  "again on the way, and stands at that time. Of the target * it is counted by its due.";
+  "again on the way, and stands at that time. To count by due, ask for the target *.";
 const COUNTED = "By the time at which they are due, as they were when this was asked for.";
 const NOT_ALL = "There are more than could be counted in time. ";
 let scale = "hour";

@@ -46,7 +46,7 @@ PASSING: Final = frozenset(
 ASK_WITHIN_S: Final = 5.0
 ASK_AT_LEAST_S: Final = 0.1
 ASK_AGAIN_AFTER_S: Final = 0.1
-"""Many failures come at once."""
+"""Many failures are answered at once."""
 
 log = logging.getLogger("proxy.client")
 
@@ -177,12 +177,12 @@ def committed(
             _raise_first_error(found)
             return found
         except KafkaException as error:
-            is_passing = error.args[0].code() in PASSING
-            if is_passing and is_stopping():
+            if is_stopping():
                 raise OffsetsUnknown from error
-            if not is_passing and time.monotonic() > until_s:
+            if error.args[0].code() not in PASSING and time.monotonic() > until_s:
                 raise
-            log.info("waiting for committed offsets: %s", error.args[0].str())
+            log.warning("waiting for committed offsets: %s", error.args[0].str())
+            time.sleep(ASK_AGAIN_AFTER_S)
 
 
 def log_end(consumer: Consumer, partition: TopicPartition, until_s: float) -> int | None:
