@@ -189,8 +189,9 @@ class Member:
     def turn(self) -> None:
         self._loop.turn()
 
-    def stop(self) -> None:
-        self._loop.run([TOPIC], lambda: True)
+    def stop(self, *, after_turns: int = 0) -> None:
+        left = iter([False] * after_turns)
+        self._loop.run([TOPIC], lambda: next(left, True))
 
     def end(self, index: int) -> None:
         """One of the handlers comes to its end, if any is at work."""

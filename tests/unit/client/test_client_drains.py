@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from proxy.client.retries import consumer_loop
 from proxy.client.retries.committing.offset_metadata import Attempt, read
@@ -132,3 +133,25 @@ def test_but_not_for_ever() -> None:
     with at_each_look():
         stop(member)
     assert world.group.refuses_commits == 998
+
+
+def test_one_that_stops_while_new_partitions_offsets_are_unknown_commits_what_it_has_done() -> None:
+    """And handles nothing of these: what was done there, and failed, is not known."""
+    world = World([[b"a", b"b"], [b"c"]], {}, BESIDE_EACH_OTHER, WITHIN_S)
+    world.share_out((0, 1))
+    member, consumer = world.members[0], world.members[0].consumer
+    member.turn()
+    handled = list(member.running)
+    unknown = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    polls = iter([lambda: consumer.give({1})])
+
+    def poll(_wait_s: float) -> None:
+        next(polls, lambda: None)()
+
+    with (
+        patch.multiple(consumer, committed=Mock(side_effect=unknown), poll=poll),
+        at_each_look(*[lambda: member.end(0)] * len(handled)),
+    ):
+        member.stop(after_turns=1)
+    assert [world.group.committed[n].offset for n in (0, 1)] == [len(handled), OFFSET_INVALID]
+    assert member.running == []
