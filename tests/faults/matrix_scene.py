@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from proxy.config.settings import Settings
+from proxy.kafka.settings.settings_topic import open_settings_topic
+from proxy.kafka.topics import admin_client, describe_topic
+from proxy.records.hop_mac import HopAuthenticator
 from tests.support.installation.held_proxy import HeldProxy
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
@@ -19,7 +23,7 @@ LEVELS = "100ms 200ms 400ms"
 SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
 RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
 PARTITIONS = 2
-PLAIN, DELAYED, NAMED, RECALLED = 10, 20, 5, 4
+PLAIN, DELAYED, NAMED, RECALLED, PURGED = 10, 20, 5, 4, 6
 FARTHEST_MS = 1_000
 AHEAD_OF_THE_BROKER = "local state put aside"
 """So ends a local folder that covers more than is committed: that alone would mend it unseen."""
@@ -52,6 +56,7 @@ class Scene:
         self.held.start_ready()
         self.installation.send([self._record(0, None), self._record(1, None)])
         self.installation.await_ingested()
+        self._signer = self._who_signs()
         self.held.hold_at(self.step)
         self.installation.send(self._records())
         self.held.await_held()
@@ -90,20 +95,28 @@ class Scene:
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
         assert counts == {
             "delivered": 2 + PLAIN + DELAYED + NAMED,
-            "cancelled": NAMED + RECALLED,
-            "applied": NAMED + RECALLED,
+            "cancelled": NAMED + RECALLED + PURGED,
+            "applied": NAMED + RECALLED + PARTITIONS,
             "requeued": 2,
             "dead-lettered": 1,
         }, counts
         for proxy in self.installation.proxies.values():
             assert AHEAD_OF_THE_BROKER not in proxy.whole_log, f"{proxy.folder.name} was ahead"
 
+    def _who_signs(self) -> HopAuthenticator:
+        """What only the proxy may write."""
+        settings = Settings.model_validate(self.installation.settings("one", **self.settings))
+        ingress = describe_topic(self.installation.ingress, admin_client(settings))
+        with closing(open_settings_topic(settings, lambda: None)) as known:
+            return HopAuthenticator(known.signing_key(), ingress.topic_id)
+
     def _has_lost_session(self) -> bool:
         return LOST in self.held.log
 
     def _records(self) -> Iterator[Outgoing]:
-        """Some due at once, so that the first transaction has records in it; what is cancelled or
-        recalled before these, so that this is read before the proxy is held beyond its due."""
+        """Some due at once, so that the first transaction has records in it; what is cancelled,
+        recalled or purged before these, so that this is read before the proxy is held beyond its
+        due."""
         recalled = range(2 * NAMED, 2 * NAMED + RECALLED)
         for number in range(2 * NAMED):
             yield self._record(number, FARTHEST_MS, b"id-%d" % number)
@@ -117,11 +130,22 @@ class Scene:
             origin = f"{self.installation.ingress}/{partition}/{behind_the_first}"
             recall: Headers = [("timer-recall", origin.encode())]
             yield Outgoing(b"%d" % number, b"", recall, partition)
+        yield from self._purged_records()
         for number in range(PLAIN):
             yield self._record(number, None)
         yield Outgoing(b"lost", b"", [("timer-topic", f"{self.installation.name}.none".encode())])
         for number in range(DELAYED):
             yield self._record(number, FARTHEST_MS * number // DELAYED)
+
+    def _purged_records(self) -> Iterator[Outgoing]:
+        """Records for a target, and a purge of it in each partition, as the API writes it."""
+        target = f"{self.installation.name}.purged".encode()
+        waits: Headers = [("timer-topic", target), ("timer-delay", b"%d" % FARTHEST_MS)]
+        for number in range(PURGED):
+            yield Outgoing(b"%d" % number, b"purged", waits, number % PARTITIONS)
+        for partition in range(PARTITIONS):
+            purge = self._signer.signed(partition, None, None, [("timer-purge", target)])
+            yield Outgoing(None, None, purge, partition)
 
     def _record(self, number: int, delay_ms: int | None, ident: bytes | None = None) -> Outgoing:
         asked: Headers = [("timer-topic", self._target)]
