@@ -6,6 +6,7 @@ import pytest
 
 from proxy.scheduling.shard import Shard
 from proxy.session.pacing import IDLE_AT_ONCE, IDLE_COMMIT_MS
+from proxy.session.pipeline import LONGEST_WAIT_MS
 from proxy.session.resting_shards import REST_MS
 from storage.options import Options
 from tests.support.simulation.local_store import register_in, store_in
@@ -151,3 +152,13 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Shard, "maintain", noted)
     return looked_at
+
+
+def test_no_turn_begins_for_shards_that_have_only_rested() -> None:
+    """The next one that begins anyway looks at them."""
+    world = World(PARTITIONS)
+    world.settle()
+    world.turn(3)
+    for _ in range(REST_MS):
+        world.time.pass_ms(1)
+        assert world.pipeline._wait_ms() == LONGEST_WAIT_MS
