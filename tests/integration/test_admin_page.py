@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.soak.relay import Relays
 from tests.support.chromium import ChromiumMissing, chromium, click, look, press, text
 from tests.support.chromium import fill as fill_form
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.records import Headers, Outgoing, read_to_end, write
-from tests.support.tcp_relay import tcp_relay
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -265,8 +265,9 @@ def test_the_page_works_through_a_forwarded_port_and_behind_a_service(
     proxy = installation.proxy(admin={"host": "0.0.0.0", "port": 0, "token": "secret"})  # noqa: S104
     proxy.start_ready()
     installation.send([Outgoing(None, b"value", delayed(target)) for _ in range(3)])
-    with tcp_relay(api_address(proxy)) as port:
-        browser.get(f"http://{name}:{port}/")
+    admin_port = int(api_address(proxy).rpartition(":")[2])
+    with Relays({0: admin_port}) as relays:
+        browser.get(f"http://{name}:{relays.port(0)}/")
         wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "question")
         browser.find_element("id", "token").send_keys("secret\ue007")
         wait_for(lambda: "\n3" in text(browser, "facts"), WITHIN_S, "the live count")
