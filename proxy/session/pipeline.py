@@ -127,6 +127,7 @@ class Pipeline:
 
         1. Fetch: the ingress is read on, while the last transaction commits.
         2. Confirm: that transaction is waited for, and memory follows what it made true.
+           While all shards rest, that is all.
         3. Parse and put: fetched records are stored until they are due, or end at once.
         4. Due: each shard plans which records end now.
         5. Publish: the plans become one transaction, whose commit is not waited for.
@@ -139,6 +140,8 @@ class Pipeline:
         self._clock.observe_broker(fetched.append_ms)
         at = self._clock.moment()
         self._wake(fetched, at.elapsed_ms)
+        if not self._awake:
+            return
         records_available = timed("put", self._put, fetched, at)
         plans = timed("due", self._due, at, records_available)
         timed("publish", self._publish_paced, plans, at)
@@ -215,8 +218,7 @@ class Pipeline:
         reading is held until some have written."""
         have_pauses_changed = self._pauses_version != self._parked.version
         self._pauses_version = self._parked.version
-        is_for_all = self.memory.is_exceeded or have_pauses_changed
-        if is_for_all:
+        if self.memory.is_exceeded or have_pauses_changed:
             self._resting.wake_all()
         self._idle = self._pacing.take_idle(self.shards, elapsed_ms)
         self._resting.wake(self._idle)
@@ -343,7 +345,7 @@ class Pipeline:
         now_ms, elapsed_ms = self._clock.moment()
         rate_ms = min(self._pacing.rate_wait_ms(elapsed_ms), LONGEST_WAIT_MS)
         awake = self._resting.awake(self.shards).values()
-        if self._has_more_to_tidy or any(shard.is_sweeping for shard in awake):
+        if (awake and self._has_more_to_tidy) or any(shard.is_sweeping for shard in awake):
             return 1
         if rate_ms or any(shard.waiting for shard in awake):
             return max(1, rate_ms)

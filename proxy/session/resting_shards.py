@@ -12,8 +12,9 @@ REST_MS: Final = 250
 fetch, an operator's change or a file to be written, waits no longer. No turn begins for that."""
 SPREAD_MS: Final = 125
 SPREAD_BY: Final = 37
-"""By up to so much less, different for partitions next to each other: they are not all looked at in
-one turn."""
+LOOKED_AT_TOGETHER: Final = 64
+"""By up to so much less, different for each so many partitions: not all are looked at in one turn,
+and where there are few, most turns look at none."""
 
 
 class RestingShards:
@@ -54,7 +55,7 @@ class RestingShards:
         self._tidy.add(partition)
         if not _has_nothing_to_do(shard):
             return
-        rest_ms = REST_MS - partition * SPREAD_BY % SPREAD_MS
+        rest_ms = REST_MS - partition // LOOKED_AT_TOGETHER * SPREAD_BY % SPREAD_MS
         due_ms = shard.next_due_ms(at.now_ms + rest_ms)
         if due_ms is not None:
             rest_ms = due_ms - at.now_ms

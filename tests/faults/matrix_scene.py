@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from proxy.admin.broker_access import BrokerAccess
 from proxy.config.settings import Settings
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
 from proxy.records.hop_mac import HopAuthenticator
+from tests.faults.matrix_records import (
+    DELAYED,
+    MOVED,
+    NAMED,
+    PARTITIONS,
+    PAUSED,
+    PLAIN,
+    PURGED,
+    RECALLED,
+    MatrixRecords,
+    asking,
+)
+from tests.support.installation.admin_client import call
 from tests.support.installation.held_proxy import HeldProxy
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules, levels_ms
 from tests.support.oracle.conservation import await_ends, ingress_count
-from tests.support.records import Headers, Outgoing
+from tests.support.records import read_to_end
 from tests.support.waiting import wait_for
 
 LEVELS = "100ms 200ms 400ms"
 SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
 RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
-PARTITIONS = 2
-PLAIN, DELAYED, NAMED, RECALLED, PURGED = 10, 20, 5, 4, 6
-FARTHEST_MS = 1_000
 AHEAD_OF_THE_BROKER = "local state put aside"
 """So ends a local folder that covers more than is committed: that alone would mend it unseen."""
 LOST = "session lost"
@@ -44,6 +56,9 @@ class Scene:
         self.settings = {**SETTINGS, "kafka": self.installation.kafka(**timeouts)}
         self.held = HeldProxy(folder / "one", self.installation.settings("one", **self.settings))
         self.installation.proxies["one"] = self.held
+        checked = Settings.model_validate(self.installation.settings("one", **self.settings))
+        self._checked, self._operator = checked, BrokerAccess(checked)
+        self._paused: dict[str, str] = {}
 
     @property
     def group_id(self) -> str:
@@ -51,15 +66,24 @@ class Scene:
         return f"{self.installation.name}.proxy"
 
     def bring_to_step(self) -> None:
-        """Return when the proxy stands there, within the first transaction of these records."""
-        self._target = self.installation.target(partitions=2).encode()
+        """Return when the proxy stands there, within the first transaction of these records. One of
+        the two pauses is over by then, though the proxy cannot have heard of it."""
+        target = self.installation.target(partitions=2)
         self.held.start_ready()
-        self.installation.send([self._record(0, None), self._record(1, None)])
+        self.installation.send(asking(number, target) for number in range(PARTITIONS))
         self.installation.await_ingested()
-        self._signer = self._who_signs()
+        self._pause("over", "still")
+        records = MatrixRecords(
+            self.installation.name,
+            self.installation.ingress,
+            target,
+            tuple(self._paused.values()),
+            self._who_signs(),
+        )
         self.held.hold_at(self.step)
-        self.installation.send(self._records())
+        self.installation.send(records.all())
         self.held.await_held()
+        self._resume("over")
 
     def heir(self) -> ProxyProcess:
         """Another instance of the same group, not started yet."""
@@ -83,7 +107,11 @@ class Scene:
         )
 
     def await_all_ends(self) -> None:
-        """Return when everything has ended, though the first may stand still."""
+        """Return when everything has ended, though the first may stand still; the pause that is
+        left has held something back, and is over."""
+        if self._paused:
+            wait_for(self._has_parked_all, HARM_WITHIN_S, "what a pause holds back")
+            self._resume(*self._paused)
         with ingress_count(self.installation) as wanted:
             await_ends(self.installation, wanted, ENDED_WITHIN_S)
 
@@ -92,12 +120,16 @@ class Scene:
 
         And no proxy ever believed what the broker did not have.
         """
+        self.await_all_ends()
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
+        parked = counts.pop("requeued") - 2
+        assert 2 * PAUSED <= parked <= 4 * PAUSED, "each was parked once, and moved once"
+        assert parked % 2 == 0, parked
         assert counts == {
-            "delivered": 2 + PLAIN + DELAYED + NAMED,
+            "delivered": 2 + PLAIN + DELAYED + NAMED + MOVED + 2 * PAUSED,
             "cancelled": NAMED + RECALLED + PURGED,
+            "replaced": MOVED,
             "applied": NAMED + RECALLED + PARTITIONS,
-            "requeued": 2,
             "dead-lettered": 1,
         }, counts
         for proxy in self.installation.proxies.values():
@@ -105,55 +137,33 @@ class Scene:
 
     def _who_signs(self) -> HopAuthenticator:
         """What only the proxy may write."""
-        settings = Settings.model_validate(self.installation.settings("one", **self.settings))
-        ingress = describe_topic(self.installation.ingress, admin_client(settings))
-        with closing(open_settings_topic(settings, lambda: None)) as known:
+        ingress = describe_topic(self.installation.ingress, admin_client(self._checked))
+        with closing(open_settings_topic(self._checked, lambda: None)) as known:
             return HopAuthenticator(known.signing_key(), ingress.topic_id)
+
+    def _pause(self, *names: str) -> None:
+        """Have these targets paused, as the proxy knows then."""
+        self._paused = {name: self.installation.target(name) for name in names}
+        for target in self._paused.values():
+            self._operator.pause(target, int(time.time() * 1_000))
+        wait_for(
+            lambda: len(call(self.held, "GET", "/pauses")[1]["paused"]) == len(names),
+            HARM_WITHIN_S,
+            "the pauses",
+        )
+
+    def _resume(self, *names: str) -> None:
+        for name in names:
+            self._operator.resume(self._paused.pop(name), None, int(time.time() * 1_000))
+
+    def _has_parked_all(self) -> bool:
+        (left,) = self._paused.values()
+        outcomes = read_to_end(self.installation.bootstrap, self.installation.outcomes)
+        why = f"{left} is paused".encode()
+        return sum(why in (outcome.value or b"") for outcome in outcomes) == PAUSED
 
     def _has_lost_session(self) -> bool:
         return LOST in self.held.log
-
-    def _records(self) -> Iterator[Outgoing]:
-        """Some due at once, so that the first transaction has records in it; what is cancelled,
-        recalled or purged before these, so that this is read before the proxy is held beyond its
-        due."""
-        recalled = range(2 * NAMED, 2 * NAMED + RECALLED)
-        for number in range(2 * NAMED):
-            yield self._record(number, FARTHEST_MS, b"id-%d" % number)
-        for number in recalled:
-            yield self._record(number, FARTHEST_MS)
-        for number in range(NAMED):
-            cancel: Headers = [("timer-cancel", b"id-%d" % number)]
-            yield Outgoing(b"%d" % number, b"", cancel, number % PARTITIONS)
-        for number in recalled:
-            partition, behind_the_first = number % PARTITIONS, 1 + number // PARTITIONS
-            origin = f"{self.installation.ingress}/{partition}/{behind_the_first}"
-            recall: Headers = [("timer-recall", origin.encode())]
-            yield Outgoing(b"%d" % number, b"", recall, partition)
-        yield from self._purged_records()
-        for number in range(PLAIN):
-            yield self._record(number, None)
-        yield Outgoing(b"lost", b"", [("timer-topic", f"{self.installation.name}.none".encode())])
-        for number in range(DELAYED):
-            yield self._record(number, FARTHEST_MS * number // DELAYED)
-
-    def _purged_records(self) -> Iterator[Outgoing]:
-        """Records for a target, and a purge of it in each partition, as the API writes it."""
-        target = f"{self.installation.name}.purged".encode()
-        waits: Headers = [("timer-topic", target), ("timer-delay", b"%d" % FARTHEST_MS)]
-        for number in range(PURGED):
-            yield Outgoing(b"%d" % number, b"purged", waits, number % PARTITIONS)
-        for partition in range(PARTITIONS):
-            purge = self._signer.signed(partition, None, None, [("timer-purge", target)])
-            yield Outgoing(None, None, purge, partition)
-
-    def _record(self, number: int, delay_ms: int | None, ident: bytes | None = None) -> Outgoing:
-        asked: Headers = [("timer-topic", self._target)]
-        if delay_ms is not None:
-            asked.append(("timer-delay", b"%d" % delay_ms))
-        if ident is not None:
-            asked.append(("timer-id", ident))
-        return Outgoing(b"%d" % number, b"value %d" % number, asked, number % PARTITIONS)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from signal import SIGCONT, SIGSTOP
 
 import pytest
 
-from tests.faults.matrix_scene import PARTITIONS, held_scene
+from tests.faults.matrix_records import PARTITIONS
+from tests.faults.matrix_scene import held_scene
 from tests.support.installation.held_proxy import STEPS
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]

@@ -141,6 +141,31 @@ def test_what_falls_due_in_a_shard_that_rests_comes_in_its_millisecond() -> None
     assert len(world.delivered()) == 1
 
 
+def test_a_turn_ends_early_while_all_rest() -> None:
+    """Of four shards, each is looked at as often, and in the same turns."""
+    world = World(4)
+    world.settle()
+    world.turn(3)
+    looked_in = 0
+    for _ in range(10 * REST_MS // LONGEST_WAIT_MS):
+        world.time.pass_ms(LONGEST_WAIT_MS)
+        world.turn()
+        looked_in += world.pipeline.turns.read().rows[-1]["tidy"] > 0
+    assert looked_in == 10
+
+
+def test_no_wait_is_cut_short_by_shards_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1)
+    world.settle()
+    monkeypatch.setattr(Shard, "maintain", lambda *_: True)
+    world.send({"timer-topic": "orders", "timer-delay": "1h"}, partition=0)
+    world.turn(5)
+    assert world.pipeline._wait_ms() == 1
+    world.pipeline.hand_over([0])
+    world.turn()
+    assert world.pipeline._wait_ms() == LONGEST_WAIT_MS
+
+
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The shards that are tidied from now on."""
     looked_at: list[int] = []

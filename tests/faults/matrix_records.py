@@ -1,0 +1,110 @@
+"""What is written into a cell of the failure matrix: all kinds of records, and their changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from proxy.records.hop_mac import HopAuthenticator
+from tests.support.records import Headers, Outgoing
+
+PARTITIONS = 2
+PLAIN, DELAYED, NAMED, RECALLED, MOVED, PURGED, PAUSED = 10, 20, 5, 4, 4, 6, 6
+"""Records of a kind. Of named ones so many are cancelled, and so many not; of paused ones so many
+are for each target that is."""
+FARTHEST_MS, HOUR_MS = 1_000, 3_600_000
+FARTHEST: Final[Headers] = [("timer-delay", b"%d" % FARTHEST_MS)]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRecords:
+    """Each partition of the ingress holds one record before them. `name`: of the installation.
+    `signer`: signs what only the proxy may write."""
+
+    name: str
+    ingress: str
+    target: str
+    paused: Sequence[str]
+    signer: HopAuthenticator
+
+    def all(self) -> Iterator[Outgoing]:
+        """Some due at once, so that the first transaction has records in it; what is cancelled,
+        recalled, moved or purged before these, so that this is read before the proxy is held beyond
+        its due."""
+        yield from self._changed()
+        for number in range(PLAIN):
+            yield self.record(number)
+        for target in self.paused:
+            for number in range(PAUSED):
+                yield asking(number, target)
+        yield asking(0, f"{self.name}.none")
+        for number in range(DELAYED):
+            yield self.record(number, [("timer-delay", b"%d" % (FARTHEST_MS * number // DELAYED))])
+
+    def record(self, number: int, more: Headers | None = None) -> Outgoing:
+        """For the target that is never paused."""
+        return asking(number, self.target, more or [])
+
+    def _changed(self) -> Iterator[Outgoing]:
+        """The first of these have the numbers by which they are told apart."""
+        named = range(2 * NAMED)
+        recalled = range(named.stop, named.stop + RECALLED)
+        moved = range(recalled.stop, recalled.stop + MOVED)
+        due_ms = int(time.time() * 1_000) + HOUR_MS
+        for number in named:
+            yield self.record(number, [*FARTHEST, ("timer-id", b"id-%d" % number)])
+        for number in recalled:
+            yield self.record(number, FARTHEST)
+        for number in moved:
+            yield self.record(number, [("timer-deliver-at", b"%d" % due_ms)])
+        for number in named[:NAMED]:
+            yield _control(number, ("timer-cancel", b"id-%d" % number))
+        for number in recalled:
+            yield _control(number, ("timer-recall", self._origin(number)))
+        for number in moved:
+            yield self._move(number, due_ms)
+        yield from self._purged(f"{self.name}.purged")
+
+    def _origin(self, number: int) -> bytes:
+        partition, behind_the_first = number % PARTITIONS, 1 + number // PARTITIONS
+        return f"{self.ingress}/{partition}/{behind_the_first}".encode()
+
+    def _move(self, number: int, due_ms: int) -> Outgoing:
+        """What takes the place of a record that waits until then, as the API writes it: for now."""
+        origin, record = self._origin(number), self.record(number)
+        offset = origin.rpartition(b"/")[2]
+        headers: Headers = [
+            *record.headers,
+            ("timer-deliver-at", b"0"),
+            ("timer-hop-fires", b"%d" % due_ms),
+            ("timer-hop-due", b"%d" % due_ms),
+            ("timer-hop-from", offset),
+            ("timer-hop-first", offset),
+            ("timer-first-origin", origin),
+        ]
+        return self._signed(replace(record, headers=headers))
+
+    def _purged(self, target: str) -> Iterator[Outgoing]:
+        """Records for a target, and a purge of it in each partition, as the API writes it."""
+        for number in range(PURGED):
+            yield asking(number, target, FARTHEST)
+        for partition in range(PARTITIONS):
+            purge = Outgoing(None, None, [("timer-purge", target.encode())], partition)
+            yield self._signed(purge)
+
+    def _signed(self, record: Outgoing) -> Outgoing:
+        asked = list(record.headers)
+        headers = self.signer.signed(record.partition, record.key, record.value, asked)
+        return replace(record, headers=headers)
+
+
+def asking(number: int, target: str, more: Iterable[tuple[str, bytes | None]] = ()) -> Outgoing:
+    """A record for a target; the ingress partitions take turns."""
+    headers = [("timer-topic", target.encode()), *more]
+    return Outgoing(b"%d" % number, b"value %d" % number, headers, number % PARTITIONS)
+
+
+def _control(number: int, asked: tuple[str, bytes]) -> Outgoing:
+    return Outgoing(b"%d" % number, b"", [asked], number % PARTITIONS)
