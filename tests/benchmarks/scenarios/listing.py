@@ -7,6 +7,7 @@ At a rate that the machine holds: beyond it the lateness says nothing of the lis
 import threading
 import time
 from dataclasses import dataclass, replace
+from random import Random
 from statistics import median
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -21,7 +22,11 @@ from tests.benchmarks.verdict import Lateness, lateness_within
 STEADY_P99_MS = 200
 LEAST_RATE = 100
 LEFT_OUT = 0.1
-"""Of each turn, at its beginning: what was under way belongs to the one before."""
+"""Of a turn, at its beginning: what was under way belongs to the one before."""
+SHORTEST, LONGEST = 0.4, 1.6
+"""Turns, in mean ones, at random: stores write every eight to twenty seconds, and with turns of
+one length each time while there is a listing, or each time while there is none."""
+TURNS_SEED = 1
 
 Spans: TypeAlias = list[tuple[float, float]]
 """From when to when, epoch ms."""
@@ -79,7 +84,7 @@ def _measure_round(made: Trial, stream: Stream, found: Listing) -> "_Turns":
 
 
 class _Turns:
-    """Within the `with` block, and after `settle_s`: a listing, none, a listing … of `turn_s` each.
+    """Within the `with` block, and after `settle_s`: no listing, one, none … of about `turn_s` each.
 
     `alone`, `beside`: the spans without and with one."""
 
@@ -88,6 +93,7 @@ class _Turns:
         self.beside: Spans = []
         self.listers: list[Lister] = []
         self._proxy, self._settle_s, self._turn_s = proxy, settle_s, turn_s
+        self._random = Random(TURNS_SEED)
         self._closed = threading.Event()
         self._failed: BenchmarkError | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -124,7 +130,7 @@ class _Turns:
     def _take(self, spans: Spans) -> None:
         """One turn; one that is cut short does not count."""
         from_ms = time.time() * 1000 + LEFT_OUT * self._turn_s * 1000
-        if not self._closed.wait(self._turn_s):
+        if not self._closed.wait(self._random.uniform(SHORTEST, LONGEST) * self._turn_s):
             spans.append((from_ms, time.time() * 1000))
 
 
