@@ -269,6 +269,7 @@ class BrokerAccess:
                     "partitioner": "murmur2_random",
                     "linger.ms": 0,
                     "message.timeout.ms": int(WRITE_WITHIN_S * 1000),
+                    "reconnect.backoff.max.ms": 1_000,
                 }
                 self._producer = connected(Producer(settings), self._settings.topics.ingress)
             return self._producer

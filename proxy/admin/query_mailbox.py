@@ -19,7 +19,7 @@ from storage.errors import StorageError
 from storage.store import Key
 
 MOST_WAITING: Final = 16
-SCAN_S: Final = 0.002
+SCAN_S: Final = 0.001
 """So long a turn of the loop is held up by what is asked of many shards, and by one shard."""
 REST_PER_ANSWER: Final = 40
 LONGEST_REST_S: Final = 0.1

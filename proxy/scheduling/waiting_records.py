@@ -11,7 +11,7 @@ from proxy.records.position import NEVER_MS
 from proxy.scheduling.shard import Shard
 from storage.store import LAST_OFFSET, Entry, Key, Wants
 
-LOOKED_AT: Final = 256
+LOOKED_AT: Final = 128
 """Entries, or half messages, in one piece: one to two milliseconds."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)

@@ -37,7 +37,7 @@ LONGEST_WAIT_MS: Final = 50
 SWEPT_AT_ONCE: Final = 300
 """Records that a purge has ended, told by one transaction, of all shards: what is due waits."""
 TIDY_ENTRIES: Final = 2_048
-TIDY_S: Final = 0.02
+TIDY_S: Final = 0.005
 PLAN_S: Final = 1.0
 """So long at most for all shards in one turn, but for the one in hand; those left out come first in
 the next. Bodies read back from the ingress take up to a second for one shard alone."""
@@ -140,7 +140,7 @@ class Pipeline:
         self._clock.observe_broker(fetched.append_ms)
         at = self._clock.moment()
         self._wake(fetched, at.elapsed_ms)
-        if not self._awake:
+        if self.shards and not self._awake:
             return
         records_available = timed("put", self._put, fetched, at)
         plans = timed("due", self._due, at, records_available)
@@ -216,10 +216,9 @@ class Pipeline:
     def _wake(self, fetched: Fetched, elapsed_ms: int) -> None:
         """Find the shards to be looked at in this turn: all when pauses have changed, or while
         reading is held until some have written."""
-        have_pauses_changed = self._pauses_version != self._parked.version
-        self._pauses_version = self._parked.version
-        if self.memory.is_exceeded or have_pauses_changed:
+        if self.memory.is_exceeded or self._pauses_version != self._parked.version:
             self._resting.wake_all()
+        self._pauses_version = self._parked.version
         self._idle = self._pacing.take_idle(self.shards, elapsed_ms)
         self._resting.wake(self._idle)
         self._resting.wake_rested(elapsed_ms)
@@ -319,18 +318,19 @@ class Pipeline:
         try:
             for partition in _rotated(self._resting.untidy(self._awake), self._first_tidied):
                 shard = self.shards[partition]
-                has_more = shard.maintain(TIDY_ENTRIES, at.elapsed_ms)
-                self._has_more_to_tidy |= has_more
                 self._first_tidied = partition + 1
-                is_needed = has_more or self._parked.is_needed(shard, at.now_ms)
-                if not is_needed and partition not in self._uncommitted_at_first:
+                has_committed = partition not in self._uncommitted_at_first
+                if shard.maintain(TIDY_ENTRIES, at.elapsed_ms):
+                    self._has_more_to_tidy = True
+                elif has_committed and not self._parked.is_needed(shard, at.now_ms):
                     self._resting.let_rest(partition, shard, at)
                 if time.monotonic() > until_s:
+                    self._has_more_to_tidy = True
                     break
+            else:
+                self._back_pressure.disk_has_space()
         except StorageFull as full:
             self._back_pressure.disk_full(full, at.elapsed_ms)
-        else:
-            self._back_pressure.disk_has_space()
 
     def _drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:

@@ -17,7 +17,7 @@ from storage.wheel.wheel_files import WheelFiles
 SLICE_ENTRIES = 2048
 APPLY_SLOTS = 8192
 SORTED_PER_WRITTEN = 16
-"""How many dues are sorted in the time one entry is written."""
+"""How many dues are joined, or sorted, in the time one entry is written."""
 
 
 class Flush:
@@ -76,6 +76,7 @@ class Flush:
     def _write_memtable(self, memtable: Memtable) -> Iterator[int]:
         self._loader.memory_from = self._files.log.end
         columns = yield from memtable.to_columns(SLICE_ENTRIES)
+        yield len(columns) // SORTED_PER_WRITTEN
         order = np.lexsort((columns.offsets, columns.dues_ms))
         yield order.size // SORTED_PER_WRITTEN
         options = self._files.options

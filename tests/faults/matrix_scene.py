@@ -121,6 +121,7 @@ class Scene:
         And no proxy ever believed what the broker did not have.
         """
         self.await_all_ends()
+        wait_for(self._has_nothing_waiting, HARM_WITHIN_S, "nothing to wait any more")
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
         parked = counts.pop("requeued") - 2
         assert 2 * PAUSED <= parked <= 4 * PAUSED, "each was parked once, and moved once"
@@ -161,6 +162,11 @@ class Scene:
         outcomes = read_to_end(self.installation.bootstrap, self.installation.outcomes)
         why = f"{left} is paused".encode()
         return sum(why in (outcome.value or b"") for outcome in outcomes) == PAUSED
+
+    def _has_nothing_waiting(self) -> bool:
+        """What was cancelled or moved is gone for good, and not only late."""
+        running = [proxy for proxy in self.installation.proxies.values() if proxy.is_running]
+        return not any(call(proxy, "GET", "/pending")[1]["pending"] for proxy in running)
 
     def _has_lost_session(self) -> bool:
         return LOST in self.held.log

@@ -26,7 +26,6 @@ LEFT_OUT = 0.1
 SHORTEST, LONGEST = 0.4, 1.6
 """Turns, in mean ones, at random: stores write every eight to twenty seconds, and with turns of
 one length each time while there is a listing, or each time while there is none."""
-TURNS_SEED = 1
 
 Spans: TypeAlias = list[tuple[float, float]]
 """From when to when, epoch ms."""
@@ -74,8 +73,8 @@ def measure(world: World) -> Listing:
 
 def _measure_round(made: Trial, stream: Stream, found: Listing) -> "_Turns":
     turn_s = made.world.scale.listing_turn_s
-    made.world.say(f"{made.name}: {stream.rate} records/s, listed every other {turn_s:g} s")
-    turns = _Turns(made.proxy, stream.settle_ms / 1000, turn_s)
+    made.world.say(f"{made.name}: {stream.rate} records/s, listed in turns of {turn_s:g} s or so")
+    turns = _Turns(made.name, made.proxy, stream.settle_ms / 1000, turn_s)
     streamed, arrivals = measured_stream(made, stream, lambda _: turns)
     found.streams.append(streamed)
     found.alone.append(lateness_within(arrivals, turns.alone))
@@ -84,16 +83,17 @@ def _measure_round(made: Trial, stream: Stream, found: Listing) -> "_Turns":
 
 
 class _Turns:
-    """Within the `with` block, and after `settle_s`: no listing, one, none … of about `turn_s` each.
+    """Within the `with` block, and after `settle_s`: no listing, one, none … `turn_s` each or so.
 
-    `alone`, `beside`: the spans without and with one."""
+    Rounds of different names have turns of different lengths. `alone`, `beside`: the spans without
+    and with one."""
 
-    def __init__(self, proxy: ProxyProcess, settle_s: float, turn_s: float) -> None:
+    def __init__(self, name: str, proxy: ProxyProcess, settle_s: float, turn_s: float) -> None:
         self.alone: Spans = []
         self.beside: Spans = []
         self.listers: list[Lister] = []
         self._proxy, self._settle_s, self._turn_s = proxy, settle_s, turn_s
-        self._random = Random(TURNS_SEED)
+        self._random = Random(name)
         self._closed = threading.Event()
         self._failed: BenchmarkError | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from errno import ENOSPC
 from pathlib import Path
 
+import pytest
+
 from storage.errors import StorageFull
 from tests.support.simulation.memory_store import MemoryStore
 from tests.support.simulation.world import DISK_BYTES, World
@@ -66,6 +68,36 @@ def test_a_restart_below_the_reserve_catches_up_and_delivers_before_it_holds() -
     pass_seconds(world, 10)
     assert (read(world), len(world.origins())) == (6, 6)
     assert world.pipeline.is_disk_held
+
+
+def test_a_worker_that_has_given_all_away_sees_the_disk_fill_and_empty() -> None:
+    world = World()
+    world.settle()
+    world.pipeline.hand_over([0])
+    held = []
+    for world.disk_free_bytes in (0, DISK_BYTES):
+        pass_seconds(world, 2)
+        held.append(world.pipeline.is_disk_held)
+    assert held == [True, False]
+
+
+def test_a_full_disk_is_not_mended_by_shards_that_have_nothing_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.session.pipeline.TIDY_S", -1.0)
+    stores = {0: Stores(), 1: Stores()}
+    world = World(2, open_store=lambda partition, _at: stores[partition])
+    world.settle()
+    stores[1].is_full = True
+    for partition in range(2):
+        world.send({"timer-topic": "orders", "timer-delay": "1h"}, partition=partition)
+    world.turn(4)
+    held = []
+    for _ in range(10):
+        world.time.pass_ms(1_000)
+        world.turn()
+        held.append(world.pipeline.is_disk_held)
+    assert all(held)
 
 
 def test_reading_goes_on_once_a_full_disk_can_be_written_again() -> None:

@@ -61,6 +61,19 @@ def test_when_tidying_takes_too_long_each_shard_has_its_turn(
     world.stop()
 
 
+def test_what_was_left_out_of_tidying_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(PARTITIONS)
+    world.settle()
+    monkeypatch.setattr("proxy.session.pipeline.TIDY_S", NO_TIME_S)
+    send_to_each(world, "1h")
+    world.turn()
+    looked_at = _watched(monkeypatch)
+    while len(looked_at) < PARTITIONS - 1:
+        assert world.pipeline._wait_ms() == 1
+        world.turn()
+    assert len(set(looked_at)) == len(looked_at)
+
+
 def test_shards_with_nothing_to_do_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(PARTITIONS)
     world.settle()
