@@ -26,7 +26,10 @@ from tests.benchmarks.turns import Figures, Rounds, in_turns, ratios, told
 from tests.benchmarks.verdict import Verdict
 
 THIS, OTHER = "this", "other"
-SCALE = replace(FULL, warm_broker_s=20, ingest_records=500_000, pending_records=3_000_000)
+SCALE = replace(
+    FULL, warm_broker_s=20, ingest_records=500_000, pending_records=3_000_000, listing_s=0
+)
+"""Nothing is listed: the other one may have no such call."""
 SCATTERED = Stream(rate=30_000, seconds=45, delay_ms=(0, 15_000), settle_ms=15_000)
 LIGHT = Stream(rate=100, seconds=30, delay_ms=(1_000, 5_000), settle_ms=0)
 
