@@ -12,7 +12,7 @@ from proxy.scheduling.shard import Shard
 from storage.store import LAST_OFFSET, Entry, Key, Wants
 
 LOOKED_AT: Final = 128
-"""Entries, or half messages, in one piece: one to two milliseconds."""
+"""Entries, or half messages, in one piece: a millisecond or two."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 """Beyond everything that waits. Undecided half messages come last, by their offsets."""

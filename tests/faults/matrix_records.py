@@ -43,9 +43,9 @@ class MatrixRecords:
         for number in range(DELAYED):
             yield self.record(number, [("timer-delay", b"%d" % (FARTHEST_MS * number // DELAYED))])
 
-    def record(self, number: int, more: Headers | None = None) -> Outgoing:
+    def record(self, number: int, more: Iterable[tuple[str, bytes | None]] = ()) -> Outgoing:
         """For the target that is never paused."""
-        return asking(number, self.target, more or [])
+        return asking(number, self.target, more)
 
     def _changed(self) -> Iterator[Outgoing]:
         """The first of these have the numbers by which they are told apart."""

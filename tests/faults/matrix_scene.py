@@ -54,10 +54,10 @@ class Scene:
         timeout_ms = str(patience_s * 1_000)
         timeouts = {"transaction.timeout.ms": timeout_ms, "session.timeout.ms": timeout_ms}
         self.settings = {**SETTINGS, "kafka": self.installation.kafka(**timeouts)}
-        self.held = HeldProxy(folder / "one", self.installation.settings("one", **self.settings))
-        self.installation.proxies["one"] = self.held
-        checked = Settings.model_validate(self.installation.settings("one", **self.settings))
-        self._checked, self._operator = checked, BrokerAccess(checked)
+        of_held = self.installation.settings("one", **self.settings)
+        self.held = self.installation.proxies["one"] = HeldProxy(folder / "one", of_held)
+        self._of_held = Settings.model_validate(of_held)
+        self._operator = BrokerAccess(self._of_held)
         self._paused: dict[str, str] = {}
 
     @property
@@ -138,8 +138,8 @@ class Scene:
 
     def _who_signs(self) -> HopAuthenticator:
         """What only the proxy may write."""
-        ingress = describe_topic(self.installation.ingress, admin_client(self._checked))
-        with closing(open_settings_topic(self._checked, lambda: None)) as known:
+        ingress = describe_topic(self.installation.ingress, admin_client(self._of_held))
+        with closing(open_settings_topic(self._of_held, lambda: None)) as known:
             return HopAuthenticator(known.signing_key(), ingress.topic_id)
 
     def _pause(self, *names: str) -> None:
