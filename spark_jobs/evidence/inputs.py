@@ -122,14 +122,15 @@ class Reader:
         taken = replace(taken, ends=tuple(unread_ends(taken, before)))
         rest = _beyond(first, taken.ingress_ranges)
         if count_of(rest):
-            requests = requests.unionByName(self._requests(committed, rest))
+            further = self._requests(committed, rest)
+            requests = requests.unionByName(self._materialise(further) if previous else further)
         size_shuffles(self._spark, count_of([*first, *rest, *taken.end_ranges]))
         ends = ends_in(self._spark, self._settings, taken.end_ranges, own)
         states = partition_states(taken, before)
         circumstances = _circumstances(committed, taken, selection.at_ms, limits)
         touched = None
         if previous:
-            requests, ends = self._materialise(requests), self._materialise(ends)
+            ends = self._materialise(ends)
             touched = previous.records.touched(
                 circumstances.at_ms,
                 (requests, ends),

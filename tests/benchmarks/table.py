@@ -58,11 +58,12 @@ def _figures_table(
     figures: list[Figure], earlier: Earlier | None, changed: Mapping[str, Change]
 ) -> Table:
     before = () if earlier is None else (earlier.date[:10], "change", "noise", "")
-    table = Table("figure", "value", "goal", "", *before, title="Figures")
+    table = Table("figure", "value", "spread", "goal", "", *before, title="Figures")
     for figure in figures:
         value = f"{_number(figure.value)} {figure.unit}".strip()
         cells = _change_cells(changed[figure.name]) if figure.name in changed else ()
-        table.add_row(figure.name, value, figure.goal, _MARKS[figure.reached], *cells)
+        spread = "" if figure.spread is None else f"{figure.spread:.0%}"
+        table.add_row(figure.name, value, spread, figure.goal, _MARKS[figure.reached], *cells)
     return table
 
 

@@ -63,7 +63,7 @@ def _small(scale: Scale, counts: Sequence[int]) -> None:
         seconds = [one.seconds for one in audited(scale, records, SMALL_ROUNDS)]
         told = {"records": records, "median_s": round(statistics.median(seconds), 1)}
         print(json.dumps({**told, "rounds_s": [round(one, 1) for one in seconds]}), flush=True)
-        _show_profile(scale)
+        _show_profile(scale, audits=1)
 
 
 def _whole(scale: Scale, counts: Sequence[int]) -> None:
@@ -71,16 +71,17 @@ def _whole(scale: Scale, counts: Sequence[int]) -> None:
     for records in counts:
         found.append(measure(scale, records))
         print(json.dumps(found[-1].to_json()), flush=True)
-        _show_profile(scale)
+        _show_profile(scale, audits=2)
     if curve := curve_of(found):
         print(json.dumps(curve.to_json()), flush=True)
     Console(width=WIDTH).print(table(found))
 
 
-def _show_profile(scale: Scale) -> None:
-    """Of the last whole audit."""
+def _show_profile(scale: Scale, audits: int) -> None:
+    """Of the last so many."""
     if scale.environment:
-        Console(width=WIDTH).print(EventLog.read(scale.folder / EVENTS).table())
+        for log in EventLog.newest(scale.folder / EVENTS, audits):
+            Console(width=WIDTH).print(log.table())
 
 
 def _settings(folder: Path, is_profiled: bool) -> dict[str, str] | None:

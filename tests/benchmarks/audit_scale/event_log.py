@@ -45,11 +45,16 @@ class EventLog:
     of_stage: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> "EventLog":
-        """The newest in a folder of event logs."""
+    def newest(cls, folder: Path, count: int) -> "list[EventLog]":
+        """The last so many in a folder of event logs, in the order in which they ended."""
+        found = sorted(folder.glob(ONE_FILE), key=lambda path: path.stat().st_mtime)
+        return [cls.read(path) for path in found[-count:]]
+
+    @classmethod
+    def read(cls, file: Path) -> "EventLog":
+        """One of them."""
         log = cls()
-        newest = max(folder.glob(ONE_FILE), key=lambda path: path.stat().st_mtime)
-        with newest.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8") as lines:
             for line in lines:
                 log.add(json.loads(line))
         return log

@@ -84,7 +84,14 @@ def measure(scale: Scale, records: int) -> Measured:
     )
     further = range(hundreds.stop, hundreds.stop + _further(records) // RECORDS)
     write(site, further)
-    went_on = audit(site, first, further, scale.driver_memory, goes_on=True)
+    went_on = audit(
+        site,
+        first,
+        further,
+        scale.driver_memory,
+        goes_on=True,
+        environment=scale.environment,
+    )
     broker_topics.delete_starting_with(scale.bootstrap, f"{site.topics.name}.")
     return replace(found, further_records=len(further) * RECORDS, further_s=went_on.seconds)
 
