@@ -108,7 +108,7 @@ class ChainWriter:
         filled["first"] = new[:, 1]
         filled["chain"] = new[:, 3]
         filled["count"] = counts
-        block[headers] = filled
+        block.put(headers, filled)
         self._heads[at] = new
 
     def _rows_of(self, places: Column) -> Column:
@@ -139,5 +139,5 @@ def _block(rows: Rows, headers: Column) -> Rows:
     block = np.zeros(rows.size + headers.size, RECORD)
     records = np.ones(block.size, np.bool_)
     records[headers] = False
-    block[records] = rows
+    block.put(np.flatnonzero(records), rows)
     return block

@@ -27,7 +27,7 @@ class Flush:
     2. write the memtable: bodies, then runs,
     3. replace the checkpoint: from here on all of it counts,
     4. point the wheel at the new chains,
-    5. serve the memtable's entries from disk, delete files nobody needs.
+    5. serve the memtable's entries from disk, delete files nobody needs, note that 4 is done.
 
     A crash before 3 leaves log bytes that the checkpoint does not know: they are cut. A crash
     after it is mended by reading the runs from `redo_from` on (storage/FORMAT.md, "Order of
@@ -143,3 +143,4 @@ class Flush:
         kept = files.checkpoint.live.keys() | {files.log.number(files.log.end)}
         for number in [number for number in files.log.segments if number not in kept]:
             files.log.drop(number)
+        files.note_stored()

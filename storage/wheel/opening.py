@@ -11,7 +11,7 @@ from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import cut_log, mend_wheel
 from storage.wheel.timer_wheel import SLOT, TimerWheel, map_wheel
-from storage.wheel.wheel_files import BODIES, LOG, WheelFiles
+from storage.wheel.wheel_files import BODIES, LOG, WheelFiles, stored_to
 from storage.wheel.wheel_tier import WheelTier
 
 
@@ -53,8 +53,10 @@ def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> 
         _check_wheel_size(path, options.slots * SLOT.itemsize, found)
     wheel = map_wheel(path, options.slots, opening.files)
     if found is not None:
-        mend_wheel(wheel, log, found)
-        if found.boot_id != boot_id() or not found.boot_id:
+        is_same_boot = found.boot_id == boot_id() != ""
+        known_to = stored_to(folder, found.log_end) if is_same_boot else 0
+        mend_wheel(wheel, log, found, known_to)
+        if not is_same_boot:
             _survived_restart(folder, wheel, log, found)
     cut_log(log)
     return wheel

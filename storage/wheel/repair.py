@@ -14,15 +14,18 @@ from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel, checks
 
 
-def mend_wheel(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
-    """Open the log's segments; empty the closed chains, and point at the newest runs.
+def mend_wheel(
+    wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, stored_to: int = 0
+) -> None:
+    """Open the log's segments; empty the closed chains, and point at the newest runs, but for those
+    below `stored_to`, which the wheel has.
 
     Raises StoreDamaged when slots and log then disagree, or where a run does not pass its CRC."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
     wheel.clear_before(checkpoint.closed)
-    for positions in positions_between(log, checkpoint.redo_from, log.end):
+    for positions in positions_between(log, max(checkpoint.redo_from, stored_to), log.end):
         _store_again(wheel, positions, whole_headers_at(log, positions))
     _check_slots(wheel, log, checkpoint)
 
@@ -44,7 +47,7 @@ def _store_again(wheel: TimerWheel, positions: Column, headers: Rows) -> None:
 def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
     """Only once what a kill may have torn has been stored again."""
     used = wheel.used()
-    cells = wheel.cells[used]
+    cells = wheel.cells.take(used)
     broken = used[checks(cells) != cells["check"]]
     if broken.size:
         raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")

@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,9 @@ class TimerWheel:
 
     def used(self) -> Column:
         """Places of the slots that are not all zero."""
-        words = self.cells.view(np.int64).reshape(self.slots, WORDS)
+        words = self.cells.view(np.int64).reshape(self.slots, WORDS).T
         found = [
-            np.flatnonzero(np.bitwise_or.reduce(words[piece], axis=1)) + piece.start
+            np.flatnonzero(reduce(np.bitwise_or, words[:, piece])) + piece.start
             for piece in self._touched_pieces()
         ]
         return np.concatenate([np.zeros(0, np.int64), *found])
@@ -93,7 +94,7 @@ class TimerWheel:
 
     def heads(self, at: Column) -> list[Head]:
         """The chains at these places (slot numbers modulo slots)."""
-        found = self.cells[at]
+        found = self.cells.take(at)
         return [
             Head(time, first, last, count) if count else EMPTY
             for time, first, last, count, _ in found.tolist()
@@ -101,7 +102,7 @@ class TimerWheel:
 
     def table(self, at: Column) -> Column:
         """time, first, last, records of these places as columns; records 0: no chain."""
-        cells = self.cells[at]
+        cells = self.cells.take(at)
         return np.column_stack([cells[name] for name in ("time", "first", "last", "count")]).astype(
             np.int64
         )
@@ -124,7 +125,7 @@ class TimerWheel:
         """Every place whose chain's lowest slot number lies in [first, last]."""
         width = min(last - first + 1, self.slots)
         places = np.arange(first, first + max(width, 0)) % self.slots
-        cells = self.cells[places]
+        cells = self.cells.take(places)
         held: list[int] = places[(cells["count"] > 0) & (cells["time"] <= last)].tolist()
         return held
 
@@ -150,7 +151,7 @@ class TimerWheel:
                 start += touched - place
                 continue
             numbers = np.arange(start, min(start + width, lap_end + 1))
-            cells = self.cells[numbers % self.slots]
+            cells = self.cells.take(numbers % self.slots)
             maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
             for number in numbers[maybe].tolist():
                 if later.get(number % self.slots, number) <= number:

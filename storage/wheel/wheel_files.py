@@ -1,6 +1,7 @@
 """The files of one wheel, opened together, and entries on their way in and out of them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from storage.wheel.log.records import RECORD, Rows, stretches
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
-LOG, BODIES = "log", "bodies"
+LOG, BODIES, STORED_TO = "log", "bodies", "stored-to"
 
 
 class WheelFiles:
@@ -81,6 +82,11 @@ class WheelFiles:
         counts.chunks.add(rows["offset"])
         return counts
 
+    def note_stored(self) -> None:
+        """Note that the wheel has all runs of the checkpoint; without it they are stored again."""
+        with suppress(OSError):
+            self.files.replace(self.folder / STORED_TO, b"%d" % self.checkpoint.log_end)
+
     def close(self) -> None:
         """Give the files back."""
         self.log.close()
@@ -94,6 +100,16 @@ class WheelFiles:
             base = self.bodies.append(int(keys[first]), bodies[first : first + count])
             part = slice(first, first + count)
             rows["position"][part] = base + starts[part] - starts[first]
+
+
+def stored_to(folder: Path, log_end: int) -> int:
+    """Below this position of the log the wheel has all runs; 0 where that was not noted, or not of
+    this log."""
+    try:
+        noted = int((folder / STORED_TO).read_bytes())
+    except (OSError, ValueError):
+        return 0
+    return noted if noted <= log_end else 0
 
 
 def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:

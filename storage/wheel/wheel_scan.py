@@ -98,7 +98,7 @@ class WheelScan:
         """Without what ended before the opening, and what is for other targets as far as their
         numbers tell."""
         if self._ledger.floor:
-            rows = rows[rows["offset"] >= self._ledger.floor]
+            rows = rows.compress(rows["offset"] >= self._ledger.floor)
         if wants is None or not rows.size:
             return rows
         names, known = self._files.names, dict[int, bool]({UNNAMED: True})
@@ -106,7 +106,7 @@ class WheelScan:
         for number in {*numbers} - {*known}:
             known[number] = wants(names[number])
         is_wanted = np.fromiter(map(known.__getitem__, numbers), np.bool_, len(numbers))
-        kept: Rows = rows[is_wanted]
+        kept: Rows = rows.compress(is_wanted)
         return kept
 
     def _entries(self, rows: Rows, wants: Wants) -> list[Entry]:
@@ -131,10 +131,10 @@ def _first_of(rows: Rows, after: Key, enough: int) -> tuple[Rows, Key | None]:
     """The same of rows in no order: `enough`, and all with the due of the last of them."""
     at = np.flatnonzero(are_beyond(rows["due_ms"], rows["offset"], after))
     if at.size <= enough:
-        return in_order(rows[at]), None
+        return in_order(rows.take(at)), None
     dues_ms = rows["due_ms"][at]
     last_ms = int(np.partition(dues_ms, enough - 1)[enough - 1])
-    return in_order(rows[at[dues_ms <= last_ms]]), (last_ms, LAST_OFFSET)
+    return in_order(rows.take(at[dues_ms <= last_ms])), (last_ms, LAST_OFFSET)
 
 
 def _frontier(runs: Sequence[Rows], enough: int) -> Key:

@@ -125,7 +125,7 @@ class ConsistencyCheck:
         self._report(runs, np.flatnonzero(misplaced), "belongs elsewhere")
         self._report(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
         ended = (self._checkpoint.watermark_ms, self._checkpoint.cursor)
-        pending: Rows = rows[are_beyond(rows["due_ms"], rows["offset"], ended)]
+        pending: Rows = rows.compress(are_beyond(rows["due_ms"], rows["offset"], ended))
         return pending
 
     def _report(self, runs: "_Runs", which: Column, what: str) -> None:

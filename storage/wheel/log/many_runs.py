@@ -21,7 +21,7 @@ def headers_at(log: TimerLog, positions: Column) -> Rows:
     """The headers of the runs at these positions: all zeros where no run begins."""
     headers = np.zeros(positions.size, HEADER)
     for at, segment, cells in _by_segment(log, positions):
-        headers[at] = segment.cells[cells].view(HEADER)
+        headers.put(at, segment.cells.take(cells).view(HEADER))
     room = log.segment_bytes - positions % log.segment_bytes
     begins = headers["magic"] == RUN_MAGIC
     begins &= (headers["count"].astype(np.int64) + 1) * RECORD_BYTES <= room
@@ -62,7 +62,8 @@ def rows_of(log: TimerLog, positions: Column, headers: Rows) -> Rows:
     firsts = np.cumsum(counts) - counts
     rows = np.zeros(int(counts.sum()), RECORD)
     for at, segment, cells in _by_segment(log, positions):
-        rows[_ranges(firsts[at], counts[at])] = segment.cells[_ranges(cells + 1, counts[at])]
+        found = segment.cells.take(_ranges(cells + 1, counts[at]))
+        rows.put(_ranges(firsts[at], counts[at]), found)
     return rows
 
 
