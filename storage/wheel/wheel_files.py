@@ -44,6 +44,7 @@ class WheelFiles:
         self.bodies = BodyFiles(folder / BODIES, files)
         self._numbers = numbers
         self.checkpoint = checkpoint
+        self._stored_to = -1
 
     @property
     def names(self) -> Mapping[int, str]:
@@ -84,8 +85,11 @@ class WheelFiles:
 
     def note_stored(self) -> None:
         """Note that the wheel has all runs of the checkpoint; without it they are stored again."""
-        with suppress(OSError):
-            self.files.replace(self.folder / STORED_TO, b"%d" % self.checkpoint.log_end)
+        log_end = self.checkpoint.log_end
+        if log_end != self._stored_to:
+            with suppress(OSError):
+                self.files.replace(self.folder / STORED_TO, b"%d" % log_end)
+                self._stored_to = log_end
 
     def close(self) -> None:
         """Give the files back."""
