@@ -273,13 +273,17 @@ class SettingsTopic:
         """From these offsets, or the beginning where there is none.
 
         The ends are asked for: a new leader may report one in a fetch that lies before what its
-        predecessor has acknowledged, but answers no request for it until it knows (KIP-207).
+        predecessor has acknowledged, but answers no request for it until it knows (KIP-207). The
+        fetch that finds nothing more waits for its whole time: only where the last offset is no
+        record has it to be waited for.
         """
+        ends = [(place, self._end_of(place)) for place in places]
+        unread = {place.partition: end for place, end in ends if max(place.offset, 0) < end}
         for place in places:
             if place.offset < 0:
                 place.offset = OFFSET_BEGINNING
-        unread = {place.partition: self._end_of(place) for place in places}
-        self._consumer.assign(list(places))
+        if unread or not self._consumer.assignment():
+            self._consumer.assign(list(places))
         while unread:
             self._heartbeat()
             message = self._consumer.poll(READ_TIMEOUT_S)
@@ -290,7 +294,8 @@ class SettingsTopic:
                 self._take(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            elif (message.offset() or 0) >= unread.get(message.partition() or 0, 0):
+            read_to = (message.offset() or 0) + (error is None)
+            if read_to >= unread.get(message.partition() or 0, 0):
                 unread.pop(message.partition() or 0, None)
 
     def _end_of(self, place: TopicPartition) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -45,6 +46,7 @@ class Topic:
         self.written: list[tuple[str, str]] = []
         self.assigned: list[tuple[int, int]] = []
         self.ends = {0: 0, 1: 0}
+        self._noted, self._read = Counter[int](), dict[int, int]()
         self.on_write: Callable[[str, str], object] = lambda _key, _value: None
 
     def list_topics(self, topic: str, timeout: float) -> Any:
@@ -59,17 +61,16 @@ class Topic:
         return [TopicPartition(TOPIC, number) for number, _offset in self.assigned]
 
     def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        """Of the second partition nothing has been read."""
-        known = {0: 7, 1: OFFSET_INVALID}
-        return [TopicPartition(TOPIC, p.partition, known[p.partition]) for p in places]
+        """None where no record has been read."""
+        numbers = [place.partition for place in places]
+        return [TopicPartition(TOPIC, n, self._read.get(n, OFFSET_INVALID)) for n in numbers]
 
     def poll(self, timeout: float) -> Record | None:
-        return self.arrived.pop(0) if self.arrived else None
+        return next(iter(self._taken(1)), None)
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
         assert timeout == 0
-        taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
-        return taken
+        return self._taken(limit)
 
     def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
         return 0, self.ends[place.partition]
@@ -87,17 +88,27 @@ class Topic:
         return 0
 
     def note(self, key: str, value: bytes | None, partition: int = 0) -> None:
-        self.arrived.append(Record(TOPIC, partition, 0, key.encode(), value, [], 0))
+        offset = self._noted[partition]
+        self._noted[partition] += 1
+        self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
+        self.arrived.append(Record(TOPIC, partition, offset, key.encode(), value, [], 0))
 
     def end_of_both(self) -> None:
         self.end(0)
         self.end(1)
 
     def end(
-        self, partition: int, code: int = KafkaError._PARTITION_EOF, *, offset: int = 0
+        self, partition: int, code: int = KafkaError._PARTITION_EOF, *, offset: int | None = None
     ) -> None:
         error = KafkaError(code, "end")
-        self.arrived.append(Record(TOPIC, partition, offset, None, None, [], 0, error))
+        at = self.ends[partition] if offset is None else offset
+        self.arrived.append(Record(TOPIC, partition, at, None, None, [], 0, error))
+
+    def _taken(self, limit: int) -> list[Record]:
+        taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
+        records = [record for record in taken if record.error() is None]
+        self._read |= {record.partition(): record.offset() + 1 for record in records}
+        return taken
 
 
 def following(topic: Topic, reader: Topic | None = None) -> SettingsTopic:
@@ -134,9 +145,28 @@ def test_all_pauses_there_are_count_once_loaded() -> None:
 
 def test_loading_that_comes_to_no_end_is_an_error() -> None:
     topic = Topic()
+    topic.ends = {0: 3, 1: 0}
     topic.end(1)
     with pytest.raises(KafkaException):
         following(topic).load()
+
+
+def test_the_last_record_is_the_end() -> None:
+    topic = Topic()
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(pause_key(GROUP, "bills"), b"{}", partition=1)
+    settings = following(topic)
+    settings.load()
+    assert settings.paused == {"orders", "bills"}
+
+
+def test_where_the_last_offset_is_no_record_the_end_is_waited_for() -> None:
+    topic = Topic()
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.ends[0] = 2
+    topic.end(0)
+    following(topic).load()
+    assert topic.arrived == []
 
 
 def test_an_end_that_a_new_leader_reports_too_early_does_not_count() -> None:
@@ -153,18 +183,28 @@ def test_an_end_that_a_new_leader_reports_too_early_does_not_count() -> None:
 
 def test_a_pause_written_since_loading_counts_after_catching_up_from_where_loading_ended() -> None:
     topic = Topic()
+    topic.note(pause_key(GROUP, "bills"), b"{}")
     settings = loaded(topic)
     topic.end(1)
     topic.note(pause_key(GROUP, "orders"), b"{}")
     topic.end(0)
     settings.catch_up()
-    assert settings.paused == {"orders"}
-    assert topic.assigned == [(0, 7), (1, OFFSET_BEGINNING)]
+    assert settings.paused == {"bills", "orders"}
+    assert topic.assigned == [(0, 1), (1, OFFSET_BEGINNING)]
+
+
+def test_where_nothing_was_written_since_catching_up_waits_for_nothing() -> None:
+    topic = Topic()
+    topic.note(pause_key(GROUP, "bills"), b"{}")
+    settings = loaded(topic)
+    settings.catch_up()
+    assert topic.assigned == [(0, OFFSET_BEGINNING), (1, OFFSET_BEGINNING)]
 
 
 def test_an_error_while_catching_up_is_raised() -> None:
     topic = Topic()
     settings = loaded(topic)
+    topic.ends[0] = 1
     topic.end(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
         settings.catch_up()
@@ -256,6 +296,7 @@ def test_only_what_is_new_is_written() -> None:
 
 def test_an_error_while_loading_ends_the_session() -> None:
     topic = Topic()
+    topic.ends[0] = 1
     topic.end(0, KafkaError._TRANSPORT)
     with pytest.raises(KafkaException):
         following(topic).load()
