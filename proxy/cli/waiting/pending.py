@@ -61,7 +61,7 @@ def pending(
         return
     _show("target", by_target)
     _show("due", by_due)
-    say(f"{total:,} records wait.")
+    say(_waiting(total))
 
 
 def _ask_and_say(settings: Settings, admin: list[str] | None, *, as_json: bool) -> None:
@@ -76,10 +76,14 @@ def _ask_and_say(settings: Settings, admin: list[str] | None, *, as_json: bool) 
     else:
         others = {OTHERS: counts.others} if counts.others else {}
         _show("target", counts.by_target | others)
-        say(f"{total:,} records wait. Partitions covered: {shown_partitions(counts.partitions)}.")
+        say(f"{_waiting(total)} Partitions covered: {shown_partitions(counts.partitions)}.")
         say_repeated(counts.twice)
         say_missing(missing)
     refuse_silent(counts.silent)
+
+
+def _waiting(records: int) -> str:
+    return f"{records:,} record{' waits' if records == 1 else 's wait'}."
 
 
 def count_entries(

@@ -160,6 +160,8 @@ def test_pending_on_disk_counts_by_target_and_by_due(
         "by_due": {"within a minute": 1, "within an hour": 1, "within a week": 1},
     }
     assert "3 records wait." in call("pending")[1]
+    monkeypatch.setattr("proxy.cli.waiting.pending.count_entries", lambda *_: ({"orders": 1}, {}))
+    assert "1 record waits." in call("pending")[1]
 
 
 def test_a_due_at_the_edge_counts_to_the_nearer_span() -> None:
