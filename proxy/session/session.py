@@ -58,12 +58,11 @@ class Session:
             raise
 
     def _join(self) -> None:
-        """What is paused, or due by a clock that is ahead, must not be let go by the first turn.
-        The group answers meanwhile; what it gives is taken over by that turn's fetch."""
-        self._ingress.join(_Owner(self._pipeline))
+        """What is paused, or due by a clock that is ahead, must not be let go by the first turn."""
         self._clock_watch.begin()
         self._settings_topic.catch_up()
         self._apply_controls()
+        self._ingress.join(_Owner(self._pipeline))
 
     def _turn(self) -> None:
         self._pipeline.turn()

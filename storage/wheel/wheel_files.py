@@ -107,13 +107,13 @@ class WheelFiles:
 
 
 def stored_to(folder: Path, log_end: int) -> int:
-    """Below this position of the log the wheel has all runs; 0 where that was not noted, or not of
-    this log."""
+    """Below this position of the log the wheel has all runs: 0 unless that is noted of this end of
+    the log. An older note says nothing that the checkpoint's `redo_from` does not."""
     try:
         noted = int((folder / STORED_TO).read_bytes())
     except (OSError, ValueError):
         return 0
-    return noted if noted <= log_end else 0
+    return noted if noted == log_end else 0
 
 
 def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:

@@ -270,7 +270,7 @@ class SettingsTopic:
             self._served |= changed
 
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
-        """From these offsets, or the beginning where there is none.
+        """From these offsets, or the beginning where there is none, or the topic is shorter now.
 
         The ends are asked for: a new leader may report one in a fetch that lies before what its
         predecessor has acknowledged, but answers no request for it until it knows (KIP-207). The
@@ -278,10 +278,10 @@ class SettingsTopic:
         record has it to be waited for.
         """
         ends = [(place, self._end_of(place)) for place in places]
-        unread = {place.partition: end for place, end in ends if max(place.offset, 0) < end}
-        for place in places:
-            if place.offset < 0:
+        for place, end in ends:
+            if not 0 <= place.offset <= end:
                 place.offset = OFFSET_BEGINNING
+        unread = {place.partition: end for place, end in ends if max(place.offset, 0) < end}
         if unread or not self._consumer.assignment():
             self._consumer.assign(list(places))
         while unread:

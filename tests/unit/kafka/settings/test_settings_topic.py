@@ -93,6 +93,11 @@ class Topic:
         self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
         self.arrived.append(Record(TOPIC, partition, offset, key.encode(), value, [], 0))
 
+    def begin_anew(self) -> None:
+        """As after a leader that had nothing of it."""
+        self.arrived, self.ends = [], {0: 0, 1: 0}
+        self._noted.clear()
+
     def end_of_both(self) -> None:
         self.end(0)
         self.end(1)
@@ -191,6 +196,17 @@ def test_a_pause_written_since_loading_counts_after_catching_up_from_where_loadi
     settings.catch_up()
     assert settings.paused == {"bills", "orders"}
     assert topic.assigned == [(0, 1), (1, OFFSET_BEGINNING)]
+
+
+def test_topic_that_is_shorter_than_what_was_read_is_read_anew() -> None:
+    topic, policy = Topic(), Policy(max_delay_ms=5)
+    for name in "ab":
+        topic.note(pause_key(GROUP, name), b"{}")
+    settings = loaded(topic)
+    topic.begin_anew()
+    topic.note(policy.digest, policy.to_json().encode())
+    assert settings.policy(policy.digest) == policy
+    assert topic.assigned == [(0, OFFSET_BEGINNING), (1, OFFSET_BEGINNING)]
 
 
 def test_where_nothing_was_written_since_catching_up_waits_for_nothing() -> None:
