@@ -19,7 +19,7 @@ from proxy.kafka.settings.settings_records import (
     rate_key,
     resumed_key,
 )
-from tests.unit.kafka.settings.test_settings_topic import GROUP, Topic, following
+from tests.unit.kafka.settings.followed_topic import GROUP, Topic, following
 
 RULE = TargetLimit(overdue=OverdueLimit(older_than_ms=5_000, action="drop"))
 

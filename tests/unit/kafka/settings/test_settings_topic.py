@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    OFFSET_INVALID,
     KafkaError,
     KafkaException,
-    TopicPartition,
 )
 
 from proxy.errors import StartOverRefused
@@ -27,113 +20,12 @@ from proxy.kafka.settings.settings_records import (
     paused_pattern,
     served_key,
 )
-from proxy.kafka.settings.settings_topic import SettingsTopic
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
 from proxy.records.position import PolicyFrom
 from proxy.requests.policy import Policy
 from tests.support.simulation.stand_in import Record
-
-TOPIC = "timer.settings"
-GROUP = "delay-proxy"
-
-
-class Topic:
-    """A consumer of a settings topic with two partitions; `arrived` comes next."""
-
-    def __init__(self) -> None:
-        self.arrived: list[Record] = []
-        self.written: list[tuple[str, str]] = []
-        self.assigned: list[tuple[int, int]] = []
-        self.ends = {0: 0, 1: 0}
-        self._noted, self._read = Counter[int](), dict[int, int]()
-        self.on_write: Callable[[str, str], object] = lambda _key, _value: None
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
-        found = SimpleNamespace(error=None, partitions={0: None, 1: None})
-        return SimpleNamespace(topics={topic: found})
-
-    def assign(self, places: list[Any]) -> None:
-        assert len(places) == 2
-        self.assigned = [(place.partition, place.offset) for place in places]
-
-    def assignment(self) -> list[TopicPartition]:
-        return [TopicPartition(TOPIC, number) for number, _offset in self.assigned]
-
-    def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        """None where no record has been read."""
-        numbers = [place.partition for place in places]
-        return [TopicPartition(TOPIC, n, self._read.get(n, OFFSET_INVALID)) for n in numbers]
-
-    def poll(self, timeout: float) -> Record | None:
-        return next(iter(self._taken(1)), None)
-
-    def consume(self, limit: int, timeout: float) -> list[Record]:
-        assert timeout == 0
-        return self._taken(limit)
-
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
-        return 0, self.ends[place.partition]
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def produce(
-        self, topic: str, value: str, key: str, partition: int, on_delivery: object
-    ) -> None:
-        self.written.append((key, value))
-        self.on_write(key, value)
-
-    def flush(self, timeout: float) -> int:
-        return 0
-
-    def note(self, key: str, value: bytes | None, partition: int = 0) -> None:
-        offset = self._noted[partition]
-        self._noted[partition] += 1
-        self.ends[partition] = max(self.ends.get(partition, 0), offset + 1)
-        self.arrived.append(Record(TOPIC, partition, offset, key.encode(), value, [], 0))
-
-    def begin_anew(self) -> None:
-        """As after a leader that had nothing of it."""
-        self.arrived, self.ends = [], {0: 0, 1: 0}
-        self._noted.clear()
-
-    def end_of_both(self) -> None:
-        self.end(0)
-        self.end(1)
-
-    def end(
-        self, partition: int, code: int = KafkaError._PARTITION_EOF, *, offset: int | None = None
-    ) -> None:
-        error = KafkaError(code, "end")
-        at = self.ends[partition] if offset is None else offset
-        self.arrived.append(Record(TOPIC, partition, at, None, None, [], 0, error))
-
-    def _taken(self, limit: int) -> list[Record]:
-        taken, self.arrived = self.arrived[:limit], self.arrived[limit:]
-        records = [record for record in taken if record.error() is None]
-        self._read |= {record.partition(): record.offset() + 1 for record in records}
-        return taken
-
-
-def following(topic: Topic, reader: Topic | None = None) -> SettingsTopic:
-    """`reader`: of committed records, to which the beginning of an open transaction is the end."""
-    return SettingsTopic(
-        cast(Any, topic),
-        lambda: cast(Any, topic),
-        lambda: cast(Any, reader or topic),
-        TOPIC,
-        GROUP,
-        heartbeat=lambda: None,
-    )
-
-
-def loaded(topic: Topic) -> SettingsTopic:
-    topic.end(0)
-    topic.end(1)
-    settings = following(topic)
-    settings.load()
-    return settings
+from tests.unit.kafka.settings.followed_topic import GROUP, TOPIC, Topic, following, loaded
 
 
 def test_all_pauses_there_are_count_once_loaded() -> None:
@@ -356,53 +248,6 @@ def test_key_is_made_where_there_is_none_and_of_two_the_first_one_counts() -> No
     ((key, value),) = topic.written
     assert HopKey(bytes.fromhex(value)).digest == key.removeprefix(HOP_KEY)
     assert settings.hop_key(key.removeprefix(HOP_KEY)).secret.hex() == value
-
-
-class ShedTopic(Topic):
-    """Partition 0 alone, up to `high`."""
-
-    def __init__(self, high: int) -> None:
-        super().__init__()
-        self.ends = {0: high}
-
-    def assign(self, places: list[Any]) -> None:
-        assert [(place.partition, place.offset) for place in places] == [(0, OFFSET_BEGINNING)]
-
-
-def test_of_shed_records_all_are_read_and_nothing_else() -> None:
-    topic, taken = ShedTopic(3), list[str]()
-    for key in ("shed/a", "paused/b", "shed/c"):
-        topic.note(key, b"{}")
-    topic.end(0, offset=3)
-    following(topic).read_shed(lambda key, _value: taken.append(key), lambda: True)
-    assert taken == ["shed/a", "shed/c"]
-
-
-def test_a_transaction_that_may_hold_the_last_shed_record_is_waited_for() -> None:
-    topic, reader, taken = ShedTopic(3), ShedTopic(1), list[str]()
-    reader.end(0, offset=1)
-    reader.note("shed/a", b"{}")
-    reader.end(0, offset=3)
-    following(topic, reader).read_shed(lambda key, _value: taken.append(key), lambda: bool(taken))
-    assert taken == ["shed/a"]
-
-
-def test_shed_records_that_are_not_there_stop_the_start() -> None:
-    topic = ShedTopic(3)
-    topic.end(0, offset=3)
-    with pytest.raises(StartOverRefused, match="does not hold all"):
-        following(topic).read_shed(lambda _key, _value: None, lambda: False)
-
-
-def test_a_shed_record_that_cannot_be_read_is_passed_over() -> None:
-    topic = ShedTopic(1)
-    topic.note("shed/a", b"junk")
-    topic.end(0, offset=1)
-
-    def take(key: str, value: bytes | None) -> None:
-        raise ValueError(key)
-
-    following(topic).read_shed(take, lambda: True)
 
 
 def test_what_another_instance_has_written_since_is_found_when_a_partition_comes_from_it() -> None:
