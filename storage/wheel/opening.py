@@ -11,7 +11,7 @@ from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import cut_log, mend_wheel
 from storage.wheel.timer_wheel import SLOT, TimerWheel, map_wheel
-from storage.wheel.wheel_files import BODIES, LOG, WheelFiles, stored_to
+from storage.wheel.wheel_files import BODIES, LOG, WheelFiles, has_all_runs
 from storage.wheel.wheel_tier import WheelTier
 
 
@@ -54,8 +54,8 @@ def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> 
     wheel = map_wheel(path, options.slots, opening.files)
     if found is not None:
         is_same_boot = found.boot_id == boot_id() != ""
-        known_to = stored_to(folder, found.log_end) if is_same_boot else 0
-        mend_wheel(wheel, log, found, known_to)
+        has_all = is_same_boot and has_all_runs(folder, found.log_end)
+        mend_wheel(wheel, log, found, has_all_runs=has_all)
         if not is_same_boot:
             _survived_restart(folder, wheel, log, found)
     cut_log(log)

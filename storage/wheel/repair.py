@@ -15,17 +15,18 @@ from storage.wheel.timer_wheel import TimerWheel, checks
 
 
 def mend_wheel(
-    wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, stored_to: int = 0
+    wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Open the log's segments; empty the closed chains, and point at the newest runs, but for those
-    below `stored_to`, which the wheel has.
+    """Open the log's segments; empty the closed chains, and point at the newest runs, unless the
+    wheel is known to have them all.
 
     Raises StoreDamaged when slots and log then disagree, or where a run does not pass its CRC."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
     wheel.clear_before(checkpoint.closed)
-    for positions in positions_between(log, max(checkpoint.redo_from, stored_to), log.end):
+    redo_from = log.end if has_all_runs else checkpoint.redo_from
+    for positions in positions_between(log, redo_from, log.end):
         _store_again(wheel, positions, whole_headers_at(log, positions))
     _check_slots(wheel, log, checkpoint)
 

@@ -106,14 +106,13 @@ class WheelFiles:
             rows["position"][part] = base + starts[part] - starts[first]
 
 
-def stored_to(folder: Path, log_end: int) -> int:
-    """Below this position of the log the wheel has all runs: 0 unless that is noted of this end of
-    the log. An older note says nothing that the checkpoint's `redo_from` does not."""
+def has_all_runs(folder: Path, log_end: int) -> bool:
+    """Whether it is noted that the wheel has all runs of a log with this end. An older note says
+    nothing that the checkpoint's `redo_from` does not."""
     try:
-        noted = int((folder / STORED_TO).read_bytes())
+        return int((folder / STORED_TO).read_bytes()) == log_end
     except (OSError, ValueError):
-        return 0
-    return noted if noted == log_end else 0
+        return False
 
 
 def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:

@@ -33,8 +33,8 @@ class _Runs(NamedTuple):
     positions: Column
     headers: Rows
 
-    def taken(self, which: Column | slice) -> "_Runs":
-        return _Runs(self.places[which], self.positions[which], self.headers[which])
+    def taken(self, at: Column) -> "_Runs":
+        return _Runs(self.places[at], self.positions[at], self.headers.take(at))
 
     def parts(self) -> Iterator["_Runs"]:
         """All of them, as many at a time as have ROWS_AT_ONCE; one at least."""
@@ -43,7 +43,8 @@ class _Runs(NamedTuple):
         while start < ends.size:
             fit = int(np.searchsorted(ends, before + ROWS_AT_ONCE, "right"))
             stop = max(start + 1, fit)
-            yield self.taken(slice(start, stop))
+            part = slice(start, stop)
+            yield _Runs(self.places[part], self.positions[part], self.headers[part])
             start, before = stop, int(ends[stop - 1])
 
 

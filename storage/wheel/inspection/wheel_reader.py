@@ -63,7 +63,7 @@ class WheelReader:
         unnamed = rows["target"] == UNNAMED
         if not unnamed.any():
             return []
-        found = entries_of(rows[unnamed], list(compress(bodies, unnamed.tolist())), {})
+        found = entries_of(rows.compress(unnamed), list(compress(bodies, unnamed.tolist())), {})
         by_name = self.checkpoint.counts.targets.numbers.by_name
         misplaced = {target for _, _, target, _ in found if target in by_name}
         return [f"{target} has a number, but records without it" for target in sorted(misplaced)]

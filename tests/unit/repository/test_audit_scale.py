@@ -1,8 +1,13 @@
 """What `tests.benchmarks.audit_scale` writes and concludes, without a broker."""
 
+import json
+import os
+from pathlib import Path
+
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
 from tests.benchmarks.audit_scale.curve import Curve
+from tests.benchmarks.audit_scale.event_log import EventLog
 from tests.benchmarks.audit_scale.mix import HOPS, RECORDS, VERDICTS, Hundred, Mix
 from tests.benchmarks.audit_scale.times import Times
 from tests.benchmarks.audit_scale.topics import Topics
@@ -47,3 +52,12 @@ def test_a_line_is_straight_whatever_is_fixed() -> None:
 def test_a_step_that_is_dearer_than_the_line_bends_it() -> None:
     points = [(1 * MILLION, 50.0), (3 * MILLION, 70.0), (10 * MILLION, 140.0)]
     assert not Curve.through([*points, (30 * MILLION, 900.0)]).is_straight
+
+
+def test_profiles_are_those_of_the_last_audits_in_their_order(tmp_path: Path) -> None:
+    for name, ended_s in (("local-3", 10), ("local-1", 20), ("local-2", 30)):
+        log = tmp_path / name
+        begun = {"Event": "SparkListenerApplicationStart", "Timestamp": ended_s}
+        log.write_text(json.dumps(begun) + "\n", "utf-8")
+        os.utime(log, (ended_s, ended_s))
+    assert [log.began_ms for log in EventLog.newest(tmp_path, 2)] == [20, 30]

@@ -144,6 +144,8 @@ def test_the_spread_of_a_ratio_is_that_of_both_its_parts() -> None:
     assert found["ingest / relay"].value == 0.62
     assert found["ingest / relay"].spread == pytest.approx(10 / 65 + 10 / 105, abs=0.001)
     assert found["ingest CPU / relay"].value == 2.2
+    text = shown(Report("2026-11-27", False, MACHINE, (), results), None)
+    assert "0.62 │ 25% │" in text
 
 
 def test_cpu_that_could_not_be_read_is_no_ratio_that_reaches_a_goal() -> None:
