@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.cli.terminal.output import (
+    counted,
     plain,
     say,
     say_json,
@@ -83,7 +84,7 @@ def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | 
     if letter.value is None:
         say(f"{'value':<10}{value_note or 'null'}")
     else:
-        say(f"{'value':<10}{_bytes(len(letter.value))}")
+        say(f"{'value':<10}{counted(len(letter.value), 'byte')}")
         for line in value_lines(letter.value):
             say(line)
 
@@ -123,9 +124,9 @@ def value_lines(value: bytes) -> Iterator[str]:
 
 def say_counts(counts: ReplayCounts, now_ms: int, *, was_done: bool) -> None:
     """Where letters go or went, and why others are left."""
-    total = _count(counts.replayable + counts.kept)
+    total = counted(counts.replayable + counts.kept, "letter")
     head = (
-        f"Replayed {_count(counts.replayable)}"
+        f"Replayed {counted(counts.replayable, 'letter')}"
         if was_done
         else f"Would replay {counts.replayable:,} of {total}"
     )
@@ -230,14 +231,6 @@ def _why(kind: str, left: ReasonCount) -> str:
         return "replayed already (--again replays once more)"
     others = f" and {left.letters - 1:,} more" if left.letters > 1 else ""
     return f"{kind}: {plain(left.detail)} ({left.place}{others})"
-
-
-def _count(letters: int) -> str:
-    return f"{letters:,} letter{'' if letters == 1 else 's'}"
-
-
-def _bytes(size_bytes: int) -> str:
-    return f"{size_bytes:,} byte{'' if size_bytes == 1 else 's'}"
 
 
 def _header(raw: bytes | None) -> str:

@@ -18,6 +18,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def counted(count: int, what: str) -> str:
+    """`1 record`, `1,204 records`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def say_json(value: Mapping[str, Any]) -> None:
     """One JSON object on a line of stdout."""
     print(json.dumps(value, ensure_ascii=False), flush=True)

@@ -16,7 +16,7 @@ from proxy.cli.terminal.options import (
     checked_origin,
     settings_for,
 )
-from proxy.cli.terminal.output import plain, say, say_json, say_table, shown_time
+from proxy.cli.terminal.output import counted, plain, say, say_json, say_table, shown_time
 from proxy.cli.waiting.coverage import (
     missing_partitions,
     refuse_silent,
@@ -60,7 +60,7 @@ def list_waiting(
         _show(answers.records)
         more = "; there are more, see --limit" if answers.has_more else ""
         covered = shown_partitions(answers.partitions)
-        say(f"{len(answers.records):,} records{more}. Partitions covered: {covered}.")
+        say(f"{counted(len(answers.records), 'record')}{more}. Partitions covered: {covered}.")
         say_missing(missing)
     refuse_silent(answers.silent)
 

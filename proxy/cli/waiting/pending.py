@@ -11,7 +11,7 @@ import typer
 from proxy.cli.admin_port import addresses_of
 from proxy.cli.local_shards import local_shards
 from proxy.cli.terminal.options import AsJson, Config, EachAdmin, settings_for
-from proxy.cli.terminal.output import say, say_json, say_table
+from proxy.cli.terminal.output import counted, say, say_json, say_table
 from proxy.cli.waiting.coverage import (
     missing_partitions,
     refuse_silent,
@@ -83,7 +83,7 @@ def _ask_and_say(settings: Settings, admin: list[str] | None, *, as_json: bool) 
 
 
 def _waiting(records: int) -> str:
-    return f"{records:,} record{' waits' if records == 1 else 's wait'}."
+    return f"{counted(records, 'record')} {'waits' if records == 1 else 'wait'}."
 
 
 def count_entries(

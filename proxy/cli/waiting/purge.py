@@ -14,7 +14,7 @@ from proxy.cli.terminal.options import (
     checked_pattern,
     settings_for,
 )
-from proxy.cli.terminal.output import say, say_json, shown_time
+from proxy.cli.terminal.output import counted, say, say_json, shown_time
 from proxy.cli.waiting.coverage import (
     missing_partitions,
     refuse_silent,
@@ -106,13 +106,15 @@ def _together(replies: Sequence[Said]) -> Said:
     }
 
 
-def _shown(counted: Said) -> str:
-    more = "" if counted["counted_all"] else "at least "
-    since = "" if counted["due_from"] is None else f" from {shown_time(counted['due_from'])}"
-    until = "" if counted["due_to"] is None else f" to {shown_time(counted['due_to'])}"
+def _shown(waiting: Said) -> str:
+    more = "" if waiting["counted_all"] else "at least "
+    since = "" if waiting["due_from"] is None else f" from {shown_time(waiting['due_from'])}"
+    until = "" if waiting["due_to"] is None else f" to {shown_time(waiting['due_to'])}"
     due = f", due{since}{until}," if since or until else ""
-    records = f"{more}{counted['records']:,} records for {counted['targets']}{due} wait"
-    return f"{records}. Partitions covered: {shown_partitions(counted['partitions'])}"
+    records = waiting["records"]
+    wait = "waits" if records == 1 else "wait"
+    shown = f"{more}{counted(records, 'record')} for {waiting['targets']}{due} {wait}"
+    return f"{shown}. Partitions covered: {shown_partitions(waiting['partitions'])}"
 
 
 def _ms(text: str | None) -> int | None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from proxy.cli.terminal.options import settings_for_embedded
-from proxy.cli.terminal.output import progress, say
+from proxy.cli.terminal.output import counted, progress, say
 from proxy.cli.trial.demo.audit_process import AuditProcess
 from proxy.cli.trial.demo.group_result import GroupResult
 from proxy.cli.trial.demo.operator_calls import OperatorCalls
@@ -101,7 +101,7 @@ class Play:
 
     def _send(self, step: Step, what: str) -> None:
         sent = self._traffic.send(step)
-        self._tell(f"sent {sent} {'record' if sent == 1 else 'records'}: {what}")
+        self._tell(f"sent {counted(sent, 'record')}: {what}")
 
     def _kill_and_restart(self, proxy: ProxyProcess) -> None:
         self._tell(
