@@ -10,7 +10,9 @@ StoreKind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
 """Values of the setting `store`. `levels` is the wheel, under the name of an older engine."""
 
 KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
-RECORD_BYTES = 48
+RECORD_BYTES = 32
+MOST_NUMBERS: Final = 2**16 - 1
+"""Of targets: the log has two bytes for one, and the highest stands for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.precision_ms < 1 or self.slots < 2:
             raise ValueError("a wheel needs precision_ms >= 1 and at least 2 slots")
+        if self.most_names > MOST_NUMBERS:
+            raise ValueError(f"most_names must be at most {MOST_NUMBERS}: the log has two bytes")
         if self.segment_bytes < 8 * RECORD_BYTES:
             raise ValueError("segment_bytes must hold at least 8 records")
 

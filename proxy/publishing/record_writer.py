@@ -76,7 +76,7 @@ class RecordWriter:
         prefix, produce = batch.ingress.prefix, self._kafka.producer.produce
         for entry, (partition, key, value, headers) in _contents(batch.deliveries):
             stamps: Any = (ORIGIN, f"{prefix}{entry[1]}"), (DUE, str(entry[0]))
-            if isinstance(headers, bytes):
+            if headers is None or isinstance(headers, bytes):
                 partition, stamped = BY_KEY, list(stamps)  # noqa: PLW2901
             else:
                 stamped = [header for header in headers if header[0][:6] != PREFIX]

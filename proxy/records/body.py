@@ -17,12 +17,12 @@ from storage.store import Entry
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 Content: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]
 """(partition or -1, key, value, headers)."""
-Kept: TypeAlias = tuple[int, bytes | None, bytes | None, Headers | bytes]
-"""The same as it is kept: with the shape of its headers in place of a -1 (`header_shapes`) the time
-that they ask for stands for them."""
+Kept: TypeAlias = tuple[int, bytes | None, bytes | None, Headers | bytes | None]
+"""The same as it is kept: with the shape of its headers in place of a -1 (`header_shapes`) what is
+kept of the time that they ask for stands for them."""
 
 BY_KEY: Final = -1
-BODY_FORMAT: Final = 3
+BODY_FORMAT: Final = 4
 """Version of bodies on disk: a folder with bodies of another one is rebuilt."""
 NEGATIVE: Final = 0xE0
 """From this byte on a small number below 0 is packed: no partition is named."""
@@ -98,9 +98,10 @@ def body_bytes(body: bytes) -> int:
     return cast(int, msgpack.unpackb(body)) if is_stub(body) else len(body)
 
 
-def parts_of(body: bytes, target: str) -> tuple[Purpose | None, Content]:
-    """What the body of an entry for `target` holds; None where it is delivered at its own time."""
+def parts_of(body: bytes, target: str, due_ms: int) -> tuple[Purpose | None, Content]:
+    """What the body of an entry for `target` with this due holds; None where it is delivered at its
+    own time."""
     *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)
     if partition < BY_KEY:
-        headers, partition = expanded(partition, headers, target), BY_KEY
+        headers, partition = expanded(partition, headers, target, due_ms), BY_KEY
     return Purpose(*purpose[0]) if purpose else None, (partition, key, value, list(headers))

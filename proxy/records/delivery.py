@@ -47,7 +47,7 @@ class LeftInKafka(NamedTuple):
 def delivery_of(entry: Entry) -> Delivery:
     """What is to be delivered, of an entry with or without a purpose of its own."""
     fires_ms, offset, target, body = entry
-    purpose, (partition, key, value, headers) = parts_of(body, target)
+    purpose, (partition, key, value, headers) = parts_of(body, target, fires_ms)
     due_ms, origin, wanted_ms = purpose or (fires_ms, offset, fires_ms)
     return Delivery(
         due_ms, origin, target, partition, key, value, headers, offset, fires_ms, wanted_ms

@@ -1,7 +1,8 @@
 """The headers that most records have, kept as one number: a target and a time, and no others.
 
-Their names are the shape's, the target is the entry's; what is kept is the time as it was written.
-So a dead letter still shows what was really asked, and a waiting record takes less.
+Their names are the shape's, the target is the entry's; what is kept is the time as it was written,
+or nothing where that is the entry's due in epoch ms. So a dead letter still shows what was really
+asked, and a waiting record takes less.
 """
 
 from typing import Final
@@ -18,6 +19,14 @@ SHAPES: Final = {
 _NAMES: Final = {shape: names for names, shape in SHAPES.items()}
 
 
-def expanded(shape: int, time: bytes, target: str) -> list[tuple[str, bytes | None]]:
-    """The headers of an entry for `target`, as they came."""
-    return [(name, target.encode() if name == TOPIC else time) for name in _NAMES[shape]]
+def kept_time(time: bytes, due_ms: int) -> bytes | None:
+    """What is kept of a time by which a record is due then."""
+    return None if time == b"%d" % due_ms else time
+
+
+def expanded(
+    shape: int, time: bytes | None, target: str, due_ms: int
+) -> list[tuple[str, bytes | None]]:
+    """The headers of an entry for `target` with this due, as they came."""
+    written = b"%d" % due_ms if time is None else time
+    return [(name, target.encode() if name == TOPIC else written) for name in _NAMES[shape]]

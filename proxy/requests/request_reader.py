@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from proxy.records.body import BY_KEY, Headers, Purpose, packer
-from proxy.records.header_shapes import SHAPES
+from proxy.records.header_shapes import SHAPES, kept_time
 from proxy.records.headers import (
     CANCEL,
     ID,
@@ -167,7 +167,7 @@ class RequestReader:
         due_ms = self._due_ms({name: time}, timestamp_ms)
         if isinstance(due_ms, Rejection) or due_ms - timestamp_ms > self._roll_after_ms:
             return None
-        return due_ms, offset, target, self._pack((shape, key, value, time))
+        return due_ms, offset, target, self._pack((shape, key, value, kept_time(time, due_ms)))
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
         """Whether it asks for more than to be delivered, perhaps under an id."""

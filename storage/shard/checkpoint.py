@@ -15,7 +15,7 @@ from storage.shard.memory.target_counter import TargetCounter
 from storage.shard.memory.target_numbers import TargetNumbers
 
 CHECKPOINT = "checkpoint"
-MAGIC = b"KDPCKP04"
+MAGIC = b"KDPCKP05"
 _PREFIX = Struct("<8sIII")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -21,6 +21,7 @@ from storage.wheel.log.records import (
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
+HEAD_FIELDS = len(Head._fields)
 FIRST_HEADS = 4
 """Heads there is room for at first: so few that every test of a flush sees the room grow."""
 
@@ -30,14 +31,13 @@ class ChainWriter:
 
     Dropping the object and cutting the log undoes all of it."""
 
-    def __init__(self, wheel: TimerWheel, log: TimerLog, precision_ms: int) -> None:
+    def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
         self.live: Counter[int] = Counter()
         self._wheel = wheel
         self._log = log
-        self._precision_ms = precision_ms
         self._index: npt.NDArray[np.int32] = np.full(wheel.slots, -1, np.int32)
         self._places = np.zeros(FIRST_HEADS, np.int64)
-        self._heads = np.zeros((FIRST_HEADS, 4), np.int64)
+        self._heads = np.zeros((FIRST_HEADS, HEAD_FIELDS), np.int64)
         self._changed = 0
 
     def head(self, slot: int) -> Head:
@@ -58,14 +58,14 @@ class ChainWriter:
         self._heads[at] = EMPTY
 
     def changes(self, most: int) -> Iterator[tuple[Column, Column]]:
-        """Places and their new heads (n x 4), `most` at a time."""
+        """Places and their new heads (n x 3), `most` at a time."""
         for start in range(0, self._changed, most):
             end = min(start + most, self._changed)
             yield self._places[start:end], self._heads[start:end]
 
     def write(self, rows: Rows) -> tuple[Column, Column]:
         """Append sorted rows as one run per slot; slot number and position of each run."""
-        slots = rows["due_ms"] // self._precision_ms
+        slots = rows["due_ms"] // self._log.precision_ms
         laps: list[tuple[Column, Column]] = []
         start = 0
         while start < rows.size:
@@ -94,19 +94,16 @@ class ChainWriter:
     ) -> None:
         at = self._rows_of(numbers % self._wheel.slots)
         old = self._heads[at]
-        chained = old[:, 3] > 0
+        chained = old[:, 2] > 0
         new = np.empty_like(old)
         new[:, 0] = np.where(chained, np.minimum(old[:, 0], numbers), numbers)
-        new[:, 1] = np.where(chained, old[:, 1], positions)
-        new[:, 2] = positions
-        new[:, 3] = old[:, 3] * chained + counts
+        new[:, 1] = positions
+        new[:, 2] = old[:, 2] * chained + counts
         filled = np.zeros(headers.size, HEADER)
         filled["magic"] = RUN_MAGIC
-        filled["slot"] = numbers
-        filled["prev"] = np.where(chained, old[:, 2], -1)
+        filled["prev"] = np.where(chained, old[:, 1], -1)
         filled["time"] = new[:, 0]
-        filled["first"] = new[:, 1]
-        filled["chain"] = new[:, 3]
+        filled["chain"] = new[:, 2]
         filled["count"] = counts
         block.put(headers, filled)
         self._heads[at] = new
@@ -131,7 +128,7 @@ class ChainWriter:
         if lacking > 0:
             more = max(lacking, self._places.size)
             self._places = np.concatenate((self._places, np.zeros(more, np.int64)))
-            self._heads = np.concatenate((self._heads, np.zeros((more, 4), np.int64)))
+            self._heads = np.concatenate((self._heads, np.zeros((more, HEAD_FIELDS), np.int64)))
 
 
 def _block(rows: Rows, headers: Column) -> Rows:

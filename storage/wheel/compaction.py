@@ -8,7 +8,7 @@ import numpy as np
 from storage.options import RECORD_BYTES
 from storage.shard.memory.counts import Counts
 from storage.wheel.chain_writer import ChainWriter
-from storage.wheel.log.many_runs import headers_at, positions_between
+from storage.wheel.log.many_runs import positions_between, slots_at
 from storage.wheel.log.records import Head, Rows, Run, in_order, joined
 from storage.wheel.slot_loader import SlotLoader
 from storage.wheel.wheel_files import WheelFiles
@@ -105,7 +105,7 @@ def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> I
     seen: set[int] = set()
     for positions in positions_between(files.log, start, min(end, files.log.end)):
         yield positions.size // FOUND_PER_READ
-        slots = headers_at(files.log, positions)["slot"]
+        slots = slots_at(files.log, positions)
         for place in np.unique(slots % files.wheel.slots).tolist():
             if place not in seen:
                 seen.add(place)

@@ -30,7 +30,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
     passed = opening.committed.watermark_ms // options.precision_ms
     checkpoint = found or Checkpoint(options.bound(), closed=passed, boot_id=boot_id())
     ledger = opening.ledger(checkpoint, options.bound())
-    log = TimerLog(folder / LOG, options.segment_bytes, opening.files)
+    log = TimerLog(folder / LOG, options.segment_bytes, options.precision_ms, opening.files)
     try:
         numbers = ledger.counts.targets.numbers
         wheel = _opened_wheel(opening, log, found)

@@ -8,7 +8,7 @@ import numpy as np
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import Checkpoint
 from storage.store import Column
-from storage.wheel.log.many_runs import positions_between, whole_headers_at
+from storage.wheel.log.many_runs import positions_between, slots_at, whole_headers_at
 from storage.wheel.log.records import Rows
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel, checks
@@ -27,7 +27,8 @@ def mend_wheel(
     wheel.clear_before(checkpoint.closed)
     redo_from = log.end if has_all_runs else checkpoint.redo_from
     for positions in positions_between(log, redo_from, log.end):
-        _store_again(wheel, positions, whole_headers_at(log, positions))
+        headers = whole_headers_at(log, positions)
+        _store_again(wheel, slots_at(log, positions), positions, headers)
     _check_slots(wheel, log, checkpoint)
 
 
@@ -39,10 +40,10 @@ def cut_log(log: TimerLog) -> None:
     log.cut(log.end)
 
 
-def _store_again(wheel: TimerWheel, positions: Column, headers: Rows) -> None:
+def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
     """Point at these runs, of which a later one of the same place counts: numpy stores in order."""
-    columns = [headers["time"], headers["first"], positions, headers["chain"].astype(np.int64)]
-    wheel.store(headers["slot"] % wheel.slots, np.column_stack(columns))
+    columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
+    wheel.store(slots % wheel.slots, np.column_stack(columns))
 
 
 def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
@@ -55,7 +56,7 @@ def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> No
     held, live = int(cells["count"].sum(dtype=np.int64)), sum(checkpoint.live.values())
     if held != live:
         raise StoreDamaged(f"the wheel counts {held} records, the checkpoint {live}")
-    beyond = (cells["last"] >= log.end) | (cells["last"] < 0) | (cells["first"] > cells["last"])
+    beyond = (cells["last"] >= log.end) | (cells["last"] < 0)
     beyond &= cells["count"] > 0
     if beyond.any():
         raise StoreDamaged(f"{int(beyond.sum())} wheel slots point outside the log")

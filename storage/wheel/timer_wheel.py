@@ -14,17 +14,14 @@ from storage.shard.files import Files
 from storage.store import Column
 from storage.wheel.log.records import EMPTY, Head, Rows, stretches
 
-SLOT = np.dtype(
-    [("time", "<i8"), ("first", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")]
-)
+SLOT = np.dtype([("time", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")])
 WORDS = SLOT.itemsize // 8
-_FIELDS = ("time", "first", "last", "count")
+_FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 BLOCK_SLOTS = 128
-"""A page of memory."""
+"""Three quarters of a page of memory."""
 _FACTORS = tuple(
-    np.uint64(factor)
-    for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+    np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 )
 
 
@@ -37,11 +34,11 @@ def checks(slots: Rows) -> npt.NDArray[np.uint32]:
 
 
 def slot_rows(heads: Column) -> Rows:
-    """The slots for `heads` (n x 4: the fields of `Head`), checks included.
+    """The slots for `heads` (n x 3: the fields of `Head`), checks included.
 
     A head without records gives an all-zero slot."""
     rows = np.zeros(len(heads), SLOT)
-    held = heads[:, 3:] > 0
+    held = heads[:, 2:] > 0
     for column, name in enumerate(_FIELDS):
         rows[name] = heads[:, column] * held[:, 0]
     rows["check"] = checks(rows)
@@ -96,19 +93,16 @@ class TimerWheel:
         """The chains at these places (slot numbers modulo slots)."""
         found = self.cells.take(at)
         return [
-            Head(time, first, last, count) if count else EMPTY
-            for time, first, last, count, _ in found.tolist()
+            Head(time, last, count) if count else EMPTY for time, last, count, _ in found.tolist()
         ]
 
     def table(self, at: Column) -> Column:
-        """time, first, last, records of these places as columns; records 0: no chain."""
+        """time, last, records of these places as columns; records 0: no chain."""
         cells = self.cells.take(at)
-        return np.column_stack([cells[name] for name in ("time", "first", "last", "count")]).astype(
-            np.int64
-        )
+        return np.column_stack([cells[name] for name in _FIELDS]).astype(np.int64)
 
     def store(self, at: Column, heads: Column) -> None:
-        """Point these places at other chains (n x 4: the fields of `Head`)."""
+        """Point these places at other chains (n x 3: the fields of `Head`)."""
         if at.size:
             self._touched[at // BLOCK_SLOTS] = True
             self._files.poke(self.cells, at, slot_rows(heads))
@@ -119,7 +113,7 @@ class TimerWheel:
         """
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
-        self.store(stale, np.zeros((stale.size, 4), np.int64))
+        self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
 
     def begun_in(self, first: int, last: int) -> list[int]:
         """Every place whose chain's lowest slot number lies in [first, last]."""
@@ -174,7 +168,7 @@ class TimerWheel:
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
-    """Open or make the wheel file, shared and writable. Its size is a multiple of 32 bytes."""
+    """Open or make the wheel file, shared and writable. Its size is a multiple of 24 bytes."""
     size_bytes = slots * SLOT.itemsize
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

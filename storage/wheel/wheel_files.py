@@ -16,7 +16,7 @@ from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
 from storage.store import Column, Entry
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
-from storage.wheel.log.records import RECORD, Rows, stretches
+from storage.wheel.log.records import RECORD, Rows, place, stretches
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
@@ -53,7 +53,7 @@ class WheelFiles:
 
     def chain_writer(self) -> ChainWriter:
         """For the changes of one flush."""
-        return ChainWriter(self.wheel, self.log, self.options.precision_ms)
+        return ChainWriter(self.wheel, self.log)
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
         """Write the bodies of entries given in (due, offset) order; their index rows."""
@@ -63,8 +63,7 @@ class WheelFiles:
         rows["target"] = entries.targets
         rows["length"] = np.fromiter(map(len, entries.bodies), np.int64, rows.size)
         rows["crc"] = entries.crcs
-        rows["span"] = spans_of(entries.dues_ms, watermark_ms)
-        self._write_bodies(rows, entries.bodies)
+        self._write_bodies(rows, spans_of(entries.dues_ms, watermark_ms), entries.bodies)
         return rows
 
     def entries_of(self, rows: Rows) -> list[Entry]:
@@ -96,14 +95,13 @@ class WheelFiles:
         self.log.close()
         self.bodies.close()
 
-    def _write_bodies(self, rows: Rows, bodies: list[bytes]) -> None:
-        keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
-        ends = np.cumsum(rows["length"], dtype=np.int64)
-        starts = ends - rows["length"]
+    def _write_bodies(self, rows: Rows, spans: Column, bodies: list[bytes]) -> None:
+        keys = file_keys(rows["due_ms"], spans)
+        positions = np.cumsum(rows["length"], dtype=np.int64) - rows["length"]
         for first, count in stretches(keys):
             base = self.bodies.append(int(keys[first]), bodies[first : first + count])
-            part = slice(first, first + count)
-            rows["position"][part] = base + starts[part] - starts[first]
+            positions[first : first + count] += base - positions[first]
+        place(rows, spans, positions)
 
 
 def has_all_runs(folder: Path, log_end: int) -> bool:

@@ -5,10 +5,10 @@ from struct import Struct
 
 import numpy as np
 
-from storage.options import MOST_NAMES
+from storage.options import MOST_NAMES, MOST_NUMBERS
 from storage.store import Column, Entry
 
-UNNAMED = 2**32 - 1
+UNNAMED = MOST_NUMBERS
 """In place of a number: the name stands before the body."""
 _NAME = Struct("<H")
 

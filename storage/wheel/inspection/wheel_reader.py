@@ -81,7 +81,10 @@ def look_into_wheel(folder: Path) -> Iterator[WheelReader]:
     """Read the folder. Raises StoreDamaged, and FileNotFoundError where there is no checkpoint."""
     checkpoint = read_checkpoint(folder / CHECKPOINT)
     files = Files()
-    log = TimerLog(folder / LOG, checkpoint.options["segment_bytes"], files, writable=False)
+    segment_bytes, precision_ms = (
+        checkpoint.options[name] for name in ("segment_bytes", "precision_ms")
+    )
+    log = TimerLog(folder / LOG, segment_bytes, precision_ms, files, writable=False)
     bodies = BodyFiles(folder / BODIES, files)
     try:
         wheel = copy_wheel(folder / (kind_of(folder) or "wheel"))

@@ -3,6 +3,7 @@
 import mmap
 import os
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 from storage.errors import StoreDamaged
 from storage.shard.files import Files
 from storage.store import Column
-from storage.wheel.log.records import Rows, stretches
+from storage.wheel.log.records import Rows, places, stretches
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
@@ -64,10 +65,9 @@ class BodyFiles:
 
     def read(self, rows: Rows) -> list[bytes]:
         """The body of each row. Raises StoreDamaged when one is missing or fails its CRC."""
-        keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
         found: list[bytes] = []
-        for start, count in stretches(keys):
-            found += self._read(int(keys[start]), rows[start : start + count])
+        for key, positions, part in _by_file(rows):
+            found += self._read(key, positions, part)
         return found
 
     def confirm(self) -> None:
@@ -105,12 +105,10 @@ class BodyFiles:
             self._will_need(rows)
 
     def _will_need(self, rows: Rows) -> None:
-        keys = file_keys(rows["due_ms"], rows["span"].astype(np.int64))
-        for start, count in stretches(keys):
-            part = rows[start : start + count]
-            first = int(part["position"].min()) // mmap.PAGESIZE * mmap.PAGESIZE
-            last = int((part["position"] + part["length"]).max())
-            view = self._readable(int(keys[start]), last)
+        for key, positions, part in _by_file(rows):
+            first = int(positions.min()) // mmap.PAGESIZE * mmap.PAGESIZE
+            last = int((positions + part["length"]).max())
+            view = self._readable(key, last)
             if view is not None and last > first:
                 view.madvise(mmap.MADV_WILLNEED, first, last - first)
 
@@ -123,9 +121,9 @@ class BodyFiles:
         self._writing.clear()
         self._reading.clear()
 
-    def _read(self, key: int, rows: Rows) -> list[bytes]:
-        starts = rows["position"].tolist()
-        ends = (rows["position"] + rows["length"]).tolist()
+    def _read(self, key: int, positions: Column, rows: Rows) -> list[bytes]:
+        starts = positions.tolist()
+        ends = (positions + rows["length"]).tolist()
         view = self._readable(key, max(ends))
         if view is None:
             raise StoreDamaged(f"{self.path(key)} is missing or shorter than its records say")
@@ -177,6 +175,15 @@ class BodyFiles:
         for path in self.folder.glob("*.body"):
             span, _, stretch = path.stem.partition("-")
             self._known.add(int(stretch) * _KEY_SPANS + int(span))
+
+
+def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
+    """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
+    spans, positions = places(rows)
+    keys = file_keys(rows["due_ms"], spans)
+    for start, count in stretches(keys):
+        part = slice(start, start + count)
+        yield int(keys[start]), positions[part], rows[part]
 
 
 def _end_ms(key: int) -> int:

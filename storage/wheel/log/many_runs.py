@@ -9,7 +9,7 @@ from zlib_ng.zlib_ng import crc32
 from storage.errors import StoreDamaged
 from storage.options import RECORD_BYTES
 from storage.store import Column
-from storage.wheel.log.records import CRC_FROM, HEADER, RECORD, RUN_MAGIC, Rows
+from storage.wheel.log.records import CRC_FROM, HEADER, RECORD, RUN_MAGIC, SHORTEST_BYTES, Rows
 from storage.wheel.log.segment import Segment
 from storage.wheel.log.timer_log import TimerLog
 
@@ -25,9 +25,17 @@ def headers_at(log: TimerLog, positions: Column) -> Rows:
     room = log.segment_bytes - positions % log.segment_bytes
     begins = headers["magic"] == RUN_MAGIC
     begins &= (headers["count"].astype(np.int64) + 1) * RECORD_BYTES <= room
-    begins &= headers["prev"] < positions
+    begins &= (headers["count"] > 0) & (headers["prev"] < positions)
     headers[~begins] = 0
     return headers
+
+
+def slots_at(log: TimerLog, positions: Column) -> Column:
+    """The slot numbers of the runs at these positions; 0 where none can be."""
+    slots = np.zeros(positions.size, np.int64)
+    for at, segment, cells in _by_segment(log, positions):
+        slots[at] = segment.cells["due_ms"][cells + 1] // log.precision_ms
+    return slots
 
 
 def are_whole(log: TimerLog, positions: Column, headers: Rows) -> npt.NDArray[np.bool_]:
@@ -102,8 +110,8 @@ def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segm
     run can be are left out."""
     numbers, offsets = np.divmod(positions, log.segment_bytes)
     cells, odd = np.divmod(offsets, RECORD_BYTES)
-    possible = (positions >= 0) & (positions + RECORD_BYTES <= log.end) & (odd == 0)
-    possible &= offsets + RECORD_BYTES <= log.segment_bytes
+    possible = (positions >= 0) & (positions + SHORTEST_BYTES <= log.end) & (odd == 0)
+    possible &= offsets + SHORTEST_BYTES <= log.segment_bytes
     for number in np.unique(numbers[possible]).tolist():
         if number in log.segments:
             at = np.flatnonzero(possible & (numbers == number))

@@ -21,45 +21,46 @@ RECORD = np.dtype(
     [
         ("due_ms", "<i8"),
         ("offset", "<i8"),
-        ("position", "<i8"),
         ("length", "<u4"),
         ("crc", "<u4"),
-        ("target", "<u4"),
-        ("span", "<u1"),
-        ("unused", "V11"),
+        ("place_low", "<u4"),
+        ("place_high", "<u2"),
+        ("target", "<u2"),
     ]
 )
+"""`place` is the span of the body's file and the position in it: see `place` and `places`."""
 HEADER = np.dtype(
     [
         ("magic", "<u4"),
         ("crc", "<u4"),
-        ("slot", "<i8"),
         ("prev", "<i8"),
         ("time", "<i8"),
-        ("first", "<i8"),
         ("chain", "<u4"),
         ("count", "<u4"),
     ]
 )
 _OPAQUE = np.dtype((np.void, RECORD_BYTES))
-RUN_MAGIC = int.from_bytes(b"TLR2", "little")
+RUN_MAGIC = int.from_bytes(b"TLR3", "little")
 CRC_FROM = 8
+SHORTEST_BYTES = 2 * RECORD_BYTES
+"""A run of one record."""
+POSITION_BITS = 46
+"""A body lies below 64 TiB of its file."""
 assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
 
 
 class Head(NamedTuple):
     """The newest run of a chain and what the chain holds: what a wheel slot keeps.
 
-    time: lowest slot number with a record; first, last: log positions of the oldest and the
-    newest run; records: how many all runs hold."""
+    time: lowest slot number with a record; last: log position of the newest run; records: how many
+    all runs hold."""
 
     time: int
-    first: int
     last: int
     records: int
 
 
-EMPTY = Head(-1, -1, -1, 0)
+EMPTY = Head(-1, -1, 0)
 
 
 class Run(NamedTuple):
@@ -83,6 +84,18 @@ def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
     if not rows.size or dues_ms[0] > due_ms:
         return 0
     return count_upto(dues_ms, rows["offset"], (due_ms, offset))
+
+
+def place(rows: Rows, spans: Column, positions: Column) -> None:
+    """Note in which file and where in it the rows' bodies lie."""
+    rows["place_low"] = positions & 0xFFFFFFFF
+    rows["place_high"] = (positions | spans << POSITION_BITS) >> 32
+
+
+def places(rows: Rows) -> tuple[Column, Column]:
+    """Spans of the files of the rows' bodies, and positions in these."""
+    found = rows["place_high"].astype(np.int64) << 32 | rows["place_low"]
+    return found >> POSITION_BITS, found & ((1 << POSITION_BITS) - 1)
 
 
 def in_order(rows: Rows) -> Rows:

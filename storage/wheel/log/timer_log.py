@@ -10,10 +10,11 @@ from zlib_ng.zlib_ng import crc32
 from storage.errors import StoreDamaged
 from storage.options import RECORD_BYTES
 from storage.shard.files import Files
-from storage.wheel.log.records import CRC_FROM, RECORD, RUN_MAGIC, Head, Run
+from storage.wheel.log.records import CRC_FROM, RECORD, RUN_MAGIC, SHORTEST_BYTES, Head, Run
 from storage.wheel.log.segment import Segment
 
-_HEADER = Struct("<IIqqqqII")
+_HEADER = Struct("<IIqqIIq")
+"""A header, and the due of the first record behind it."""
 
 
 class TimerLog:
@@ -22,10 +23,17 @@ class TimerLog:
     A block never straddles segments: what is left of one stays zero."""
 
     def __init__(
-        self, folder: Path, segment_bytes: int, files: Files, *, writable: bool = True
+        self,
+        folder: Path,
+        segment_bytes: int,
+        precision_ms: int,
+        files: Files,
+        *,
+        writable: bool = True,
     ) -> None:
         self.folder = folder
         self.segment_bytes = segment_bytes
+        self.precision_ms = precision_ms
         self.end = 0
         self.segments: dict[int, Segment] = {}
         self._files = files
@@ -101,15 +109,18 @@ class TimerLog:
         """The run at `position`. Raises StoreDamaged unless there is one, whole and in bounds."""
         number, offset = divmod(position, self.segment_bytes)
         segment = self.segments.get(number)
-        if segment is None or position < 0 or position + RECORD_BYTES > self.end:
+        if segment is None or position < 0 or position + SHORTEST_BYTES > self.end:
             raise StoreDamaged(f"{self.folder}: no run can be at position {position}")
-        if offset + RECORD_BYTES > self.segment_bytes or offset % RECORD_BYTES:
+        if offset + SHORTEST_BYTES > self.segment_bytes or offset % RECORD_BYTES:
             raise StoreDamaged(f"{segment.path}: no run can be at byte {offset}")
-        magic, crc, slot, prev, time, first, chain, count = _HEADER.unpack_from(
-            segment.view, offset
-        )
+        magic, crc, prev, time, chain, count, due_ms = _HEADER.unpack_from(segment.view, offset)
         size_bytes = (count + 1) * RECORD_BYTES
-        if magic != RUN_MAGIC or offset + size_bytes > self.segment_bytes or prev >= position:
+        if (
+            magic != RUN_MAGIC
+            or not count
+            or offset + size_bytes > self.segment_bytes
+            or prev >= position
+        ):
             raise StoreDamaged(f"{segment.path}: no run begins at byte {offset}")
         if checked:
             with memoryview(segment.view) as view:
@@ -117,14 +128,16 @@ class TimerLog:
             if found != crc:
                 raise StoreDamaged(f"{segment.path}: the run at byte {offset} fails its CRC")
         rows = np.frombuffer(segment.view, RECORD, count, offset + RECORD_BYTES)
-        return Run(position, slot, prev, count, Head(time, first, position, chain), rows)
+        return Run(
+            position, due_ms // self.precision_ms, prev, count, Head(time, position, chain), rows
+        )
 
     def chain(self, head: Head, *, checked: bool = True) -> Iterator[Run]:
         """The runs of a chain, newest first. Raises StoreDamaged when it does not add up."""
         position, left = head.last, head.records
         while left > 0:
             run = self.run(position, checked=checked)
-            if run.head.records != left or run.records > left or not run.records:
+            if run.head.records != left or run.records > left:
                 raise StoreDamaged(
                     f"{self.folder}: the run at {position} counts {run.head.records} records "
                     f"in its chain where {left} are expected"

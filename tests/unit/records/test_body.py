@@ -16,10 +16,14 @@ from proxy.records.body import (
     stub,
     unpacked,
 )
-from proxy.records.header_shapes import SHAPES
+from proxy.records.header_shapes import SHAPES, kept_time
 
 maybe_bytes = st.none() | st.binary(max_size=50)
 headers = st.lists(st.tuples(st.text(max_size=10), maybe_bytes), max_size=5)
+DUE_MS = 1_800_000_000_000
+times = st.binary(max_size=20) | st.sampled_from(
+    [b"%d" % DUE_MS, b"0%d" % DUE_MS, b"%d" % (DUE_MS + 1), b""]
+)
 contents = st.tuples(st.integers(-1, 2**31 - 1), maybe_bytes, maybe_bytes, headers)
 
 
@@ -28,19 +32,19 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
     """What is unpacked is what the producer sent, one by one and in a row."""
     pack = packer()
     entries = [(5, offset, "orders", pack(content)) for offset, content in enumerate(batch)]
-    in_a_row = [(*kept[:3], list(kept[3])) for kept in unpacked(entries)]
+    in_a_row = [(*kept[:3], list(kept[3] or ())) for kept in unpacked(entries)]
     assert in_a_row == batch
-    assert [parts_of(entry[3], "orders")[1] for entry in entries] == batch
+    assert [parts_of(entry[3], "orders", 5)[1] for entry in entries] == batch
 
 
-@given(st.sampled_from(sorted(SHAPES)), maybe_bytes, maybe_bytes, st.binary(max_size=20))
+@given(st.sampled_from(sorted(SHAPES)), maybe_bytes, maybe_bytes, times)
 def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
     names: tuple[str, str], key: bytes | None, value: bytes | None, time: bytes
 ) -> None:
     """Both headers in their order, with the entry's target; the record goes by its key."""
-    body = packer()((SHAPES[names], key, value, time))
+    body = packer()((SHAPES[names], key, value, kept_time(time, DUE_MS)))
     headers = [(name, b"orders" if name == "timer-topic" else time) for name in names]
-    assert parts_of(body, "orders") == (None, (-1, key, value, headers))
+    assert parts_of(body, "orders", DUE_MS) == (None, (-1, key, value, headers))
     assert not needs_dispatch(body)
     assert not is_stub(body)
     assert not has_purpose(body)
@@ -62,7 +66,7 @@ def test_a_purpose_comes_back_and_is_seen_without_unpacking(
     assert needs_dispatch(body)
     assert has_purpose(body)
     assert not is_stub(body)
-    assert parts_of(body, "orders") == (purpose, content)
+    assert parts_of(body, "orders", DUE_MS) == (purpose, content)
     assert not has_purpose(packer()(content))
     assert not has_purpose(stub(body))
 

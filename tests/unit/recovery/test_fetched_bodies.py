@@ -175,7 +175,7 @@ def test_a_record_that_is_gone_keeps_its_place_and_asks_for_an_impossible_partit
     shelf.gone = {1}
     found = shelf.store.due(NOW_MS, 9).entries
     assert [entry[:3] for entry in found] == [entry[:3] for entry in entries]
-    assert parts_of(found[1][3], "orders")[1] == (GONE, None, None, [])
+    assert parts_of(found[1][3], "orders", 0)[1] == (GONE, None, None, [])
 
 
 def test_another_record_in_its_place_is_never_delivered(shelf: Shelf) -> None:

@@ -223,7 +223,9 @@ def test_headers_met_before_change_no_answer_and_few_are_remembered(names_a_reco
 
 
 TIMES = st.sampled_from(["timer-deliver-at", "timer-delay", "timer-level"])
-TEXTS = st.sampled_from([None, b"", b"3", b"30s", b"soon", b"-1", b"1800000000500", b"9" * 30])
+TEXTS = st.sampled_from(
+    [None, b"", b"3", b"30s", b"soon", b"-1", b"1800000000500", b"01800000000500", b"9" * 30]
+)
 TARGETS = st.tuples(st.just("timer-topic"), st.sampled_from([b"orders"] * 4 + [None, b"a b"]))
 OTHERS = st.tuples(st.sampled_from(["timer-id", "timer-cancel", "trace"]), TEXTS)
 
@@ -250,6 +252,14 @@ def test_a_header_of_its_own_changes_nothing_of_what_a_record_asks_for(
     delivery = delivery_of(short.entry)
     assert delivery.headers == headers
     assert delivery._replace(headers=[*headers, own]) == delivery_of(long.entry)
+
+
+def test_a_point_in_time_in_milliseconds_is_not_kept_beside_the_due() -> None:
+    asked = ("timer-deliver-at", b"1800000000500")
+    entry = read(asked)
+    assert not isinstance(entry, Rejection)
+    assert entry[3].endswith(b"value\xc0")
+    assert delivery_of(entry).headers == [("timer-topic", b"orders"), asked]
 
 
 @pytest.mark.parametrize("when", ["timer-deliver-at", "timer-delay", "timer-level"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from storage.opening import open_store
-from storage.options import Options, StoreKind
+from storage.options import RECORD_BYTES, Options, StoreKind
 from storage.rocksdb.rocks_tier import RocksTier
 from storage.shard.disk_tier import DiskTier
 from storage.shard.files import Files
@@ -20,7 +20,7 @@ START_MS = 1_800_000_000_000
 TINY = Options(
     precision_ms=100,
     slots=8,
-    segment_bytes=4096,
+    segment_bytes=85 * RECORD_BYTES,
     memtable_entries=20,
     memtable_bytes=10**9,
     replayed_offsets=200,

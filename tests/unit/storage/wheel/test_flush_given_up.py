@@ -12,7 +12,7 @@ import pytest
 
 from storage.errors import StorageFull
 from storage.opening import verify
-from storage.options import Options
+from storage.options import RECORD_BYTES, Options
 from storage.shard.files import Files
 from storage.shard.tiered_store import TieredStore
 from storage.wheel.wheel_files import WheelFiles
@@ -124,7 +124,7 @@ def test_log_that_could_not_be_cut_is_cut_before_the_next_run(tmp_path: Path) ->
     threes = [10 * MINUTE_MS + 1000 * (at // 3) for at in range(150)]
     made = entries([59 * MINUTE_MS, *singles, *threes])
     files = ReadOnlyForAWhile(room=1000)
-    options = replace(ROOMY, segment_bytes=8192, memtable_entries=len(made) - 1)
+    options = replace(ROOMY, segment_bytes=170 * RECORD_BYTES, memtable_entries=len(made) - 1)
     store = opened(folder, options=options, files=files)
     store.put(made[:1])
     store.flush(1)
@@ -133,7 +133,7 @@ def test_log_that_could_not_be_cut_is_cut_before_the_next_run(tmp_path: Path) ->
     with pytest.raises(StorageFull, match="Read-only"):
         write_once(store, len(made))
     end = files_of(store).log.end
-    assert end == files_of(store).checkpoint.log_end == 96
+    assert end == files_of(store).checkpoint.log_end == 2 * RECORD_BYTES
     assert any((folder / "log" / "0000000000.log").read_bytes()[end:])
     files.room = 1000
     store.advance(START_MS + 2 * MINUTE_MS, len(made))
@@ -144,7 +144,7 @@ def test_log_that_could_not_be_cut_is_cut_before_the_next_run(tmp_path: Path) ->
     store.close()
 
 
-@pytest.mark.parametrize("kept_bytes", [96, 97, 2000])
+@pytest.mark.parametrize("kept_bytes", [64, 65, 2000])
 def test_log_that_a_kill_left_half_cut_is_whole_again(tmp_path: Path, kept_bytes: int) -> None:
     """A cut makes the file shorter, and then as long as before."""
     folder = tmp_path / "shard"
@@ -171,8 +171,8 @@ def test_log_cut_before_its_end_is_damage(tmp_path: Path) -> None:
     store.put(entries([1000]))
     store.flush(1)
     store.close()
-    os.truncate(folder / "log" / "0000000000.log", 95)
-    assert "95 bytes instead of 4096" in verify(folder).findings[0]
+    os.truncate(folder / "log" / "0000000000.log", 63)
+    assert "63 bytes instead of 2720" in verify(folder).findings[0]
     store = opened(folder, committed(next_offset=1), options=ROOMY)
     assert store.report.state == "put aside"
     store.close()

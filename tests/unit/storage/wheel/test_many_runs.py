@@ -18,6 +18,7 @@ from storage.wheel.log.many_runs import (
     headers_at,
     positions_between,
     rows_of,
+    slots_at,
     whole_headers_at,
 )
 from storage.wheel.log.records import RECORD, RUN_MAGIC
@@ -25,7 +26,7 @@ from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import mend_wheel
 from storage.wheel.timer_wheel import SLOT, TimerWheel
 
-SEGMENT_BYTES = 4096
+SEGMENT_BYTES = 85 * RECORD_BYTES
 SLOTS = 8
 ROWS_OF_RUNS = [[1, 1, 3], [2], [1, 2, 1, 5], [30], [1], [40], [1, 1]]
 """Records of each run, by block."""
@@ -33,14 +34,14 @@ ROWS_OF_RUNS = [[1, 1, 3], [2], [1, 2, 1, 5], [30], [1], [40], [1, 1]]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[TimerLog]:
-    made = TimerLog(tmp_path, SEGMENT_BYTES, Files())
+    made = TimerLog(tmp_path, SEGMENT_BYTES, 1, Files())
     yield made
     made.close()
 
 
 def written(log: TimerLog, blocks: list[list[int]] = ROWS_OF_RUNS, due_ms: int = 0) -> list[int]:
     """Write runs of so many records each; where they lie."""
-    chains = ChainWriter(TimerWheel(np.zeros(SLOTS, SLOT), Files()), log, precision_ms=1)
+    chains = ChainWriter(TimerWheel(np.zeros(SLOTS, SLOT), Files()), log)
     positions: list[int] = []
     offset = 0
     for records in blocks:
@@ -85,14 +86,13 @@ def test_headers_and_rows_are_those_of_single_runs(log: TimerLog) -> None:
     headers = whole_headers_at(log, positions)
     runs = [log.run(position) for position in positions.tolist()]
     for name, wanted in {
-        "slot": [run.slot for run in runs],
         "prev": [run.prev for run in runs],
         "time": [run.head.time for run in runs],
-        "first": [run.head.first for run in runs],
         "chain": [run.head.records for run in runs],
         "count": [run.records for run in runs],
     }.items():
         assert headers[name].tolist() == wanted, name
+    assert slots_at(log, positions).tolist() == [run.slot for run in runs]
     rows = rows_of(log, positions, headers)
     assert rows.tobytes() == b"".join(run.rows.tobytes() for run in runs)
 
@@ -110,7 +110,7 @@ def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
         whole_headers_at(log, np.array([sound, position]))
 
 
-@pytest.mark.parametrize("byte", [0, 4, 24, 44, RECORD_BYTES + 3])
+@pytest.mark.parametrize("byte", [0, 4, 8, 28, RECORD_BYTES + 3])
 def test_a_changed_byte_is_named(log: TimerLog, byte: int) -> None:
     """Magic, CRC, place of the run before, count, and a record."""
     positions = written(log)

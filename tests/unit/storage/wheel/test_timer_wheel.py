@@ -18,7 +18,7 @@ NEVER_USED = range(3 * BLOCK_SLOTS, 8 * BLOCK_SLOTS)
 
 
 def store(wheel: TimerWheel, slot: int, records: int = 1) -> None:
-    heads = np.array([[slot, 0, 0, records]])
+    heads = np.array([[slot, 0, records]])
     wheel.store(np.array([slot % wheel.slots]), heads if records else 0 * heads)
 
 

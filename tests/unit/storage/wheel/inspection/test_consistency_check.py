@@ -14,11 +14,11 @@ from storage.options import Options
 from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
 from storage.wheel.inspection import consistency_check
 from storage.wheel.inspection.wheel_reader import look_into_wheel
-from storage.wheel.log.records import CRC_FROM, HEADER
+from storage.wheel.log.records import CRC_FROM, HEADER, RECORD
 from tests.unit.storage.shards import START_MS, committed, opened
 
 ENTRIES = 60_000
-ROW_BYTES = 56
+ROW_BYTES = 40
 STEP = 6_000
 OPTIONS = Options(precision_ms=1_000, slots=64, segment_bytes=1 << 20, memtable_entries=20_000)
 
@@ -41,7 +41,7 @@ def test_millions_that_wait_are_looked_through_some_at_a_time(
         ("chain", 1, True, "counts 1 records in its chain"),
         ("prev", 1 << 40, True, "no run begins"),
         ("prev", -1, True, "no run can be"),
-        ("slot", 7, True, "belongs elsewhere"),
+        ("due_ms", 7, True, "belongs elsewhere"),
     ],
 )
 def test_a_run_that_does_not_fit_its_chain_is_named(
@@ -51,10 +51,10 @@ def test_a_run_that_does_not_fit_its_chain_is_named(
     filled(tmp_path, ENTRIES)
     segment = max((tmp_path / "log").glob("*.log"))
     cells = np.memmap(segment, HEADER, "r+", shape=segment.stat().st_size // HEADER.itemsize)
-    first = cells[0]
+    first, record = cells[0], cells.view(RECORD)[1]
     assert first["prev"] >= 0
     end = (int(first["count"]) + 1) * HEADER.itemsize
-    first[field] = value
+    (record if field == "due_ms" else first)[field] = value
     if is_sealed:
         first["crc"] = crc32(cells.view(np.uint8).data[CRC_FROM:end])
     cells.flush()
