@@ -41,7 +41,8 @@ def test_millions_that_wait_are_looked_through_some_at_a_time(
         ("chain", 1, True, "counts 1 records in its chain"),
         ("prev", 1 << 40, True, "no run begins"),
         ("prev", -1, True, "no run can be"),
-        ("due_ms", 7, True, "belongs elsewhere"),
+        ("first due", 7, True, "belongs elsewhere"),
+        ("each due", START_MS + 30_500, True, "belongs elsewhere"),
     ],
 )
 def test_a_run_that_does_not_fit_its_chain_is_named(
@@ -51,11 +52,14 @@ def test_a_run_that_does_not_fit_its_chain_is_named(
     filled(tmp_path, ENTRIES)
     segment = max((tmp_path / "log").glob("*.log"))
     cells = np.memmap(segment, HEADER, "r+", shape=segment.stat().st_size // HEADER.itemsize)
-    first, record = cells[0], cells.view(RECORD)[1]
+    first, records = cells[0], cells.view(RECORD)[1 : int(cells[0]["count"]) + 1]
     assert first["prev"] >= 0
-    end = (int(first["count"]) + 1) * HEADER.itemsize
-    (record if field == "due_ms" else first)[field] = value
+    if field.endswith("due"):
+        records["due_ms"][: None if field == "each due" else 1] = value
+    else:
+        first[field] = value
     if is_sealed:
+        end = (records.size + 1) * HEADER.itemsize
         first["crc"] = crc32(cells.view(np.uint8).data[CRC_FROM:end])
     cells.flush()
     with look_into_wheel(tmp_path) as reader:
