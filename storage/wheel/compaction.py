@@ -5,11 +5,12 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
+from storage.errors import StoreDamaged
 from storage.options import RECORD_BYTES
 from storage.shard.memory.counts import Counts
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.many_runs import positions_between, slots_at
-from storage.wheel.log.records import Head, Rows, Run, in_order, joined
+from storage.wheel.log.records import Rows, Run, in_order, joined
 from storage.wheel.slot_loader import SlotLoader
 from storage.wheel.wheel_files import WheelFiles
 
@@ -33,16 +34,23 @@ def close_slots(
     Yields the records looked at after each piece of work. Changes nothing but `chains`."""
     for place in files.wheel.begun_in(files.checkpoint.closed, last):
         dead = Counter[int]()
-        later = yield from _later_runs(files, chains.head(place), last, elsewhere, dead)
+        later = yield from _later_runs(files, chains, place, last, elsewhere, dead)
         chains.restart(place, dead)
         yield from _rewrite(chains, later)
 
 
 def _later_runs(
-    files: WheelFiles, head: Head, last: int, elsewhere: "EndedElsewhere", dead: Counter[int]
+    files: WheelFiles,
+    chains: ChainWriter,
+    place: int,
+    last: int,
+    elsewhere: "EndedElsewhere",
+    dead: Counter[int],
 ) -> Generator[int, None, list[Rows]]:
     later: list[Rows] = []
-    for run in files.log.chain(head, checked=False):
+    for run in files.log.chain(chains.head(place), checked=False):
+        if run.slot % files.wheel.slots != place:
+            raise StoreDamaged(f"{files.log.folder}: the run at {run.position} belongs elsewhere")
         dead[files.log.number(run.position)] += run.records
         if run.slot > last:
             later.append(files.log.run(run.position).rows)

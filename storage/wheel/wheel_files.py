@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from storage.errors import StoreDamaged
 from storage.options import Options
 from storage.shard.checkpoint import Checkpoint
 from storage.shard.files import Files
@@ -16,7 +17,7 @@ from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
 from storage.store import Column, Entry
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
-from storage.wheel.log.records import RECORD, Rows, place, stretches
+from storage.wheel.log.records import RECORD, Rows, locate, stretches
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
@@ -101,7 +102,7 @@ class WheelFiles:
         for first, count in stretches(keys):
             base = self.bodies.append(int(keys[first]), bodies[first : first + count])
             positions[first : first + count] += base - positions[first]
-        place(rows, spans, positions)
+        locate(rows, spans, positions)
 
 
 def has_all_runs(folder: Path, log_end: int) -> bool:
@@ -115,7 +116,12 @@ def has_all_runs(folder: Path, log_end: int) -> bool:
 
 def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:
     """Index rows and their bodies as entries; `names` of targets by number."""
-    targets, bodies = resolved(names, rows["target"], bodies)
+    try:
+        targets, bodies = resolved(names, rows["target"], bodies)
+    except KeyError as number:
+        raise StoreDamaged(
+            f"a record of the log names target {number}, which has no name"
+        ) from None
     dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
     return list(zip(dues_ms, offsets, targets, bodies, strict=True))
 

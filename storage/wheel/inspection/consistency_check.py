@@ -13,9 +13,9 @@ from storage.shard.inspection import count_findings
 from storage.shard.memory.columns import are_beyond
 from storage.shard.memory.counts import Counts, no_counts
 from storage.store import Column
-from storage.wheel.log.body_files import BodyFiles, file_keys
+from storage.wheel.log.body_files import SPANS_MS, BodyFiles, file_keys
 from storage.wheel.log.many_runs import are_whole, headers_at, rows_of
-from storage.wheel.log.records import Head, Rows, places, stretches
+from storage.wheel.log.records import Head, Rows, locations, stretches
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 from storage.wheel.wheel_files import counted_by_name
@@ -154,7 +154,10 @@ class ConsistencyCheck:
         seen = Counts(*counted_by_name(rows, named, self._numbers))
         seen.chunks.add(rows["offset"])
         self._seen.merge(seen)
-        spans, positions = places(rows)
+        spans, positions = locations(rows)
+        if rows.size and spans.max() >= len(SPANS_MS):
+            self._found.append("a record names a file of bodies that cannot be")
+            return
         keys = file_keys(rows["due_ms"], spans)
         order = np.argsort(keys, kind="stable")
         ends = (positions + rows["length"])[order]

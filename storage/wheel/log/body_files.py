@@ -13,7 +13,7 @@ from zlib_ng.zlib_ng import crc32
 from storage.errors import StoreDamaged
 from storage.shard.files import Files
 from storage.store import Column
-from storage.wheel.log.records import Rows, places, stretches
+from storage.wheel.log.records import Rows, locations, stretches
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
@@ -179,7 +179,9 @@ class BodyFiles:
 
 def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
     """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
-    spans, positions = places(rows)
+    spans, positions = locations(rows)
+    if rows.size and spans.max() >= _KEY_SPANS:
+        raise StoreDamaged("a record of the log names a file of bodies that cannot be")
     keys = file_keys(rows["due_ms"], spans)
     for start, count in stretches(keys):
         part = slice(start, start + count)

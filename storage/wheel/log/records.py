@@ -23,12 +23,12 @@ RECORD = np.dtype(
         ("offset", "<i8"),
         ("length", "<u4"),
         ("crc", "<u4"),
-        ("place_low", "<u4"),
-        ("place_high", "<u2"),
+        ("location_low", "<u4"),
+        ("location_high", "<u2"),
         ("target", "<u2"),
     ]
 )
-"""`place` is the span of the body's file and the position in it: see `place` and `places`."""
+"""The location of a body is the span of its file and the position in it: see `locate`."""
 HEADER = np.dtype(
     [
         ("magic", "<u4"),
@@ -86,15 +86,15 @@ def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
     return count_upto(dues_ms, rows["offset"], (due_ms, offset))
 
 
-def place(rows: Rows, spans: Column, positions: Column) -> None:
+def locate(rows: Rows, spans: Column, positions: Column) -> None:
     """Note in which file and where in it the rows' bodies lie."""
-    rows["place_low"] = positions & 0xFFFFFFFF
-    rows["place_high"] = (positions | spans << POSITION_BITS) >> 32
+    rows["location_low"] = positions & 0xFFFFFFFF
+    rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
 
 
-def places(rows: Rows) -> tuple[Column, Column]:
+def locations(rows: Rows) -> tuple[Column, Column]:
     """Spans of the files of the rows' bodies, and positions in these."""
-    found = rows["place_high"].astype(np.int64) << 32 | rows["place_low"]
+    found = rows["location_high"].astype(np.int64) << 32 | rows["location_low"]
     return found >> POSITION_BITS, found & ((1 << POSITION_BITS) - 1)
 
 

@@ -9,14 +9,14 @@ from proxy.records.position import Position
 from storage.ids.opening import open_register
 from storage.ids.options import IdOptions
 from storage.opening import open_store
-from storage.options import Options, StoreKind
+from storage.options import RECORD_BYTES, Options, StoreKind
 from storage.register import Register
 from storage.store import Committed, Store
 
 TINY = Options(
     precision_ms=4,
     slots=8,
-    segment_bytes=1024,
+    segment_bytes=21 * RECORD_BYTES + 16,
     memtable_entries=6,
     replayed_offsets=12,
     close_slots=2,

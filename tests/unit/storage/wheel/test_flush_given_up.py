@@ -172,7 +172,7 @@ def test_log_cut_before_its_end_is_damage(tmp_path: Path) -> None:
     store.flush(1)
     store.close()
     os.truncate(folder / "log" / "0000000000.log", 63)
-    assert "63 bytes instead of 2720" in verify(folder).findings[0]
+    assert "63 bytes instead of 2736" in verify(folder).findings[0]
     store = opened(folder, committed(next_offset=1), options=ROOMY)
     assert store.report.state == "put aside"
     store.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.options import RECORD_BYTES
@@ -21,12 +22,13 @@ from storage.wheel.log.many_runs import (
     slots_at,
     whole_headers_at,
 )
-from storage.wheel.log.records import RECORD, RUN_MAGIC
+from storage.wheel.log.records import CRC_FROM, HEADER, RECORD, RUN_MAGIC
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import mend_wheel
 from storage.wheel.timer_wheel import SLOT, TimerWheel
 
-SEGMENT_BYTES = 85 * RECORD_BYTES
+SEGMENT_BYTES = 85 * RECORD_BYTES + 16
+LAST_CELL = 84 * RECORD_BYTES
 SLOTS = 8
 ROWS_OF_RUNS = [[1, 1, 3], [2], [1, 2, 1, 5], [30], [1], [40], [1, 1]]
 """Records of each run, by block."""
@@ -99,7 +101,7 @@ def test_headers_and_rows_are_those_of_single_runs(log: TimerLog) -> None:
 
 @pytest.mark.parametrize(
     "position",
-    [-RECORD_BYTES, -1, 1, RECORD_BYTES, SEGMENT_BYTES - 16, 9 * SEGMENT_BYTES, 2**62],
+    [-RECORD_BYTES, -1, 1, RECORD_BYTES, LAST_CELL, SEGMENT_BYTES - 16, 9 * SEGMENT_BYTES, 2**62],
 )
 def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
     """Before the log, beside a header, in a run, where no run has room, beyond the log."""
@@ -117,6 +119,34 @@ def test_a_changed_byte_is_named(log: TimerLog, byte: int) -> None:
     flip(log, positions[4] + byte)
     with pytest.raises(StoreDamaged, match=f"byte {positions[4] % SEGMENT_BYTES}"):
         whole_headers_at(log, np.array(positions))
+
+
+def test_no_record_fits_behind_a_header_in_the_last_cell(log: TimerLog) -> None:
+    sound = written(log)[0]
+    forge(log, sound, LAST_CELL)
+    assert headers_at(log, np.array([LAST_CELL]))["magic"].tolist() == [0]
+    assert slots_at(log, np.array([LAST_CELL])).tolist() == [0]
+    with pytest.raises(StoreDamaged, match="no run can be"):
+        log.run(LAST_CELL)
+
+
+def test_a_run_without_records_is_none(log: TimerLog) -> None:
+    sound = written(log)[0]
+    forge(log, sound, sound, count=0)
+    assert headers_at(log, np.array([sound]))["magic"].tolist() == [0]
+    with pytest.raises(StoreDamaged, match="no run begins"):
+        log.run(sound)
+
+
+def forge(log: TimerLog, source: int, at: int, **changed: int) -> None:
+    """Write the header at `source` to `at`, changed and sealed with the CRC of itself alone."""
+    header = log.segments[0].cells.take([source // RECORD_BYTES]).view(HEADER)
+    for name, value in changed.items():
+        header[name] = value
+    header["crc"] = crc32(header.tobytes()[CRC_FROM:])
+    with log.path(0).open("r+b") as file:
+        file.seek(at)
+        file.write(header.tobytes())
 
 
 def flip(log: TimerLog, at: int) -> None:

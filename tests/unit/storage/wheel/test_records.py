@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from storage.options import MOST_NUMBERS, Options
 from storage.wheel.log.body_files import SPANS_MS
-from storage.wheel.log.records import POSITION_BITS, RECORD, place, places
+from storage.wheel.log.records import POSITION_BITS, RECORD, locate, locations
 
 SPANS = st.integers(0, len(SPANS_MS) - 1)
 POSITIONS = st.integers(0, 2**POSITION_BITS - 1) | st.sampled_from(
@@ -25,8 +25,8 @@ def test_where_a_body_lies_comes_back_and_touches_nothing_else(
     rows = np.zeros(len(asked), RECORD)
     rows["target"], rows["length"], rows["crc"] = MOST_NUMBERS, 2**32 - 1, 2**32 - 1
     columns = np.array(asked, np.int64).reshape(-1, 2).T
-    place(rows, *columns)
-    assert list(zip(*(found.tolist() for found in places(rows)), strict=True)) == asked
+    locate(rows, *columns)
+    assert list(zip(*(found.tolist() for found in locations(rows)), strict=True)) == asked
     assert {*rows["target"].tolist(), MOST_NUMBERS} == {MOST_NUMBERS}
     assert {*rows["length"].tolist(), *rows["crc"].tolist(), 2**32 - 1} == {2**32 - 1}
 
