@@ -17,7 +17,7 @@ from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.positions import Range, Snapshot
 from spark_jobs.kafka.snapshot import OwnTopics, committed_state, take_snapshot
 from spark_jobs.requests.policies import InForce
-from spark_jobs.runtime.errors import NotOurs
+from spark_jobs.runtime.errors import IngressGrew, NotOurs
 
 
 class Position(NamedTuple):
@@ -90,7 +90,10 @@ def take_horizon(
     of `spark_jobs.runtime.errors`."""
     committed = committed_state(broker, own, group)
     names = [one for one in _names(broker, own, targets) if one != audit_topic]
-    taken = take_snapshot(broker, committed, names)
+    try:
+        taken = take_snapshot(broker, committed, names)
+    except IngressGrew:
+        return take_horizon(broker, own, group, targets, audit_topic, before)
     found = Horizon(
         taken.taken_at_ms,
         taken.topic_id,

@@ -29,7 +29,7 @@ from spark_jobs.kafka.positions import (
     Snapshot,
 )
 from spark_jobs.records.hop_macs import HopKeys
-from spark_jobs.runtime.errors import NotOurs, RangeRefused, TopicMissing
+from spark_jobs.runtime.errors import IngressGrew, NotOurs, RangeRefused, TopicMissing
 
 LOOK_EVERY_S: Final = 0.2
 SETTLED_WITHIN_S: Final = 60.0
@@ -115,7 +115,8 @@ def take_snapshot(
     `state` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
     audited; of `offsets` (by partition) only these, if there are any. A partition in which a
     transaction stays open for `wait_s` (SETTLED_WITHIN_S) is read up to there. Raises
-    `RangeRefused` when no record lies in the range.
+    `RangeRefused` when no record lies in the range, and `IngressGrew` where the ends may be of
+    records in partitions that were not there at step 1.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()
@@ -124,6 +125,7 @@ def take_snapshot(
         _check_there(topic, partitions)
     places = _places(topics, partitions)
     settled = settled_ends(broker, places, wait_s)
+    _check_not_grown(own.ingress, state.partitions, broker.topics())
     ingress_places = _places([own.ingress], state.partitions)
     ingress_settled = settled_ends(broker, ingress_places, wait_s)
     ingress_stable = {place: one.stable for place, one in ingress_settled.items()}
@@ -183,6 +185,16 @@ def _check_there(topic: str, partitions: Mapping[str, int]) -> None:
             f"The topic {topic} does not exist.",
             "Correct the names given with --ingress, --dead-letters, --outcomes, "
             "--settings-topic and --target.",
+        )
+
+
+def _check_not_grown(ingress: str, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Whatever is added from here on has no end among those that are settled."""
+    if now.get(ingress, 0) > before[ingress]:
+        raise IngressGrew(
+            f"{ingress} has {now[ingress]} partitions, and had {before[ingress]} when this audit "
+            "began.",
+            "Audit again.",
         )
 
 

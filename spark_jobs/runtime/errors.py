@@ -41,6 +41,10 @@ class RangeRefused(AuditError):
     """The range asked for is not in the log, or cannot be read."""
 
 
+class IngressGrew(AuditError):
+    """The ingress got partitions meanwhile: where the proxy stands in these was not asked."""
+
+
 class StillOpen(AuditError):
     """A transaction stayed open: what it wrote can be neither counted nor left out."""
 

@@ -5,20 +5,25 @@ import json
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.cimpl import NewPartitions
 
 from proxy.records.position import PolicyFrom as WrittenFrom
 from proxy.records.position import Position
+from spark_jobs.continuous.horizon import take_horizon
 from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.broker import Place as Partition
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.positions import LAST_OFFSET, Committed, PolicyFrom, Range
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, take_snapshot
 from spark_jobs.runtime.errors import (
     AuditError,
     BrokerUnreachable,
+    IngressGrew,
     NothingCommitted,
     NotOurs,
     RangeRefused,
@@ -259,6 +264,48 @@ def test_what_the_proxy_writes_is_read_as_it_was_meant(written: Position) -> Non
         tuple(PolicyFrom(*policy) for policy in written.policies),
         written.topic_id,
     )
+
+
+class GrowingBroker(Broker):
+    """Once, a partition is added to `topic` while it is asked where topics end."""
+
+    topic = ""
+
+    def stable_ends(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        if self.topic:
+            topic, self.topic = self.topic, ""
+            count = self.topics()[topic] + 1
+            self._admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
+            while self.topics()[topic] < count:
+                time.sleep(0.1)
+        return super().stable_ends(places)
+
+
+@pytest.fixture
+def growing(place: Place) -> GrowingBroker:
+    broker = GrowingBroker(kafka_settings(place.bootstrap))
+    broker.topic = place.own.ingress
+    return broker
+
+
+def test_ends_of_partitions_that_were_not_asked_for_are_not_judged(
+    place: Place, growing: GrowingBroker
+) -> None:
+    """A record that is written to a new partition and delivered meanwhile has no request here."""
+    place.commits(3)
+    state = place.committed_state()
+    with pytest.raises(IngressGrew, match="has 3 partitions, and had 2"):
+        take_snapshot(growing, state, [place.target])
+    taken = take_snapshot(growing, place.committed_state(), [place.target])
+    assert [one.partition for one in taken.ingress] == [0, 1, 2]
+
+
+def test_an_audit_that_follows_looks_again_where_the_ingress_has_grown(
+    place: Place, growing: GrowingBroker
+) -> None:
+    place.commits(3)
+    found = take_horizon(growing, place.own, place.group, [place.target], None, None)
+    assert [one.partition for one in found.positions] == [0, 1, 2]
 
 
 def test_group_that_never_committed_is_refused(place: Place) -> None:
