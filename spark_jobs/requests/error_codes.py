@@ -59,6 +59,8 @@ BELIEVED: Final = (
 )
 """Codes of what depends on the broker, or on what else waited: no topic shows that it was so."""
 OVERDUE: Final = "overdue"
+DECIDED_AT_ITS_DUE: Final = (*TRANSIENT, "publish-failed", "body-gone", OVERDUE)
+"""Codes of what waited until it was due: nothing else had ended it by then."""
 TRANSACTION_EXPIRED: Final = "transaction-expired"
 """Of a half message whose outcome is `expired`, and of nothing else."""
 OF_DEAD_LETTERED: Final = (*DECIDED_WHEN_READ, *BELIEVED, OVERDUE)

@@ -11,22 +11,29 @@ from pyspark.sql import functions as f
 
 from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import RECALLS, TAKE_BACK
+from spark_jobs.requests.error_codes import DECIDED_AT_ITS_DUE
 from spark_jobs.runtime.frames import Schema
 from spark_jobs.runtime.materialised import Materialise
 from spark_jobs.verdicts.id_generations import OWN_END_MS
 from spark_jobs.verdicts.rules.order_rules import TRANSACTION_MS, delivered_after
 from spark_jobs.verdicts.rules.rule import names, sentence
-from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED
+from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED, DEAD_LETTERED
 
 ORDER: Final = "order"
 SIZE: Final = "size"
 MISSED: Final = "missed"
+HAS_FIRED: Final = f"""
+(ruling.verdict IN {names(ARRIVED)}
+  OR (ruling.verdict = '{DEAD_LETTERED}' AND letter.code IN {names(DECIDED_AT_ITS_DUE)}))
+"""
+"""SQL: whether a record waited until it was due, and was delivered then or became a dead letter."""
+_FIRED_MS: Final = "coalesce(delivery.at_ms, letter.at_ms)"
 DOUBT: Final = f"""
-CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(TAKE_BACK)}
-    AND next_opener.offset < next_offset AND next_opener.timestamp_ms < delivery.at_ms
-  THEN named_struct('about', '{ORDER}', 'after', next_opener.offset, 'at_ms', delivery.at_ms,
-    'wanted_ms', request.wanted_ms, 'topic', CAST(NULL AS string), 'bytes', CAST(NULL AS bigint))
-  WHEN ruling.verdict = 'dead_lettered' AND letter.code = 'too-large'
+CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {names(TAKE_BACK)}
+    AND next_opener.offset < next_offset AND next_opener.timestamp_ms < {_FIRED_MS}
+  THEN named_struct('about', '{ORDER}', 'after', next_opener.offset, 'at_ms', {_FIRED_MS},
+    'wanted_ms', request.wanted_ms, 'topic', delivery.topic, 'bytes', CAST(NULL AS bigint))
+  WHEN ruling.verdict = '{DEAD_LETTERED}' AND letter.code = 'too-large'
   THEN named_struct('about', '{SIZE}', 'after', CAST(NULL AS bigint), 'at_ms', letter.at_ms,
     'wanted_ms', request.wanted_ms, 'topic', request.target,
     'bytes', request.size_bytes + letter.size_bytes)
@@ -37,7 +44,7 @@ CASE WHEN ruling.verdict IN {names(ARRIVED)} AND next_opener.kind NOT IN {names(
     'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
 """SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
-written before it was delivered; perhaps it had been read, too. size: too large for its target,
+written before it fired; perhaps it had been read, too. size: too large for its target,
 which perhaps takes as much. missed: a recall or move that names a record which perhaps
 ended after that."""
 SIGHTED: Final[Schema] = {
@@ -61,7 +68,8 @@ SIGHT: Final = {
 BLOCK: Final = 1024
 SECOND_MS: Final = 1_000
 _READ_AFTER: Final = sentence(
-    "it was delivered {at_ms - read_ms} ms after offset {after}, which replaces it, had been read"
+    "it {IF(topic IS NULL, 'became a dead letter', 'was delivered')} {at_ms - read_ms} ms after"
+    " offset {after}, which replaces it, had been read"
 )
 _MISSED_BEFORE: Final = sentence(
     "it says missed {own_end_ms - at_ms} ms before the record that it names, at offset {after},"
@@ -104,7 +112,7 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
 
 
 def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Records that were delivered after their successor had been read: what lies at or behind it in
+    """Records that fired after their successor had been read: what lies at or behind it in
     the log had ended."""
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"

@@ -23,10 +23,10 @@ from spark_jobs.verdicts.carry_over import (
 )
 from spark_jobs.verdicts.check_rules import ASKED_FOR, ReadCheckBacks, wrong_checks
 from spark_jobs.verdicts.delivery_order import out_of_order
-from spark_jobs.verdicts.doubts import DOUBT, SIGHT, SIGHTED, amended, contradicted
+from spark_jobs.verdicts.doubts import DOUBT, HAS_FIRED, SIGHT, SIGHTED, amended, contradicted
 from spark_jobs.verdicts.hops import IS_HOP
+from spark_jobs.verdicts.ignored_purges import fired_all_the_same
 from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
-from spark_jobs.verdicts.purged_deliveries import delivered_all_the_same
 from spark_jobs.verdicts.purges import WAITS_FROM, purges_in
 from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
 from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
@@ -157,7 +157,7 @@ def evaluate(
     ignored = contradicted(doubts, kinds, first.select(*SIGHTED))
     overtaking = out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop"))
     asked = wrong_checks(asked_for, topics, read_check_backs) if read_check_backs else []
-    purged = [] if purges is None else [_delivered_after_purges(of_both, purges)]
+    purged = [] if purges is None else [_fired_after_purges(of_both, purges)]
     wrong = [*ignored, *asked, *purged, overtaking]
     verdicts = amended(of_both("verdict"), wrong, materialise)
     passed = (one.filter("is_read AND verdict IS NULL") for one in (alone, second))
@@ -191,9 +191,9 @@ def _apart(
     return _Apart(rest, others.unionByName(waiting), bool(has[0]))
 
 
-def _delivered_after_purges(of_both: Callable[..., DataFrame], purges: DataFrame) -> DataFrame:
-    arrived = of_both("verdict", "verdict.*", "waits_from").filter(f"verdict IN {names(ARRIVED)}")
-    return delivered_all_the_same(arrived, purges)
+def _fired_after_purges(of_both: Callable[..., DataFrame], purges: DataFrame) -> DataFrame:
+    fired = of_both("verdict", "verdict.*", "waits_from", "has_fired").filter("has_fired")
+    return fired_all_the_same(fired, purges)
 
 
 def _to_look_at(doubts: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[str]]:
@@ -213,6 +213,7 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
         "needs_others",
         "false AS is_hop",
         "offset AS waits_from",
+        f"{HAS_FIRED} AS has_fired",
         "request IS NOT NULL AS is_read",
         *[f"CAST({SIGHT[name]} AS {kind}) AS {name}" for name, kind in SIGHTED.items()],
         f"IF(NOT needs_others, {VERDICT}, NULL) AS verdict",
@@ -231,6 +232,7 @@ def _evaluated_together(
         f"{VERDICT} AS verdict",
         f"{IS_HOP} AS is_hop",
         f"{WAITS_FROM} AS waits_from",
+        f"{HAS_FIRED} AS has_fired",
         f"{ASKED_FOR} AS half",
         "partition",
         "offset",

@@ -263,10 +263,14 @@ def both(*all_of: Where) -> Where:
 FOREIGN: Final = frozenset({"x-delay", "cesium-delay-ms", "Nats-Schedule"})
 
 
-def is_plain(_t: Planting, one: Ended) -> bool:
+def is_plain(t: Planting, one: Ended) -> bool:
     """Delivered, without an id, and not rewritten; in our own headers."""
-    is_foreign = any(name in FOREIGN for name, _ in one.record.headers)
-    return one.end == DELIVERED and one.is_plain and not is_foreign
+    return one.end == DELIVERED and one.is_plain and is_in_our_words(t, one)
+
+
+def is_in_our_words(_t: Planting, one: Ended) -> bool:
+    """Whether it has no header of another scheduler: what a dead letter shows of it is plain."""
+    return not any(name in FOREIGN for name, _ in one.record.headers)
 
 
 def is_alone(t: Planting, one: Ended) -> bool:

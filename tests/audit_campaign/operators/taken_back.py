@@ -11,6 +11,7 @@ from tests.audit_campaign.operators.operator import (
     Planting,
     both,
     is_alone,
+    is_in_our_words,
     named,
 )
 from tests.audit_campaign.scene import OWN
@@ -145,6 +146,16 @@ def replacement_ignored(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted missing"))
 
 
+@add(
+    "A replacement is ignored: the replaced record is a dead letter when it is due",
+    both(_was_replaced, is_in_our_words, _is_ripe, _waited_long),
+)
+def replacement_ignored_and_buried(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    t.bury(one, "publish-failed", "made up", one.due_ms + 3)
+    return named((one.origin, "contradicted missing"), sides=t.later_of(one))
+
+
 def _may_have_been_shed(t: Planting, one: Ended) -> bool:
     newer = t.next_with_id(one)
     return newer is not None and newer.successor is None and _is_ripe(t, newer)
@@ -184,6 +195,16 @@ def _waited_at_its_purge(t: Planting, one: Ended) -> bool:
 def purged_and_delivered_instead(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     t.deliver(one)
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add(
+    "A purge applied, and what it ended is a dead letter when it is due",
+    both(_waited_at_its_purge, is_in_our_words, _is_ripe),
+)
+def purged_and_buried_instead(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    t.bury(one, "publish-failed", "made up", one.due_ms + 3)
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 

@@ -197,6 +197,19 @@ def what_a_cancel_missed_did_not_wait_until_it_was_buried(t: Topics) -> None:
         t.letter(control, code)
 
 
+def what_was_replaced_is_no_dead_letter_later(t: Topics) -> None:
+    """But for a defect, which may have been met as it was read."""
+    for ident, code, at_ms, *expected in (
+        (b"q", "publish-failed", 60_005, "contradicted", "it became a dead letter 10001 ms after"),
+        (b"r", "publish-failed", 60_004, "dead_lettered"),
+        (b"s", "defect", 60_005, "dead_lettered"),
+    ):
+        offset = t.record(*expected, ident=ident)
+        t.outcome(offset, "dead-lettered", at_ms=at_ms)
+        t.letter(offset, code, at_ms=at_ms)
+        t.delivered(t.record("delivered", ident=ident, timestamp_ms=45_000))
+
+
 def what_takes_the_place_of_a_waiting_record_or_goes_on_is_not_shed(t: Topics) -> None:
     def shed(expected: str, detail: str = "", **other: Any) -> None:
         offset = t.record(expected, detail, **other)
@@ -303,6 +316,7 @@ def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topi
 
 STORIES: dict[Story, Circumstances] = {
     what_a_cancel_missed_did_not_wait_until_it_was_buried: SEEN,
+    what_was_replaced_is_no_dead_letter_later: SEEN,
     what_takes_the_place_of_a_waiting_record_or_goes_on_is_not_shed: SEEN,
     what_names_no_record_does_not_tell_how_far_was_read: SEEN,
     what_goes_on_has_failed_once_more_at_the_most: SEEN,

@@ -116,6 +116,19 @@ def what_a_purge_ended_is_not_delivered_later(t: Topics) -> None:
     purge(t)
 
 
+def what_a_purge_ended_is_no_dead_letter_later(t: Topics) -> None:
+    """But for a defect, which may have been met as it was read."""
+    for code, at_ms, *expected in (
+        ("publish-failed", 60_000, "contradicted", "it became a dead letter 15000 ms after"),
+        ("defect", 60_000, "dead_lettered"),
+        ("publish-failed", 54_999, "dead_lettered"),
+    ):
+        offset = t.record(*expected)
+        t.outcome(offset, "dead-lettered", at_ms=at_ms)
+        t.letter(offset, code, at_ms=at_ms)
+    purge(t)
+
+
 def what_a_purge_ended_is_no_longer_there_for_others(t: Topics) -> None:
     first = t.record("cancelled", ident=b"a", **LATER)
     by = purge(t)
@@ -191,6 +204,7 @@ STORIES: dict[Story, Circumstances] = {
     what_names_a_purge_was_ended_by_it: SEEN,
     a_purge_says_that_it_was_applied: SEEN,
     what_a_purge_ended_is_not_delivered_later: SEEN,
+    what_a_purge_ended_is_no_dead_letter_later: SEEN,
     what_a_purge_ended_is_no_longer_there_for_others: SEEN,
     half_messages_are_purged_once_they_are_committed: SEEN,
     what_was_being_rewritten_ends_as_it_arrives: SEEN,
