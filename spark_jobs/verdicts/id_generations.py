@@ -7,8 +7,9 @@ speak, have their receipt in place of one (`recalls`).
 Commits and rollbacks decide the half message that opened their generation. The successor of a hop
 belongs to the generation of the record that it came from; if another opener was written while it
 was in mid-hop, it has been *overtaken*, and ends as it arrives. A purge (`purges`) that means what
-waits ends it, as the next opener would. A move (`evidence.moves`) belongs to the generation, too,
-unless it came too late.
+waits ends it, as the next opener would. Where a purge and an opener came while it was in mid-hop,
+either may be said: what the opener ends needs no purge, and the proxy may have forgotten it. A move
+(`evidence.moves`) belongs to the generation, too, unless it came too late.
 """
 
 from typing import Final
@@ -162,8 +163,8 @@ LAST_STEPS: Final = (
     {"is_purged": "coalesce(holder_purge.offset < offset, false)"},
     {
         "overtaken_by": f"""
-          IF(purge.offset < offset AND (opened_meanwhile IS NULL
-            OR purge.offset < opened_meanwhile.offset OR {NAMES_ONE}), purge, opened_meanwhile)""",
+          IF(purge.offset < offset AND (opened_meanwhile IS NULL OR {NAMES_ONE}),
+            purge, opened_meanwhile)""",
         "next_opener": """
           IF(purge.offset > offset AND coalesce(purge.offset < opened_next.offset, true),
             purge, opened_next)""",

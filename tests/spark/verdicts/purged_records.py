@@ -183,6 +183,13 @@ def what_was_being_rewritten_ends_as_it_arrives(t: Topics) -> None:
         by = purge(t)
         two = successor(t, "cancelled", one, ident=b"e")
         t.outcome(two, "cancelled", detail=f"purged by {t.origin(by)}" * names_it)
+    for ident, end in ((b"f", "cancelled"), (b"g", "replaced")):
+        one = rolled(t, ident=ident)
+        by = purge(t)
+        newer = t.record("pending", ident=ident, target="mail", **LATER)
+        two = successor(t, end, one, ident=ident)
+        told = {"detail": f"purged by {t.origin(by)}"} if end == "cancelled" else {}
+        t.outcome(two, end, next_offset=newer if end == "replaced" else None, **told)
     one = rolled(t)
     two = successor(t, "cancelled", one)
     purged(t, two, purge(t))
