@@ -119,9 +119,7 @@ def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> lis
     try:
         targets, bodies = resolved(names, rows["target"], bodies)
     except KeyError as number:
-        raise StoreDamaged(
-            f"a record of the log names target {number}, which has no name"
-        ) from None
+        raise _nameless(number) from None
     dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
     return list(zip(dues_ms, offsets, targets, bodies, strict=True))
 
@@ -141,5 +139,12 @@ def _counter(
 ) -> TargetCounter:
     by_number = dict(zip(met.tolist(), amounts.tolist(), strict=True))
     others = by_number.pop(UNNAMED, 0)
-    by_name = {names[number]: amount for number, amount in by_number.items() if amount}
+    try:
+        by_name = {names[number]: amount for number, amount in by_number.items() if amount}
+    except KeyError as number:
+        raise _nameless(number) from None
     return TargetCounter(numbers, by_name, others)
+
+
+def _nameless(number: KeyError) -> StoreDamaged:
+    return StoreDamaged(f"a record of the log names target {number}, which has no name")

@@ -156,7 +156,7 @@ class ConsistencyCheck:
         self._seen.merge(seen)
         spans, positions = locations(rows)
         if rows.size and spans.max() >= len(SPANS_MS):
-            self._found.append("a record names a file of bodies that cannot be")
+            self._found.append(f"a record names a file of bodies of span {spans.max()}")
             return
         keys = file_keys(rows["due_ms"], spans)
         order = np.argsort(keys, kind="stable")

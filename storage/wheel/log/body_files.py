@@ -181,7 +181,7 @@ def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
     """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
     spans, positions = locations(rows)
     if rows.size and spans.max() >= _KEY_SPANS:
-        raise StoreDamaged("a record of the log names a file of bodies that cannot be")
+        raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
     keys = file_keys(rows["due_ms"], spans)
     for start, count in stretches(keys):
         part = slice(start, start + count)

@@ -49,6 +49,20 @@ def test_a_row_that_names_what_cannot_be_is_damage(
     assert opened(tmp_path, committed(next_offset=1)).report.state == "put aside"
 
 
+def test_a_row_without_a_target_is_damage_where_it_is_only_counted(tmp_path: Path) -> None:
+    """It had ended at another owner: nothing of it is delivered here."""
+    store = opened(tmp_path)
+    store.put(entries([1_000]))
+    store.flush(1)
+    store.close()
+    forge(tmp_path, "target", NO_TARGET)
+    store = opened(tmp_path, committed(watermark_ms=2_000, next_offset=1))
+    assert store.due(START_MS + 9_000, 9).entries == []
+    with pytest.raises(StoreDamaged, match="has no name"):
+        store.flush(1)
+    store.close()
+
+
 def test_a_slot_is_not_closed_over_a_row_of_another_slot(tmp_path: Path) -> None:
     """One that waits for a later lap would be taken for one that has ended."""
     store = opened(tmp_path)
