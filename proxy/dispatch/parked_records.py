@@ -13,7 +13,7 @@ import structlog
 
 from proxy.dispatch.hops import moved
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.records.delivery import Delivery, delivery_of
+from proxy.records.delivery import delivery_of
 from proxy.scheduling.batch import AuxiliaryRecord, Plan
 from proxy.scheduling.shard import Shard, State
 from proxy.scheduling.sweep import with_bodies
@@ -23,16 +23,13 @@ LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
-REFUSED_REMEMBERED: Final = 10_000
-"""Of each shard; what is refused beyond that is tried again in each look through the store."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Parked(NamedTuple):
-    """A record that may be let go, and where it lies in the store."""
+    """A record that may be let go."""
 
-    key: Key
     pattern: str
     record: AuxiliaryRecord
 
@@ -40,12 +37,11 @@ class _Parked(NamedTuple):
 @dataclass(slots=True)
 class _Pass:
     """A look through the store of one shard, from the beginning to the end, under one set of
-    pauses. landed: the last parked record that the shard had read as it began. refused: what the
-    ingress did not take, in this look or in one before it under the same pauses."""
+    pauses. offsets: of the entries that it is for. Those below were for the looks before it: each
+    is moved, or the ingress does not take it; those beyond were read since it began."""
 
     version: int
-    landed: int
-    refused: set[Key] = field(default_factory=set)
+    offsets: range
     after: Key = FIRST
     found: list[_Parked] = field(default_factory=list)
     taken: int = 0
@@ -101,7 +97,7 @@ class ParkedRecords:
         if current is None:
             return
         piece = current.found[: current.taken]
-        _note_refused(partition, current, piece, written)
+        _tell_refused(partition, piece, written)
         for parked in piece:
             place = partition, parked.pattern
             if place in self._allowed:
@@ -118,11 +114,12 @@ class ParkedRecords:
     def _pass(self, shard: Shard) -> _Pass:
         """Begun anew when pauses have changed, or a record was parked that it may have missed."""
         known, version = self._passes.get(shard.ingress.number), self._release.version
-        landed = shard.last_parked
-        is_old = known is None or known.version != version
-        if known is None or is_old or (known.is_over and not known.found and known.landed < landed):
-            refused: set[Key] = set() if known is None or is_old else known.refused
-            known = self._passes[shard.ingress.number] = _Pass(version, landed, refused)
+        if known is None or known.version != version:
+            known = self._passes[shard.ingress.number] = _Pass(version, range(shard.next_offset))
+        seen = known.offsets.stop
+        if known.is_over and not known.found and seen <= shard.last_parked:
+            offsets = range(seen, shard.next_offset)
+            known = self._passes[shard.ingress.number] = _Pass(version, offsets)
         return known
 
     def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
@@ -132,14 +129,14 @@ class ParkedRecords:
         found = shard.scan(
             after, NEVER, lambda target: pattern_of(target) is not None, LOOKED_AT, LOOKED_AT_BYTES
         )
+        found = found._replace(entries=[one for one in found.entries if one[1] in current.offsets])
         entries, current.after = with_bodies(found, shard.read_back)
         for delivery in map(delivery_of, entries):
             pattern = pattern_of(delivery.target)
             is_purged = shard.is_purged(delivery.entry_offset, delivery.target, delivery.due_ms)
             if delivery.is_parked and pattern is not None and not is_purged:
-                parked = _parked(shard, delivery, pattern)
-                if parked.key not in current.refused:
-                    current.found.append(parked)
+                record = moved(shard.ingress, delivery, delivery.due_ms)
+                current.found.append(_Parked(pattern, record))
         current.is_over = current.after >= end
 
     def _left(self, shard: Shard, pattern: str, per_second: int | None, now_ms: int) -> float:
@@ -154,30 +151,22 @@ class ParkedRecords:
         return allowed
 
 
-def _note_refused(
-    partition: int, current: _Pass, piece: Sequence[_Parked], written: Sequence[AuxiliaryRecord]
+def _tell_refused(
+    partition: int, piece: Sequence[_Parked], written: Sequence[AuxiliaryRecord]
 ) -> None:
     """Not tried again before pauses change or the shard is taken over: each time costs aborted
     transactions."""
     moved_places = {(record.topic, record.offset) for record in written}
     refused = [
-        parked
+        parked.record
         for parked in piece
         if (parked.record.topic, parked.record.offset) not in moved_places
     ]
-    if not refused:
-        return
-    left = REFUSED_REMEMBERED - len(current.refused)
-    current.refused.update(parked.key for parked in refused[: max(0, left)])
-    log.warning(
-        "records stay parked: the ingress does not take them",
-        partition=partition,
-        records=len(refused),
-        first_offset=refused[0].record.offset,
-        remedy="raise max.message.bytes of the ingress, then pause and resume their targets",
-    )
-
-
-def _parked(shard: Shard, delivery: Delivery, pattern: str) -> _Parked:
-    key = delivery.fires_ms, delivery.entry_offset
-    return _Parked(key, pattern, moved(shard.ingress, delivery, delivery.due_ms))
+    if refused:
+        log.warning(
+            "records stay parked: the ingress does not take them",
+            partition=partition,
+            records=len(refused),
+            first_offset=refused[0].offset,
+            remedy="raise max.message.bytes of the ingress, then pause and resume their targets",
+        )

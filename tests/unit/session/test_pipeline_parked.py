@@ -115,6 +115,22 @@ def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
     assert len(world.delivered()) == 1
 
 
+def test_each_is_let_go_once_though_others_arrive_one_by_one_meanwhile() -> None:
+    """Parked as the pause ended, and read slowly: behind them lie the moves of those before."""
+    world = World()
+    world.batch_records = 1
+    world.release.pause(["orders"])
+    for _ in range(20):
+        world.send({"timer-topic": "orders", "timer-delay": "1m"})
+    world.settle()
+    world.time.pass_ms(60_000)
+    world.turn()
+    assert written(world) == 40
+    resume(world)
+    world.settle()
+    assert (len(world.delivered()), written(world)) == (20, 60)
+
+
 def test_what_another_pause_means_stays() -> None:
     world = World()
     world.release.pause(["orders", "ord*"])
