@@ -1,15 +1,21 @@
-"""Keeps what the shards of a worker have in memory within its shares (setting `memory`).
+"""Keeps what the shards of a worker have in memory within its shares (setting `memory`), and gives
+back to the system what is free.
 
 Nothing is counted record by record: each turn asks the shards what they hold.
 """
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+import ctypes
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
 
 from proxy.config.memory_shares import MemoryShares
 from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard
 from proxy.scheduling.sweep import SweepLimits
+
+CALM_FOR_S: Final = 2.0
+FEW_RECORDS: Final = 1_000
+"""Read within that time: else it will be needed again at once."""
 
 
 class Held(NamedTuple):
@@ -80,3 +86,31 @@ class TransactionBytes:
         self._left_bytes -= plan.pending_bytes
         self._peeked_bytes += shard.store.peeked_bytes - peeked_bytes
         return plan
+
+
+def _trim() -> None:
+    """Only glibc keeps much, and only it has this."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+class FreedMemory:
+    """Once things have become calm; loading millions leaves a quarter of the memory so."""
+
+    def __init__(self, trim: Callable[[], None] = _trim) -> None:
+        self._trim = trim
+        self._next_look_s = 0.0
+        self._read_to = 0
+        self._is_given_back = False
+
+    def look(self, now_s: float, read_to: int, *, is_busy: bool) -> None:
+        """read_to: the offsets read, added up over the partitions. is_busy: many are delivered."""
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + CALM_FOR_S
+        is_calm = not is_busy and read_to - self._read_to < FEW_RECORDS
+        self._read_to = read_to
+        if is_calm and not self._is_given_back:
+            self._trim()
+        self._is_given_back = is_calm

@@ -18,6 +18,7 @@ from proxy.kafka.topics import TopicIdWatch
 from proxy.publishing.errors import SessionLost
 from proxy.session.assembly import Parts
 from proxy.session.clock_watch import ClockWatch
+from proxy.session.memory_budget import FreedMemory
 from proxy.session.pipeline import Pipeline
 from proxy.session.reporter import Reporter
 
@@ -44,6 +45,7 @@ class Session:
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
         self._clock_watch, self._topic_id = clock_watch, topic_id
+        self._freed_memory = FreedMemory()
         self._next_look_s = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
@@ -114,6 +116,9 @@ class Session:
         self._reporter.report()
         self._unassigned.look()
         self._lookup.stop_if_idle()
+        read_to = sum(shard.next_offset for shard in self._pipeline.shards.values())
+        is_busy = self._pipeline.is_busy
+        self._freed_memory.look(time.monotonic(), read_to, is_busy=is_busy)
 
     def _apply_controls(self) -> None:
         """What operators have set at run time counts from now on."""

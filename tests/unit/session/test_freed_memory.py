@@ -1,0 +1,68 @@
+"""When memory is given back: once, as things become calm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proxy.session.memory_budget import CALM_FOR_S, FEW_RECORDS, FreedMemory
+
+
+class Calls:
+    """A C library that counts, and a clock that goes on by a look's time."""
+
+    def __init__(self) -> None:
+        self.trims, self.now_s = 0, 100.0
+        self.memory = FreedMemory(self._trim)
+
+    def _trim(self) -> None:
+        self.trims += 1
+
+    def look(self, read_to: int, *, is_busy: bool = False) -> int:
+        """How often memory was given back until now."""
+        self.now_s += CALM_FOR_S
+        self.memory.look(self.now_s, read_to, is_busy=is_busy)
+        return self.trims
+
+
+def test_it_is_given_back_once_after_much_was_read() -> None:
+    calls = Calls()
+    reads = [5_000, 10_000, 10_000, 10_001, 10_001 + FEW_RECORDS - 1, 40_000, 40_000]
+    assert [calls.look(read_to) for read_to in reads] == [0, 0, 1, 1, 1, 1, 2]
+
+
+def test_while_much_is_delivered_it_is_kept() -> None:
+    calls = Calls()
+    assert calls.look(0, is_busy=True) == 0
+    assert calls.look(0) == 1
+    assert calls.look(0, is_busy=True) == 1
+    assert calls.look(0) == 2
+
+
+def test_partitions_that_go_are_no_work() -> None:
+    calls = Calls()
+    calls.look(90_000)
+    assert calls.look(20_000) == 1
+
+
+def test_between_looks_nothing_is_done() -> None:
+    calls = Calls()
+    calls.look(0, is_busy=True)
+    calls.memory.look(calls.now_s + CALM_FOR_S / 2, 0, is_busy=False)
+    assert calls.trims == 0
+
+
+def test_this_machine_takes_less_memory_afterwards() -> None:
+    """Small blocks with one among them that stays: without, the library gives back by itself."""
+    blocks = [bytearray(1_000) for _ in range(100_000)]
+    kept = blocks[-1]
+    before = anonymous_kib()
+    del blocks
+    memory = FreedMemory()
+    memory.look(100, 0, is_busy=False)
+    assert anonymous_kib() < before - 50_000
+    assert len(kept) == 1_000
+
+
+def anonymous_kib() -> int:
+    rollup = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in rollup if line.startswith("Anonymous:"))
