@@ -15,7 +15,7 @@ from storage.shard.memory.target_counter import TargetCounter
 from storage.shard.memory.target_numbers import TargetNumbers
 
 CHECKPOINT = "checkpoint"
-MAGIC = b"KDPCKP05"
+MAGIC = b"KDPCKP06"
 _PREFIX = Struct("<8sIII")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -27,8 +27,9 @@ class Checkpoint:
     covered: every ingress offset below it is in the files or has ended. (watermark_ms, cursor):
     entries at or below it are not in `counts`. closed: chains of slot numbers below it are done
     with. log_end: nothing in the log beyond it counts. redo_from: runs from here on may be missing
-    in the wheel. live: records per segment that a chain still reaches. `counts` has the names of
-    targets by number, too."""
+    in the wheel. live: records per segment that a chain still reaches. checks: the sum of the
+    wheel's check numbers, once it has all runs. `counts` has the names of targets by number, too.
+    """
 
     options: dict[str, int]
     covered: int = 0
@@ -38,6 +39,7 @@ class Checkpoint:
     log_end: int = 0
     redo_from: int = 0
     live: dict[int, int] = field(default_factory=dict)
+    checks: int = 0
     boot_id: str = ""
     counts: Counts = field(default_factory=lambda: no_counts(TargetNumbers()))
 

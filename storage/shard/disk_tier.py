@@ -43,7 +43,7 @@ class DiskTier(Protocol):
         ...
 
     def load(self, budget_entries: int) -> int:
-        """Read ahead what is due soon; how many entries that was worth."""
+        """Read ahead what is due soon, and look for damage; how many entries that was worth."""
         ...
 
     @property

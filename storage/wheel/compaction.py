@@ -5,7 +5,6 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 
-from storage.errors import StoreDamaged
 from storage.options import RECORD_BYTES
 from storage.shard.memory.counts import Counts
 from storage.wheel.chain_writer import ChainWriter
@@ -48,9 +47,7 @@ def _later_runs(
     dead: Counter[int],
 ) -> Generator[int, None, list[Rows]]:
     later: list[Rows] = []
-    for run in files.log.chain(chains.head(place), checked=False):
-        if run.slot % files.wheel.slots != place:
-            raise StoreDamaged(f"{files.log.folder}: the run at {run.position} belongs elsewhere")
+    for run in files.chain(place, chains.head(place), checked=False):
         dead[files.log.number(run.position)] += run.records
         if run.slot > last:
             later.append(files.log.run(run.position).rows)
@@ -128,7 +125,7 @@ def _copy_chain(
         return
     positions: list[int] = []
     dead = Counter[int]()
-    for run in files.log.chain(head, checked=False):
+    for run in files.chain(place, head, checked=False):
         positions.append(run.position)
         dead[files.log.number(run.position)] += run.records
         yield 1

@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 
 from storage.errors import StoreDamaged
-from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id
+from storage.shard.checkpoint import CHECKPOINT, Checkpoint
 from storage.shard.ledger import Ledger
 from storage.shard.memory.memtable import Memtable
 from storage.store import Column
@@ -24,7 +24,7 @@ class Flush:
     """The steps, in order:
 
     1. close the chains of passed slots and copy one sparse segment forward,
-    2. write the memtable: bodies, then runs,
+    2. write the memtable: bodies, then runs; sum up what the wheel will be,
     3. replace the checkpoint: from here on all of it counts,
     4. point the wheel at the new chains,
     5. serve the memtable's entries from disk, delete files nobody needs, note that 4 is done.
@@ -50,6 +50,7 @@ class Flush:
         self._coverable = coverable
         self._chains = files.chain_writer()
         self._fresh: list[tuple[Column, Column]] = []
+        self._checks = files.checkpoint.checks
 
     def steps(self) -> Iterator[int]:
         """Do it; yields about how many entries each step was worth."""
@@ -72,6 +73,9 @@ class Flush:
         yield from copy_sparse(self._files, self._chains, self._loader)
         if self._memtable is not None:
             yield from self._write_memtable(self._memtable)
+        for places, heads in self._chains.changes(APPLY_SLOTS):
+            self._checks += self._files.wheel.change_of_sum(places, heads)
+            yield places.size // SORTED_PER_WRITTEN
 
     def _write_memtable(self, memtable: Memtable) -> Iterator[int]:
         self._loader.memory_from = self._files.log.end
@@ -116,7 +120,8 @@ class Flush:
             log_end=files.log.end,
             redo_from=files.checkpoint.log_end,
             live={number: records for number, records in live.items() if records},
-            boot_id=boot_id(),
+            checks=self._checks,
+            boot_id=files.boot_id,
             counts=counts,
         )
         files.files.replace(files.folder / CHECKPOINT, checkpoint.to_bytes())

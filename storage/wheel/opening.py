@@ -1,13 +1,10 @@
-"""Opening a folder's wheel: at its checkpoint, mended, and looked through where need be."""
+"""Opening a folder's wheel: at its checkpoint, and mended."""
 
 from pathlib import Path
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, Checkpoint, boot_id, read_checkpoint
-from storage.shard.files import Files
 from storage.shard.opening import OpenedTier, Opening
-from storage.wheel.inspection.consistency_check import ConsistencyCheck
-from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import cut_log, mend_wheel
 from storage.wheel.timer_wheel import SLOT, TimerWheel, map_wheel
@@ -35,7 +32,8 @@ def open_wheel(opening: Opening) -> OpenedTier:
         numbers = ledger.counts.targets.numbers
         wheel = _opened_wheel(opening, log, found)
         files = WheelFiles(folder, options, opening.files, wheel, log, checkpoint, numbers)
-        tier = WheelTier(files, ledger)
+        is_of_another_boot = found is not None and not _is_of_this_boot(found)
+        tier = WheelTier(files, ledger, is_of_another_boot=is_of_another_boot)
     except BaseException:
         log.close()
         raise
@@ -53,11 +51,8 @@ def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> 
         _check_wheel_size(path, options.slots * SLOT.itemsize, found)
     wheel = map_wheel(path, options.slots, opening.files)
     if found is not None:
-        is_same_boot = found.boot_id == boot_id() != ""
-        has_all = is_same_boot and has_all_runs(folder, found.log_end)
+        has_all = _is_of_this_boot(found) and has_all_runs(folder, found.log_end)
         mend_wheel(wheel, log, found, has_all_runs=has_all)
-        if not is_same_boot:
-            _survived_restart(folder, wheel, log, found)
     cut_log(log)
     return wheel
 
@@ -68,11 +63,6 @@ def _check_wheel_size(path: Path, wanted_bytes: int, checkpoint: Checkpoint) -> 
         raise StoreDamaged(f"{path} has {size_bytes} bytes instead of {wanted_bytes}")
 
 
-def _survived_restart(
-    folder: Path, wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint
-) -> None:
-    """Look at everything: when the machine stopped, writes may have been lost in any order."""
-    bodies = BodyFiles(folder / BODIES, Files())
-    findings = ConsistencyCheck(wheel, log, checkpoint, bodies).findings()
-    if findings:
-        raise StoreDamaged(f"after a restart of the machine: {findings[0]}")
+def _is_of_this_boot(checkpoint: Checkpoint) -> bool:
+    """Else writes may have been lost as the machine stopped, in any order."""
+    return checkpoint.boot_id == boot_id() != ""

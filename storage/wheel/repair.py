@@ -56,6 +56,8 @@ def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> No
     held, live = int(cells["count"].sum(dtype=np.int64)), sum(checkpoint.live.values())
     if held != live:
         raise StoreDamaged(f"the wheel counts {held} records, the checkpoint {live}")
+    if wheel.sum_of_checks() != checkpoint.checks:
+        raise StoreDamaged("slots of the wheel differ from what the checkpoint says")
     beyond = (cells["last"] >= log.end) | (cells["last"] < 0)
     beyond &= cells["count"] > 0
     if beyond.any():

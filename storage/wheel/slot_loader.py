@@ -110,7 +110,7 @@ class SlotLoader:
         memory_from = self.memory_from
         live: list[Rows] = []
         later = NOWHERE
-        for run in self._files.log.chain(self._files.wheel.head(slot)):
+        for run in self._files.chain(slot, self._files.wheel.head(slot)):
             if run.slot > slot:
                 later = min(later, run.slot)
             if run.slot == slot and run.position < memory_from:

@@ -107,6 +107,17 @@ class TimerWheel:
             self._touched[at // BLOCK_SLOTS] = True
             self._files.poke(self.cells, at, slot_rows(heads))
 
+    def sum_of_checks(self) -> int:
+        """Of all slots: no two states of a wheel that follow each other have the same, but by a
+        chance of one in 2^32."""
+        found = self.cells["check"]
+        return sum(int(found[piece].sum(dtype=np.int64)) for piece in self._touched_pieces())
+
+    def change_of_sum(self, at: Column, heads: Column) -> int:
+        """What storing these `heads` at these places, all different, will add to it."""
+        new, old = slot_rows(heads)["check"], self.cells.take(at)["check"]
+        return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
+
     def clear_before(self, slot: int) -> None:
         """Empty every place whose chain was closed because it began below slot number `slot`; also
         where a kill tore the slot as it was emptied, which leaves a `time` no higher than before.

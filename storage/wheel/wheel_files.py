@@ -1,6 +1,6 @@
 """The files of one wheel, opened together, and entries on their way in and out of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from storage.errors import StoreDamaged
 from storage.options import Options
-from storage.shard.checkpoint import Checkpoint
+from storage.shard.checkpoint import Checkpoint, boot_id
 from storage.shard.files import Files
 from storage.shard.memory.columns import Columns
 from storage.shard.memory.counts import Counts
@@ -17,7 +17,7 @@ from storage.shard.memory.target_numbers import UNNAMED, TargetNumbers, resolved
 from storage.store import Column, Entry
 from storage.wheel.chain_writer import ChainWriter
 from storage.wheel.log.body_files import BodyFiles, file_keys, spans_of
-from storage.wheel.log.records import RECORD, Rows, locate, stretches
+from storage.wheel.log.records import RECORD, Head, Rows, Run, locate, stretches
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 
@@ -45,6 +45,8 @@ class WheelFiles:
         self.bodies = BodyFiles(folder / BODIES, files)
         self._numbers = numbers
         self.checkpoint = checkpoint
+        self.boot_id = boot_id()
+        """That checkpoints name: what was written before this boot is known to be whole."""
         self._stored_to = -1
 
     @property
@@ -55,6 +57,16 @@ class WheelFiles:
     def chain_writer(self) -> ChainWriter:
         """For the changes of one flush."""
         return ChainWriter(self.wheel, self.log)
+
+    def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
+        """The runs of the chain that keeps slot number `slot`, newest first; `checked` by their
+        CRCs. Raises StoreDamaged."""
+        for run in self.log.chain(head, checked=checked):
+            if (run.slot - slot) % self.wheel.slots:
+                raise StoreDamaged(
+                    f"{self.log.folder}: the run at {run.position} belongs elsewhere"
+                )
+            yield run
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
         """Write the bodies of entries given in (due, offset) order; their index rows."""

@@ -89,7 +89,7 @@ class WheelScan:
         """The runs of the chain that keeps this slot number. A very long one is not checked by its
         CRCs: its rows are checked when they are delivered, and their bodies whenever they are
         read."""
-        runs = list(self._files.log.chain(head, checked=head.records <= MERGED_ROWS))
+        runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
         if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
             self._laps.note(slot, head, [run.slot for run in runs])
         return runs

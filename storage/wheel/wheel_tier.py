@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Iterator
 
+from storage.shard.checkpoint import boot_id
 from storage.shard.ledger import Ledger
 from storage.shard.memory.due_histogram import DueHistogram, Piece
 from storage.shard.memory.memtable import Memtable
 from storage.store import Due, Key, Scanned, Wants
 from storage.wheel.compaction import EndedElsewhere
 from storage.wheel.flush import Flush
+from storage.wheel.inspection.background_check import BackgroundCheck
 from storage.wheel.loaded_rows import LoadedRows
 from storage.wheel.slot_loader import SlotLoader
 from storage.wheel.wheel_files import WheelFiles
 from storage.wheel.wheel_scan import WheelScan
 
 WHATEVER_IT_TAKES = 2**63
+CHECKED_SHARE = 4
+"""After a restart of the machine one record for so many of the budget is looked at besides."""
 
 
 class WheelTier:
@@ -21,7 +25,9 @@ class WheelTier:
 
     `loaded_from`: slot numbers below it had passed when the folder was opened."""
 
-    def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
+    def __init__(
+        self, files: WheelFiles, ledger: Ledger, *, is_of_another_boot: bool = False
+    ) -> None:
         """Raises StoreDamaged."""
         self.files = files
         self._ledger = ledger
@@ -32,6 +38,10 @@ class WheelTier:
         self.loaded_from = self._loader.next_slot
         self._ahead_slot = self.loaded_from + files.options.load_ahead_slots
         self._load_until(ledger.watermark_ms, WHATEVER_IT_TAKES)
+        self._check = None
+        if is_of_another_boot:
+            self._check = BackgroundCheck(files, ledger)
+            files.boot_id = files.checkpoint.boot_id
 
     @property
     def peeked_bytes(self) -> int:
@@ -80,13 +90,19 @@ class WheelTier:
         return self._scan.scan(after, until_ms, wants, max_entries, max_bytes, memory_from)
 
     def load(self, budget_entries: int) -> int:
-        """Go on loading the next slots; how many records were read."""
-        return self._loader.load_some(self._ahead_slot, budget_entries)
+        """Go on loading the next slots; how many records were read. And with the check, which takes
+        nothing of the budget: it must not hold up what has to be written."""
+        spent = self._loader.load_some(self._ahead_slot, budget_entries)
+        if self._check is not None:
+            self._check.look(budget_entries // CHECKED_SHARE)
+            if self._check.is_over:
+                self._check, self.files.boot_id = None, boot_id()
+        return spent
 
     @property
     def is_loading(self) -> bool:
-        """Whether a slot that comes soon is not loaded yet."""
-        return self._loader.is_behind(self._ahead_slot)
+        """Whether a slot that comes soon is not loaded yet, or the check is not over."""
+        return self._check is not None or self._loader.is_behind(self._ahead_slot)
 
     @property
     def wants_compaction(self) -> bool:

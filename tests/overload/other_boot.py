@@ -20,7 +20,7 @@ ANOTHER_BOOT: Final = "00000000-another-boot"
 def forget_boot(data_dir: Path) -> int:
     """All that says in which boot it was written names another one; gives how many files that is.
 
-    Opening then checks everything, as nobody knows what had reached the disk.
+    Everything is then looked through, as nobody knows what had reached the disk.
     """
     checkpoints, manifests = [*data_dir.rglob(CHECKPOINT)], [*data_dir.rglob(MANIFEST)]
     for path in checkpoints:

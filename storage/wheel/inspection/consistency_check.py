@@ -13,9 +13,10 @@ from storage.shard.inspection import count_findings
 from storage.shard.memory.columns import are_beyond
 from storage.shard.memory.counts import Counts, no_counts
 from storage.store import Column
-from storage.wheel.log.body_files import SPANS_MS, BodyFiles, file_keys
+from storage.wheel.inspection.needed_bodies import needed_bytes, too_short
+from storage.wheel.log.body_files import BodyFiles
 from storage.wheel.log.many_runs import are_whole, headers_at, rows_of
-from storage.wheel.log.records import Head, Rows, locations, stretches
+from storage.wheel.log.records import Head, Rows
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.timer_wheel import TimerWheel
 from storage.wheel.wheel_files import counted_by_name
@@ -79,7 +80,7 @@ class ConsistencyCheck:
                 keep(pending)
         self._compare_segments()
         self._found += count_findings(self._seen, self._checkpoint)
-        self._look_for_bodies()
+        self._found += too_short(self._bodies, self._needed_bytes)
         return self._found[:MOST_FINDINGS]
 
     def _runs(self, places: Column) -> Iterator["_Runs"]:
@@ -154,24 +155,11 @@ class ConsistencyCheck:
         seen = Counts(*counted_by_name(rows, named, self._numbers))
         seen.chunks.add(rows["offset"])
         self._seen.merge(seen)
-        spans, positions = locations(rows)
-        if rows.size and spans.max() >= len(SPANS_MS):
-            self._found.append(f"a record names a file of bodies of span {spans.max()}")
-            return
-        keys = file_keys(rows["due_ms"], spans)
-        order = np.argsort(keys, kind="stable")
-        ends = (positions + rows["length"])[order]
-        for start, count in stretches(keys[order]):
-            key, need_bytes = int(keys[order[start]]), int(ends[start : start + count].max())
-            self._needed_bytes[key] = max(need_bytes, self._needed_bytes.get(key, 0))
-
-    def _look_for_bodies(self) -> None:
-        for key, need_bytes in sorted(self._needed_bytes.items()):
-            if self._bodies.size_bytes(key) < need_bytes:
-                self._found.append(
-                    f"{self._bodies.path(key)} has {self._bodies.size_bytes(key)} bytes, its "
-                    f"records need {need_bytes}"
-                )
+        try:
+            for key, need_bytes in needed_bytes(rows).items():
+                self._needed_bytes[key] = max(need_bytes, self._needed_bytes.get(key, 0))
+        except StoreDamaged as damage:
+            self._found.append(str(damage))
 
 
 def _steps_back(rows: Rows, owners: Column) -> npt.NDArray[np.bool_]:

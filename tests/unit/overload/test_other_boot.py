@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, boot_id, read_checkpoint
 from tests.overload.other_boot import ANOTHER_BOOT, drop_page_cache, forget_boot
 from tests.unit.storage.shards import committed, entries, opened
@@ -33,11 +36,15 @@ def test_what_waits_in_a_folder_of_another_boot_is_still_there(tmp_path: Path) -
     store.close()
 
 
-def test_damage_in_a_folder_of_another_boot_is_found_on_opening(tmp_path: Path) -> None:
+def test_damage_in_a_folder_of_another_boot_is_found_beside_delivery(tmp_path: Path) -> None:
     _stored(tmp_path)
     body = next(path for path in tmp_path.rglob("bodies/*") if path.stat().st_size)
     body.write_bytes(body.read_bytes()[:-1])
     forget_boot(tmp_path)
-    store = opened(tmp_path, committed(watermark_ms=-1, next_offset=3), rebuild=True)
+    store = opened(tmp_path, committed(watermark_ms=-1, next_offset=3))
+    with pytest.raises(StoreDamaged):
+        store.maintain(3, 64)
+    store.close()
+    store = opened(tmp_path, committed(watermark_ms=-1, next_offset=3))
     assert store.report.aside is not None
     store.close()

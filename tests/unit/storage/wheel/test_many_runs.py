@@ -25,7 +25,7 @@ from storage.wheel.log.many_runs import (
 from storage.wheel.log.records import CRC_FROM, HEADER, RECORD, RUN_MAGIC
 from storage.wheel.log.timer_log import TimerLog
 from storage.wheel.repair import mend_wheel
-from storage.wheel.timer_wheel import SLOT, TimerWheel
+from storage.wheel.timer_wheel import SLOT, TimerWheel, slot_rows
 
 SEGMENT_BYTES = 85 * RECORD_BYTES + 16
 LAST_CELL = 84 * RECORD_BYTES
@@ -167,7 +167,8 @@ def test_the_newest_run_of_a_place_is_the_one_that_a_mended_wheel_points_at(
     live = {0: 0, 1: 0}
     for run in runs:
         live[run.position // SEGMENT_BYTES] += run.records
-    wheel = TimerWheel(np.zeros(SLOTS, SLOT), Files())
-    mend_wheel(wheel, log, Checkpoint({}, log_end=log.end, live=live))
     newest = {run.slot % SLOTS: run.head for run in runs}
+    checks = int(slot_rows(np.array(list(newest.values())))["check"].sum(dtype=np.int64))
+    wheel = TimerWheel(np.zeros(SLOTS, SLOT), Files())
+    mend_wheel(wheel, log, Checkpoint({}, log_end=log.end, live=live, checks=checks))
     assert {place: wheel.head(place) for place in newest} == newest

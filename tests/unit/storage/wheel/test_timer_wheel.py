@@ -78,3 +78,18 @@ def test_a_file_system_that_cannot_tell_is_read_whole(
     monkeypatch.setattr(os, "lseek", refuse)
     wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
     assert wheel.next_touched(NEVER_USED.start) == NEVER_USED.start
+
+
+def test_summing_up_a_change_reads_its_slots_alone(tmp_path: Path) -> None:
+    """Of a wheel of the usual size: all of it is 14 MB."""
+    path = tmp_path / "wheel"
+    wheel = map_wheel(path, 7 * 86_400, Files())
+    before_kib = resident_kib(path)
+    assert wheel.change_of_sum(np.array([5]), np.array([[5, 0, 1]])) > 0
+    assert resident_kib(path) <= before_kib + 1_024
+
+
+def resident_kib(path: Path) -> int:
+    """How much of the mapped file is in the memory of this process."""
+    _, _, behind = Path("/proc/self/smaps").read_text().partition(f"{path}\n")
+    return next(int(line.split()[1]) for line in behind.splitlines() if line.startswith("Rss:"))

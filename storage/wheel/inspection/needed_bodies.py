@@ -1,0 +1,30 @@
+"""How long the files of bodies have to be for the rows of a log."""
+
+from collections.abc import Mapping
+
+from storage.errors import StoreDamaged
+from storage.wheel.log.body_files import SPANS_MS, BodyFiles, file_keys
+from storage.wheel.log.records import Rows, locations, stretches
+
+
+def needed_bytes(rows: Rows) -> dict[int, int]:
+    """By file, for rows that pend. Raises StoreDamaged where one names a file that cannot be."""
+    spans, positions = locations(rows)
+    if rows.size and spans.max() >= len(SPANS_MS):
+        raise StoreDamaged(f"a record names a file of bodies of span {spans.max()}")
+    keys = file_keys(rows["due_ms"], spans)
+    order = keys.argsort(kind="stable")
+    ends = (positions + rows["length"])[order]
+    return {
+        int(keys[order[start]]): int(ends[start : start + count].max())
+        for start, count in stretches(keys[order])
+    }
+
+
+def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
+    """The files that have less, as sentences."""
+    return [
+        f"{bodies.path(key)} has {bodies.size_bytes(key)} bytes, its records need {need_bytes}"
+        for key, need_bytes in sorted(needed.items())
+        if bodies.size_bytes(key) < need_bytes
+    ]
