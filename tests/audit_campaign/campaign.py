@@ -17,13 +17,13 @@ from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
 from tests.audit_campaign.contents import MOVED, PENDING, Contents, Ended
 from tests.audit_campaign.judging import Prepared, Said, Verdicts, judged
-from tests.audit_campaign.operators.operator import Operator, Planted, Planting
+from tests.audit_campaign.operators.operator import UNSETTLED, Operator, Planted, Planting
 from tests.audit_campaign.played_run import played
 from tests.audit_campaign.rows_of_topics import laid_out
 from tests.audit_campaign.scene import OWN, OWN_STRIDE, PARTITIONS
 from tests.audit_campaign.sight import SIGHTS
 
-BATCH = "batch"
+BATCH, FOLLOW = "batch", "follow"
 NONE = Said("none", is_violation=False, detail="")
 
 
@@ -182,8 +182,8 @@ def _check_faulty(
 
 def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
     """Where a mode does not see the fault, it must call nothing else a violation either."""
-    expected = _relative(faulty.planted.expected)
-    sides = _relative(faulty.planted.sides)
+    expected = _allowed(faulty.planted.expected, mode)
+    sides = _allowed(faulty.planted.sides, mode)
     is_unseen = mode in faulty.operator.unseen_in
     named = any(after.get(origin, NONE).is_violation for origin in {**expected, **sides})
     for origin in {**before, **after, **expected}:
@@ -197,6 +197,15 @@ def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iter
         if is_changed or (origin in expected and not (named and mode != BATCH)):
             wanted = " or ".join(sorted(may_be)) or was.verdict
             yield _said(faulty, mode, origin, now, wanted)
+
+
+def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, frozenset[str]]:
+    """The verdicts that this mode may give: it is `follow` that judges what must have ended."""
+    pending = {PENDING} if mode == FOLLOW else set()
+    return {
+        origin: verdicts - {UNSETTLED} | (pending if UNSETTLED in verdicts else set())
+        for origin, verdicts in _relative(by_origin).items()
+    }
 
 
 def _is_second_end(said: Said, mode: str) -> bool:

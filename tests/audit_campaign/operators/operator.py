@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
 
 from proxy.dispatch.partitioning import partition_of
-from tests.audit_campaign.contents import DELIVERED, Contents, Ended, Held, by_place
+from tests.audit_campaign.contents import DELIVERED, MOVED, Contents, Ended, Held, by_place
 from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, OWN_STRIDE
 
 Verdicts = Mapping[str, frozenset[str]]
 FAITHFUL_MS: Final = 5_000
+TOO_MANY: Final = "too-many"
+"""Why a record that finds no room to wait is a dead letter."""
 CONTROLS: Final = ("cancel", "recall", "purge", "commit", "rollback", "expire")
+UNSETTLED: Final = "unsettled"
+"""Said beside verdicts: where only what must have ended is judged, it may be pending instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +99,44 @@ class Planting:
         ]
 
     def purged_by(self, one: Ended) -> list[tuple[str, str]]:
-        """What names it as the purge that ended it: pairs for `named`."""
-        return [(o.origin, "contradicted") for o in self.records if o.purged_by == one.origin]
+        """What names it as the purge that ended it, and what missed that: pairs for `named`.
+        Without that purge some of it need not have ended."""
+        purged = [o for o in self.records if o.purged_by == one.origin]
+        missed = {o.origin for o in self.records if o.end == "missed"}
+        hanging = [pair for o in purged for pair in self.later_of(o) if pair[0] in missed]
+        of_purge = [
+            (o.origin, f"contradicted {UNSETTLED}" if self.may_wait(o) else "contradicted")
+            for o in purged
+        ]
+        return [*hanging, *of_purge]
+
+    def may_wait(self, one: Ended) -> bool:
+        """Whether its own outcome, or the purge that it names, alone says that it has ended."""
+        is_early = one.purged_by is not None or one.end in {MOVED, "missed"}
+        fires_ms, roll_ms = one.wanted_ms, self._roll_after_ms(one)
+        if roll_ms is not None:
+            fires_ms = min(fires_ms, one.record.timestamp_ms + roll_ms)
+        is_next = one.ident is not None and self.next_with_id(one) is not None
+        is_ended = is_next or bool(self.recalls_of(one))
+        is_due = fires_ms <= self.watermark_ms(one.partition)
+        return (is_early or one.code == TOO_MANY) and not is_due and not is_ended
+
+    def _roll_after_ms(self, one: Ended) -> int | None:
+        """After which time the proxy rewrites it, by the settings that it was read by."""
+        served = self.contents.moments[LAST].served[one.partition]
+        digest = [digest for first, digest in served if first <= one.record.offset][-1]
+        roll_ms: int | None = json.loads(self.contents.policies[digest])["roll_after_ms"]
+        return roll_ms
+
+    def read_ms(self, one: Ended) -> int | None:
+        """When it had been read, as the ends of what lies at and behind it tell, if there are."""
+        ends = [
+            end.timestamp_ms
+            for other in self.records
+            if other.partition == one.partition and other.record.offset >= one.record.offset
+            for end in (*other.deliveries, *other.outcomes)
+        ]
+        return min(ends, default=None)
 
     def recalls_of(self, one: Ended) -> list[tuple[str, str]]:
         """What its recalls have to say hangs on how it ended: pairs for `named`."""
@@ -136,10 +177,12 @@ class Planting:
         return self.contents.add(copy)
 
     def deliver(self, one: Ended, at_ms: int | None = None, due_ms: int | None = None) -> Held:
-        """Deliver an ingress record that was not, as the proxy would."""
+        """Deliver an ingress record that was not, as the proxy would: not before it had read it,
+        since that would say of all before it, too, that they had been read."""
         asked, due = one.record, one.due_ms if due_ms is None else due_ms
         topic = asked.text("timer-topic") or ""
-        when_ms = max(due, asked.timestamp_ms) + 3 if at_ms is None else at_ms
+        could_ms = max(due, asked.timestamp_ms, self.read_ms(one) or 0)
+        when_ms = could_ms + 3 if at_ms is None else at_ms
         key = dict(asked.headers).get("timer-key", asked.key)
         users = [header for header in asked.headers if not header[0].startswith("timer-")]
         stamps = [("timer-origin", one.origin.encode()), ("timer-due", b"%d" % due)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.audit_campaign.contents import Ended
+from tests.audit_campaign.contents import MOVED, Ended
 from tests.audit_campaign.operators.operator import (
     Operators,
     Planted,
@@ -135,11 +135,18 @@ def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
 
-@add("An outcome has a name that there is not", _has_outcome)
+@add(
+    "An outcome has a name that there is not",
+    lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
+)
 def outcome_unknown(t: Planting, one: Ended) -> Planted:
+    """A move does not say any more that it missed its place: with what has taken that, it is one
+    too many."""
     one.outcome.say(outcome="evaporated")
     next_one = [(one.successor.place, "contradicted")] if one.successor else []
-    return named((one.origin, "contradicted"), sides=[*t.later_of(one), *next_one])
+    before = t.predecessor(one) if one.end == "missed" else None
+    twice = [(before.origin, "duplicated")] if before and before.end in {*HOPS, MOVED} else []
+    return named((one.origin, "contradicted"), sides=[*t.later_of(one), *next_one, *twice])
 
 
 @add("Of a control record that found something it is said that it missed", is_control("applied"))

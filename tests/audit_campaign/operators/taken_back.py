@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 
-from tests.audit_campaign.contents import Ended
+from tests.audit_campaign.contents import Ended, Held
 from tests.audit_campaign.operators.operator import (
     Operators,
     Planted,
@@ -14,7 +15,7 @@ from tests.audit_campaign.operators.operator import (
     is_in_our_words,
     named,
 )
-from tests.audit_campaign.scene import OWN
+from tests.audit_campaign.scene import OWN, POLICY
 
 TAKEN_BACK = Operators()
 add = TAKEN_BACK.add
@@ -22,6 +23,7 @@ SAID_OF_IT = "delivered missing contradicted"
 """Of what is delivered after its cancel: a later purge may have meant it, too."""
 READ_TO_DUE_MS = 6_000
 TRANSACTION_MS = 10_000
+CLOCK_MS = 5_000
 
 
 def _is_ripe(t: Planting, one: Ended) -> bool:
@@ -78,7 +80,7 @@ def cancel_ignored(t: Planting, one: Ended) -> Planted:
 
 @add(
     "A cancel or recall is ignored: it says missed, and the record is a dead letter later",
-    both(_was_cancelled, _is_ripe, _waited_long),
+    both(_was_cancelled, is_in_our_words, _is_ripe, _waited_long),
 )
 def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     cancel = _cancel_that_applied(t, one)
@@ -87,8 +89,67 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     cancel.outcome.say(outcome="missed")
     at_ms = max(one.due_ms, cancel.outcome.timestamp_ms + TRANSACTION_MS + 1)
     t.bury(one, "publish-failed", "made up", at_ms)
-    sides = [(one.origin, "dead_lettered missing"), *t.recalls_of(one)]
+    said = "dead_lettered missing"
+    taken_back = [*_purged_at(t, one), *_replaced_at(t, one, cancel)]
+    if any(at_ms > ms + TRANSACTION_MS or one.due_ms > ms + CLOCK_MS for ms in taken_back):
+        said += " contradicted"
+    sides = [(one.origin, said), *_missed_before(t, one, at_ms)]
     return named((cancel.origin, "contradicted"), sides=sides)
+
+
+def _missed_before(t: Planting, one: Ended, ended_ms: int) -> list[tuple[str, str]]:
+    """The cancels, recalls and moves that would have found it, too, had it waited still, and say
+    that they missed it: pairs for `named`. A cancel means the last record with its id."""
+    renewed = [
+        other.record.offset
+        for other in t.records
+        if other.partition == one.partition
+        and other.record.offset > one.record.offset
+        and other.ident == one.ident
+        and other.kind in {"record", "prepare"}
+    ]
+    missed = {
+        other.origin
+        for other in t.records
+        if other.end == "missed"
+        and other.kind in {"cancel", "recall", "record"}
+        and not (other.kind == "cancel" and other.record.offset > min(renewed, default=2**62))
+        and ended_ms > other.outcome.timestamp_ms + TRANSACTION_MS
+    }
+    return [(origin, said) for origin, said in t.later_of(one) if origin in missed]
+
+
+def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
+    """When what would have replaced it, had it waited still, had been read; what has its id and
+    comes behind a cancel need not have, since that opens another generation in any case."""
+    newer = t.next_with_id(one)
+    if one.ident is None or newer is None or "cancel" in {newer.kind, cancel.kind}:
+        return []
+    read_ms = t.read_ms(newer)
+    return [] if read_ms is None else [read_ms]
+
+
+def _purged_at(t: Planting, one: Ended) -> list[int]:
+    """When the purges had been applied that mean it, had it waited still."""
+    return [
+        other.outcome.timestamp_ms
+        for other in t.records
+        if other.kind == "purge"
+        and other.end == "applied"
+        and other.partition == one.partition
+        and other.record.offset > one.record.offset
+        and _means(other.record, one)
+    ]
+
+
+def _means(purge: Held, one: Ended) -> bool:
+    """Whether a purge is for its target and due."""
+    group = one.record.text("timer-retry-group")
+    target = one.record.text("timer-topic") or f"{POLICY.retry_prefix}{group}"
+    first_ms, last_ms = purge.number("timer-purge-from"), purge.number("timer-purge-to")
+    is_in_time = first_ms is None or first_ms <= one.due_ms
+    is_in_time &= last_ms is None or one.due_ms <= last_ms
+    return is_in_time and fnmatchcase(target, purge.text("timer-purge") or "")
 
 
 def _waits_on(t: Planting, one: Ended) -> bool:
@@ -121,19 +182,9 @@ def _was_replaced(t: Planting, one: Ended) -> bool:
         and one.hop_from is None
         and next_one is not None
         and next_one.kind == "record"
-        and one.due_ms > _read_ms(t, next_one) + READ_TO_DUE_MS
+        and (read_ms := t.read_ms(next_one)) is not None
+        and one.due_ms > read_ms + READ_TO_DUE_MS
     )
-
-
-def _read_ms(t: Planting, one: Ended) -> int:
-    """When it had been read, as the ends of what lies at and behind it tell."""
-    ends = [
-        end.timestamp_ms
-        for other in t.records
-        if other.partition == one.partition and other.record.offset >= one.record.offset
-        for end in (*other.deliveries, *other.outcomes)
-    ]
-    return min(ends, default=2**62)
 
 
 @add(
