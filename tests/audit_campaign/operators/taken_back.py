@@ -54,8 +54,9 @@ def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
     cancel = _cancel_that_applied(t, one)
     assert cancel
     t.contents.remove(one.outcome)
-    t.deliver(one)
-    sides = [(one.origin, SAID_OF_IT), *t.recalls_of(one)]
+    at_ms = t.deliver(one).timestamp_ms
+    missed = _missed_before(t, one, at_ms, one.due_ms)
+    sides = [(one.origin, SAID_OF_IT), *t.recalls_of(one), *missed]
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
@@ -73,8 +74,9 @@ def cancel_ignored(t: Planting, one: Ended) -> Planted:
     assert cancel
     t.contents.remove(one.outcome)
     cancel.outcome.say(outcome="missed")
-    t.deliver(one)
-    sides = [(one.origin, "delivered missing contradicted"), *t.recalls_of(one)]
+    at_ms = t.deliver(one).timestamp_ms
+    missed = _missed_before(t, one, at_ms, one.due_ms)
+    sides = [(one.origin, SAID_OF_IT), *t.recalls_of(one), *missed]
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
@@ -97,9 +99,12 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     return named((cancel.origin, "contradicted"), sides=sides)
 
 
-def _missed_before(t: Planting, one: Ended, ended_ms: int) -> list[tuple[str, str]]:
+def _missed_before(
+    t: Planting, one: Ended, ended_ms: int, due_ms: int = 0
+) -> list[tuple[str, str]]:
     """The cancels, recalls and moves that would have found it, too, had it waited still, and say
-    that they missed it: pairs for `named`. A cancel means the last record with its id."""
+    that they missed it: pairs for `named`. A cancel means the last record with its id. due_ms: of
+    what was delivered."""
     renewed = [
         other.record.offset
         for other in t.records
@@ -114,7 +119,10 @@ def _missed_before(t: Planting, one: Ended, ended_ms: int) -> list[tuple[str, st
         if other.end == "missed"
         and other.kind in {"cancel", "recall", "record"}
         and not (other.kind == "cancel" and other.record.offset > min(renewed, default=2**62))
-        and ended_ms > other.outcome.timestamp_ms + TRANSACTION_MS
+        and (
+            ended_ms > other.outcome.timestamp_ms + TRANSACTION_MS
+            or due_ms > other.outcome.timestamp_ms + CLOCK_MS
+        )
     }
     return [(origin, said) for origin, said in t.later_of(one) if origin in missed]
 
