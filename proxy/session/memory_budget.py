@@ -13,7 +13,7 @@ from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard
 from proxy.scheduling.sweep import SweepLimits
 
-CALM_FOR_S: Final = 4.0
+CALM_FOR_S: Final = 10.0
 FEW_RECORDS: Final = 1_000
 """Read within that time: else it will be needed again at once."""
 
@@ -97,8 +97,7 @@ def _trim() -> None:
 
 class FreedMemory:
     """While things are calm, now and then: what is written to disk meanwhile frees more. Loading
-    millions leaves tens of MB so; to give those back takes some 20 ms, where there is nothing a
-    fifth of one."""
+    millions leaves tens of MB so; to give those back takes some 10 ms, later on a few at most."""
 
     def __init__(self, trim: Callable[[], None] = _trim) -> None:
         self._trim = trim
