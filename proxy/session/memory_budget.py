@@ -13,9 +13,11 @@ from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard
 from proxy.scheduling.sweep import SweepLimits
 
-CALM_FOR_S: Final = 10.0
+CALM_FOR_S: Final = 4.0
 FEW_RECORDS: Final = 1_000
 """Read within that time: else it will be needed again at once."""
+TRIMS: Final = 8
+"""By then what was in memory is written to disk, which frees most."""
 
 
 class Held(NamedTuple):
@@ -96,13 +98,13 @@ def _trim() -> None:
 
 
 class FreedMemory:
-    """While things are calm, now and then: what is written to disk meanwhile frees more. Loading
-    millions leaves tens of MB so; to give those back takes some 10 ms, later on a few at most."""
+    """When things have become calm, a few times: loading millions leaves tens of MB so. To give
+    them back takes some 10 ms."""
 
     def __init__(self, trim: Callable[[], None] = _trim) -> None:
         self._trim = trim
         self._next_look_s = 0.0
-        self._read_to = 0
+        self._read_to = self._calm_looks = 0
 
     def look(self, now_s: float, read_to: int, *, is_busy: bool) -> None:
         """read_to: the offsets read, added up over the partitions. is_busy: many are delivered."""
@@ -110,6 +112,7 @@ class FreedMemory:
             return
         self._next_look_s = now_s + CALM_FOR_S
         is_calm = not is_busy and read_to - self._read_to < FEW_RECORDS
+        self._calm_looks = self._calm_looks + 1 if is_calm else 0
         self._read_to = read_to
-        if is_calm:
+        if 0 < self._calm_looks <= TRIMS:
             self._trim()

@@ -1,10 +1,10 @@
-"""When memory is given back: while things are calm."""
+"""When memory is given back: a few times, once things have become calm."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.session.memory_budget import CALM_FOR_S, FEW_RECORDS, FreedMemory
+from proxy.session.memory_budget import CALM_FOR_S, FEW_RECORDS, TRIMS, FreedMemory
 
 
 class Calls:
@@ -36,6 +36,14 @@ def test_while_much_is_delivered_it_is_kept() -> None:
     assert calls.look(0) == 1
     assert calls.look(0, is_busy=True) == 1
     assert calls.look(0) == 2
+
+
+def test_as_long_as_nothing_more_comes_it_is_given_back_a_few_times() -> None:
+    calls = Calls()
+    given = [calls.look(0) for _ in range(2 * TRIMS)]
+    assert given == [min(look, TRIMS) for look in range(1, 2 * TRIMS + 1)]
+    calls.look(50_000)
+    assert calls.look(50_000) == TRIMS + 1
 
 
 def test_partitions_that_go_are_no_work() -> None:
