@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from tests.audit_campaign.contents import Ended, Held
 from tests.audit_campaign.operators.operator import (
+    TOO_MANY,
     Operators,
     Planted,
     Planting,
@@ -124,7 +125,27 @@ def _missed_before(
             or due_ms > other.outcome.timestamp_ms + CLOCK_MS
         )
     }
-    return [(origin, said) for origin, said in t.later_of(one) if origin in missed]
+    of_missed = [(origin, said) for origin, said in t.later_of(one) if origin in missed]
+    return [*of_missed, *_shed_before(t, one, ended_ms, due_ms)]
+
+
+def _shed_before(t: Planting, one: Ended, ended_ms: int, due_ms: int) -> list[tuple[str, str]]:
+    """What found no room and would have taken its place, had it waited: pairs for `named`."""
+    newer = t.next_with_id(one)
+    return [
+        (other.origin, "contradicted")
+        for other in t.records
+        if other.partition == one.partition
+        and one.ident is not None
+        and other.ident == one.ident
+        and other.code == TOO_MANY
+        and one.record.offset < other.record.offset
+        and (newer is None or newer.kind == "cancel" or other.record.offset < newer.record.offset)
+        and (
+            ended_ms > other.outcome.timestamp_ms + TRANSACTION_MS
+            or due_ms > other.outcome.timestamp_ms + CLOCK_MS
+        )
+    ]
 
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
