@@ -2,17 +2,13 @@
 
 from collections.abc import Mapping
 
-from storage.errors import StoreDamaged
-from storage.wheel.log.body_files import SPANS_MS, BodyFiles, file_keys
-from storage.wheel.log.records import Rows, locations, stretches
+from storage.wheel.log.body_files import BodyFiles, places_of
+from storage.wheel.log.records import Rows, stretches
 
 
 def needed_bytes(rows: Rows) -> dict[int, int]:
     """By file, for rows that pend. Raises StoreDamaged where one names a file that cannot be."""
-    spans, positions = locations(rows)
-    if rows.size and spans.max() >= len(SPANS_MS):
-        raise StoreDamaged(f"a record names a file of bodies of span {spans.max()}")
-    keys = file_keys(rows["due_ms"], spans)
+    keys, positions = places_of(rows)
     order = keys.argsort(kind="stable")
     ends = (positions + rows["length"])[order]
     return {

@@ -177,12 +177,18 @@ class BodyFiles:
             self._known.add(int(stretch) * _KEY_SPANS + int(span))
 
 
-def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
-    """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
+def places_of(rows: Rows) -> tuple[Column, Column]:
+    """Where the bodies of these rows lie: the key of the file, and the position in it. Raises
+    StoreDamaged where a row names a file that cannot be."""
     spans, positions = locations(rows)
     if rows.size and spans.max() >= _KEY_SPANS:
         raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
-    keys = file_keys(rows["due_ms"], spans)
+    return file_keys(rows["due_ms"], spans), positions
+
+
+def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
+    """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
+    keys, positions = places_of(rows)
     for start, count in stretches(keys):
         part = slice(start, start + count)
         yield int(keys[start]), positions[part], rows[part]

@@ -94,10 +94,15 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     t.bury(one, "publish-failed", "made up", at_ms)
     said = "dead_lettered missing"
     taken_back = [*_purged_at(t, one), *_replaced_at(t, one, cancel)]
-    if any(at_ms > ms + TRANSACTION_MS or one.due_ms > ms + CLOCK_MS for ms in taken_back):
+    if any(_is_long_before(ms, at_ms, one.due_ms) for ms in taken_back):
         said += " contradicted"
     sides = [(one.origin, said), *_missed_before(t, one, at_ms)]
     return named((cancel.origin, "contradicted"), sides=sides)
+
+
+def _is_long_before(told_ms: int, ended_ms: int, due_ms: int) -> bool:
+    """Whether no transaction and no clock explains that a record ended after it."""
+    return ended_ms > told_ms + TRANSACTION_MS or due_ms > told_ms + CLOCK_MS
 
 
 def _missed_before(
@@ -120,10 +125,7 @@ def _missed_before(
         if other.end == "missed"
         and other.kind in {"cancel", "recall", "record"}
         and not (other.kind == "cancel" and other.record.offset > min(renewed, default=2**62))
-        and (
-            ended_ms > other.outcome.timestamp_ms + TRANSACTION_MS
-            or due_ms > other.outcome.timestamp_ms + CLOCK_MS
-        )
+        and _is_long_before(other.outcome.timestamp_ms, ended_ms, due_ms)
     }
     of_missed = [(origin, said) for origin, said in t.later_of(one) if origin in missed]
     return [*of_missed, *_shed_before(t, one, ended_ms, due_ms)]
@@ -141,10 +143,7 @@ def _shed_before(t: Planting, one: Ended, ended_ms: int, due_ms: int) -> list[tu
         and other.code == TOO_MANY
         and one.record.offset < other.record.offset
         and (newer is None or newer.kind == "cancel" or other.record.offset < newer.record.offset)
-        and (
-            ended_ms > other.outcome.timestamp_ms + TRANSACTION_MS
-            or due_ms > other.outcome.timestamp_ms + CLOCK_MS
-        )
+        and _is_long_before(other.outcome.timestamp_ms, ended_ms, due_ms)
     ]
 
 
