@@ -26,6 +26,8 @@ from proxy.records.header_text import read_headers
 from proxy.records.message import Message
 
 FETCH_RECORDS: Final = 2_000
+FETCH_RECORDS_A_SHARD: Final = 10
+"""Where that is more: a turn costs something for each shard that has to do, whatever it brings."""
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
@@ -126,10 +128,14 @@ class Ingress:
             [self.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
         )
 
-    def fetch(self, wait_s: float, *, is_busy: bool = False) -> Fetched:
-        """What has arrived: wait for a first record, or, when busy, gather for the whole time."""
+    def fetch(self, wait_s: float, shards: int = 1, *, is_busy: bool = False) -> Fetched:
+        """What has arrived: wait for a first record, or, when busy, gather for the whole time.
+
+        `shards`: how many have to do in this turn anyway.
+        """
         fetched = Fetched()
-        arrived = self._gather(wait_s) if is_busy else self._wait_for_first(wait_s)
+        most = max(FETCH_RECORDS, FETCH_RECORDS_A_SHARD * shards)
+        arrived = self._gather(most, wait_s) if is_busy else self._wait_for_first(most, wait_s)
         if arrived:
             for message in fetched.add(cast(list[Message], arrived)):
                 self._note_error(message, fetched)
@@ -194,13 +200,13 @@ class Ingress:
         """Hand over what is owned, then leave. A static member is missed after its time-out."""
         self._consumer.close()
 
-    def _gather(self, wait_s: float) -> list[Any]:
+    def _gather(self, most: int, wait_s: float) -> list[Any]:
         """`consume` waits its whole time-out unless the batch is full."""
-        return self._consumer.consume(FETCH_RECORDS, wait_s)
+        return self._consumer.consume(most, wait_s)
 
-    def _wait_for_first(self, wait_s: float) -> list[Any]:
+    def _wait_for_first(self, most: int, wait_s: float) -> list[Any]:
         first = self._consumer.poll(wait_s)
-        return [] if first is None else [first, *self._consumer.consume(FETCH_RECORDS, 0)]
+        return [] if first is None else [first, *self._consumer.consume(most, 0)]
 
     def _note_error(self, message: Message, fetched: Fetched) -> None:
         error = cast(KafkaError, message.error())

@@ -209,7 +209,7 @@ class Pipeline:
     def _fetch(self) -> Fetched:
         wait_s = self._wait_ms() / 1000
         self.turns.may_wait(wait_s)
-        fetched = self._ingress.fetch(wait_s, is_busy=self._pacing.is_gathering)
+        fetched = self._ingress.fetch(wait_s, len(self._awake), is_busy=self._pacing.is_gathering)
         self.turns.count_fetched(sum(map(len, fetched.records.values())))
         return fetched
 

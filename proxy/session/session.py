@@ -23,6 +23,8 @@ from proxy.session.pipeline import Pipeline
 from proxy.session.reporter import Reporter
 
 LOOK_EVERY_S: Final = 0.25
+PAUSE_PER_LOOK: Final = 10
+"""So many times as long as a look takes, none begins: at a thousand shards that is a second."""
 
 log = structlog.get_logger(__name__)
 
@@ -73,9 +75,10 @@ class Session:
             timed("answer", self._answer)
         if self._pipeline.is_lost:
             raise SessionLost("the group has given this member's partitions away")
-        if time.monotonic() >= self._next_look_s:
-            self._next_look_s = time.monotonic() + LOOK_EVERY_S
+        if (began_s := time.monotonic()) >= self._next_look_s:
             timed("look", self._look_around)
+            took_s = time.monotonic() - began_s
+            self._next_look_s = began_s + max(LOOK_EVERY_S, took_s * PAUSE_PER_LOOK)
 
     def _answer(self) -> None:
         pipeline = self._pipeline

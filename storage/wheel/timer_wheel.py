@@ -127,9 +127,13 @@ class TimerWheel:
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
 
     def begun_in(self, first: int, last: int) -> list[int]:
-        """Every place whose chain's lowest slot number lies in [first, last]."""
-        width = min(last - first + 1, self.slots)
-        places = np.arange(first, first + max(width, 0)) % self.slots
+        """Every place whose chain's lowest slot number lies in [first, last], in their order."""
+        width = max(0, min(last - first + 1, self.slots))
+        if width <= LAST_WINDOW_SLOTS:
+            places = np.arange(first, first + width) % self.slots
+        else:
+            held_from_first = self._rolled(self.held(), first)
+            places = held_from_first[(held_from_first - first) % self.slots < width]
         cells = self.cells.take(places)
         held: list[int] = places[(cells["count"] > 0) & (cells["time"] <= last)].tolist()
         return held
@@ -137,8 +141,7 @@ class TimerWheel:
     def begun_from(self, slot: int) -> tuple[Column, Column]:
         """Lowest slot number and records of each chain that begins at slot number `slot` or
         later; in order, but for chains that begin laps ahead."""
-        held = self.held()
-        held = np.roll(held, -int(np.searchsorted(held, slot % self.slots)))
+        held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
         return times[is_ahead], counts[is_ahead].astype(np.int64)
@@ -170,6 +173,18 @@ class TimerWheel:
         lowest = min([*ahead, *(slot for slot in later.values() if slot > lap_end)], default=None)
         return lowest if lowest is not None and lowest <= last else None
 
+    def read_touched_alone(self, mapped: mmap.mmap) -> None:
+        """Of its file: whoever touches one page would else have the system read on for up to
+        megabytes, which holds up the caller and fills the cache."""
+        mapped.madvise(mmap.MADV_RANDOM)
+        for piece in self._touched_pieces():
+            start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            mapped.madvise(mmap.MADV_WILLNEED, start, piece.stop * SLOT.itemsize - start)
+
+    def _rolled(self, places: Column, first: int) -> Column:
+        """Places in their order from that of slot number `first` on."""
+        return np.roll(places, -int(np.searchsorted(places, first % self.slots)))
+
     def _touched_pieces(self) -> Iterator[slice]:
         """The places whose slots may be other than zero."""
         for block, blocks in stretches(self._touched.astype(np.int64)):
@@ -189,7 +204,9 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
         touched = _written_blocks(fd, size_bytes)
     finally:
         os.close(fd)
-    return TimerWheel(np.frombuffer(mapped, SLOT), files, touched)
+    wheel = TimerWheel(np.frombuffer(mapped, SLOT), files, touched)
+    wheel.read_touched_alone(mapped)
+    return wheel
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:

@@ -78,6 +78,7 @@ def test_what_is_set_at_run_time_while_a_session_goes_on_counts_and_is_logged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session_module, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(session_module, "PAUSE_PER_LOOK", 0)
     world = World()
     session, _ = a_session(world)
 

@@ -30,6 +30,7 @@ def test_what_a_session_does_between_turns_of_the_pipeline_are_steps_too(
 ) -> None:
     monkeypatch.setattr(QueryMailbox, "is_empty", not is_asked)
     monkeypatch.setattr(session_module, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(session_module, "PAUSE_PER_LOOK", 0)
     world = World()
     session, _ = a_session(world)
     session.run(after_turns(4))

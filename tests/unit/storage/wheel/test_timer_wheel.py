@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from storage.shard.files import Files
+from storage.wheel import timer_wheel
 from storage.wheel.timer_wheel import BLOCK_SLOTS, SLOT, TimerWheel, map_wheel
 
 SLOTS = 10 * BLOCK_SLOTS + 7
@@ -20,6 +21,13 @@ NEVER_USED = range(3 * BLOCK_SLOTS, 8 * BLOCK_SLOTS)
 def store(wheel: TimerWheel, slot: int, records: int = 1) -> None:
     heads = np.array([[slot, 0, records]])
     wheel.store(np.array([slot % wheel.slots]), heads if records else 0 * heads)
+
+
+def begun_in(wheel: TimerWheel, first: int, last: int) -> list[int]:
+    """As `TimerWheel.begun_in`, slot by slot."""
+    slots = range(first, min(last + 1, first + wheel.slots))
+    cells = {slot: wheel.cells[slot % wheel.slots] for slot in slots}
+    return [s % wheel.slots for s, cell in cells.items() if cell["count"] and cell["time"] <= last]
 
 
 def test_a_new_wheel_has_nothing_to_read(tmp_path: Path) -> None:
@@ -49,8 +57,11 @@ def test_the_first_and_the_last_slot_of_a_block_are_looked_at(place: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_blocks_that_were_never_used_change_nothing(tmp_path: Path, seed: int) -> None:
+def test_blocks_that_were_never_used_change_nothing(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against a wheel that reads everything, while slots are filled, emptied and filled again."""
+    monkeypatch.setattr(timer_wheel, "LAST_WINDOW_SLOTS", 5)
     chance = Random(seed)
     wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
     whole = TimerWheel(np.zeros(SLOTS, SLOT), Files())
@@ -64,6 +75,7 @@ def test_blocks_that_were_never_used_change_nothing(tmp_path: Path, seed: int) -
         assert wheel.next_slot(first, last, {}) == whole.next_slot(first, last, {})
         assert wheel.held().tolist() == whole.held().tolist()
         assert wheel.used().tolist() == whole.used().tolist()
+        assert wheel.begun_in(first, last) == begun_in(whole, first, last)
         for mine, others in zip(wheel.begun_from(first), whole.begun_from(first), strict=True):
             assert mine.tolist() == others.tolist()
     assert wheel.next_touched(NEVER_USED.start) >= NEVER_USED.stop
@@ -80,16 +92,42 @@ def test_a_file_system_that_cannot_tell_is_read_whole(
     assert wheel.next_touched(NEVER_USED.start) == NEVER_USED.start
 
 
-def test_summing_up_a_change_reads_its_slots_alone(tmp_path: Path) -> None:
+def test_a_wheel_with_little_in_it_is_not_read_whole(tmp_path: Path) -> None:
     """Of a wheel of the usual size: all of it is 14 MB."""
     path = tmp_path / "wheel"
     wheel = map_wheel(path, 7 * 86_400, Files())
     before_kib = resident_kib(path)
     assert wheel.change_of_sum(np.array([5]), np.array([[5, 0, 1]])) > 0
+    store(wheel, 5)
+    now_slot = 1_700_000_000
+    assert wheel.begun_in(0, now_slot) == [5], "as all slots of a new store are closed"
     assert resident_kib(path) <= before_kib + 1_024
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_who_touches_one_slot_does_not_have_the_system_read_on(
+    tmp_path: Path, is_used: bool
+) -> None:
+    path = tmp_path / "wheel"
+    first = map_wheel(path, 7 * 86_400, Files())
+    if is_used:
+        store(first, 5 * BLOCK_SLOTS)
+    del first
+    wheel = map_wheel(path, 7 * 86_400, Files())
+    assert "rr" in mapping_of(path)["VmFlags"].split(), "MADV_RANDOM"
+    assert wheel.held().tolist() == [5 * BLOCK_SLOTS] * is_used
 
 
 def resident_kib(path: Path) -> int:
     """How much of the mapped file is in the memory of this process."""
+    return int(mapping_of(path)["Rss"].split()[0])
+
+
+def mapping_of(path: Path) -> dict[str, str]:
+    """What the system says of a file that this process has mapped."""
     _, _, behind = Path("/proc/self/smaps").read_text().partition(f"{path}\n")
-    return next(int(line.split()[1]) for line in behind.splitlines() if line.startswith("Rss:"))
+    found: dict[str, str] = {}
+    for line in behind.splitlines():
+        name, _, value = line.partition(":")
+        found.setdefault(name, value)
+    return found
