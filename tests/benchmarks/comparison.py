@@ -1,7 +1,9 @@
 """The figures of a run beside those of an earlier one: what got worse, and not by chance.
 
 Hosts of one kind differ by half, so rates are never compared. What is compared are ratios to
-another measurement of the same run, sizes, and times on the same kind of machine.
+another measurement of the same run, sizes, and times on the same kind of machine. Some differ by
+much more: then sizes alone, for what waits for the broker and what only computes do not get slower
+alike.
 
 A change is more than noise when it is larger than the spread of the rounds in either run, at least
 5 %; for a figure without rounds it has to be larger than NOISE.
@@ -27,6 +29,9 @@ NOISE: Final = {
     Kind.TAIL: 0.5,
 }
 ONLY_IN_THE_SAME_SETTING: Final = frozenset({Kind.TIME, Kind.TAIL})
+RELAY: Final = "relay"
+SAME_PACE: Final = 1.5
+"""Up to so many times as fast, by the rate of the relay, is a host of the same pace."""
 
 Content = Mapping[str, Any]
 
@@ -80,13 +85,24 @@ def last_committed(setting: str, folder: Path = COMMITTED) -> Earlier | None:
 def changes(figures: Sequence[Figure], earlier: Earlier, setting: str) -> dict[str, Change]:
     """Of every figure that can be compared, by its name: none that was 0 or less before."""
     is_same_setting = earlier.setting == setting
+    has_same_pace = other_pace(figures, earlier) is None
     found = {}
     for figure in figures:
         carries_over = is_same_setting or figure.kind not in ONLY_IN_THE_SAME_SETTING
+        carries_over &= has_same_pace or figure.kind is Kind.SIZE
         change = _change(figure, *earlier.figures.get(figure.name, (None, None)))
         if carries_over and change is not None:
             found[figure.name] = change
     return found
+
+
+def other_pace(figures: Sequence[Figure], earlier: Earlier) -> tuple[float, float] | None:
+    """The relay's rate and what it was before, where these hosts are not of the same pace."""
+    before = earlier.figures.get(RELAY, (None, None))[0]
+    now = next((figure.value for figure in figures if figure.name == RELAY), None)
+    if not now or not before or max(now / before, before / now) <= SAME_PACE:
+        return None
+    return now, before
 
 
 def _change(figure: Figure, before: float | None, spread: float | None) -> Change | None:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.by_second import Second
-from tests.benchmarks.comparison import Change, Earlier, changes
+from tests.benchmarks.comparison import Change, Earlier, changes, other_pace
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.report import Report
 from tests.benchmarks.scenarios.burst import Bursts
@@ -47,7 +47,7 @@ def show(report: Report, earlier: Earlier | None, console: Console) -> None:
     console.print(_detail_table(report.results))
     if isinstance(overload := report.results.get("overload"), Overload):
         console.print(_seconds_table(overload.seconds))
-    console.print(_compared(report.setting, earlier, changed), highlight=False, markup=False)
+    console.print(_compared(report, earlier, changed), highlight=False, markup=False)
     faults = report.faults
     colour = "red" if any(faults.values()) else "green"
     told = ", ".join(f"{count} {name}" for name, count in faults.items())
@@ -72,16 +72,21 @@ def _change_cells(change: Change) -> tuple[str, ...]:
     return (_number(change.before), *shares, _VERDICTS[change.verdict])
 
 
-def _compared(setting: str, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
+def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
     """What got worse beyond the noise, in one sentence."""
     if earlier is None:
-        return f"Compared with nothing: no committed result of this machine kind ({setting})."
+        return (
+            f"Compared with nothing: no committed result of this machine kind ({report.setting})."
+        )
     worse = [
         f"{name} {change.change:+.0%} (noise {change.noise:.0%})"
         for name, change in changed.items()
         if change.verdict == "worse"
     ]
     compared = f"{len(changed)} figures compared with {earlier.name} ({earlier.setting})"
+    if paces := other_pace(report.figures, earlier):
+        now, before = map(_number, paces)
+        compared += f", sizes alone: the relay took {now} records/s, {before} then"
     return f"{compared}; worse beyond the noise: {', '.join(worse) or 'none'}."
 
 

@@ -104,6 +104,29 @@ def test_times_of_another_kind_of_machine_are_not_compared_but_ratios_are(tmp_pa
     assert change_of(Figure("x", 0.5, "", Kind.SHARE), tmp_path, 1, other) is not None
 
 
+@pytest.mark.parametrize("relayed", [151, 66])
+@pytest.mark.parametrize("kind", [Kind.TIME, Kind.TAIL, Kind.SHARE, Kind.COST])
+def test_of_a_host_of_another_pace_sizes_alone_are_compared(
+    tmp_path: Path, relayed: float, kind: Kind
+) -> None:
+    before = {"relay": 100, "size": 5, "x": 5}
+    earlier = read(written(tmp_path, "earlier.json", report(), **before))
+    others = [Figure("size", 5, "MB", Kind.SIZE), Figure("x", 5, "", kind)]
+    found = changes([Figure("relay", relayed, "records/s", Kind.RATE), *others], earlier, SETTING)
+    assert set(found) == {"size"}
+    same = changes([Figure("relay", 149, "records/s", Kind.RATE), *others], earlier, SETTING)
+    assert set(same) == {"size", "x"}
+
+
+def test_the_table_says_that_the_host_had_another_pace(tmp_path: Path) -> None:
+    earlier = written(tmp_path, "earlier.json", report(), relay=250_000, **{"ingest / relay": 0.9})
+    text = shown(report(), earlier)
+    assert (
+        "0 figures compared with earlier.json (AMD EPYC, 2 cores), sizes alone: the relay took 100 "
+        "records/s, 250,000 then; worse beyond the noise: none." in text
+    )
+
+
 def test_a_figure_that_cannot_be_had_any_more_is_worse(tmp_path: Path) -> None:
     gone = [Figure("x", float("nan"), "", Kind.COST)]
     earlier = read(written(tmp_path, "earlier.json", report(), x=1))
