@@ -26,8 +26,6 @@ from proxy.records.header_text import read_headers
 from proxy.records.message import Message
 
 FETCH_RECORDS: Final = 2_000
-FETCH_RECORDS_A_SHARD: Final = 10
-"""Where that is more: a turn costs something for each shard that has to do, whatever it brings."""
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
 """How long a predecessor's open transaction may hide the committed offset."""
@@ -128,13 +126,10 @@ class Ingress:
             [self.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
         )
 
-    def fetch(self, wait_s: float, shards: int = 1, *, is_busy: bool = False) -> Fetched:
-        """What has arrived: wait for a first record, or, when busy, gather for the whole time.
-
-        `shards`: how many have to do in this turn anyway.
-        """
+    def fetch(self, wait_s: float, most: int = FETCH_RECORDS, *, is_busy: bool = False) -> Fetched:
+        """What has arrived, at most so many records (one more where the first is waited for): wait
+        for a first one, or, when busy, gather for the whole time."""
         fetched = Fetched()
-        most = max(FETCH_RECORDS, FETCH_RECORDS_A_SHARD * shards)
         arrived = self._gather(most, wait_s) if is_busy else self._wait_for_first(most, wait_s)
         if arrived:
             for message in fetched.add(cast(list[Message], arrived)):

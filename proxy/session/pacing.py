@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.kafka.ingress import FETCH_RECORDS
 
 IDLE_COMMIT_MS: Final = 10_000
 """An idle shard's watermark is committed this often, so that it is seen to move."""
@@ -29,6 +30,9 @@ shared with the broker."""
 FIRST_RECORDS: Final = 2_000
 """A transaction holds so many, or twice what the last one held: the first records of a burst do
 not wait for a long transaction."""
+FETCHED_A_SHARD: Final = 10
+"""A turn costs something for each shard that has to do, whatever it brings: a fetch brings at least
+so many for each, as far as one transaction can hold them, since all may be due."""
 LONG_TRANSACTION_S: Final = 3.0
 """A third of what the broker grants (transaction.timeout.ms): for each partition that is written to
 it has as much to do as for hundreds of records."""
@@ -77,6 +81,10 @@ class Pacing:
     def next_records(self) -> int:
         """How many records the next transaction may hold."""
         return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
+
+    def fetch_records(self, shards: int) -> int:
+        """How many records to fetch in a turn in which so many shards have to do."""
+        return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
         """How many more records the rate lets end than `ending`, which are to end in any case."""

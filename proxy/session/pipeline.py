@@ -209,7 +209,8 @@ class Pipeline:
     def _fetch(self) -> Fetched:
         wait_s = self._wait_ms() / 1000
         self.turns.may_wait(wait_s)
-        fetched = self._ingress.fetch(wait_s, len(self._awake), is_busy=self._pacing.is_gathering)
+        most = self._pacing.fetch_records(len(self._awake))
+        fetched = self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering)
         self.turns.count_fetched(sum(map(len, fetched.records.values())))
         return fetched
 
@@ -259,10 +260,9 @@ class Pipeline:
             return {}
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
-        plans: dict[int, Plan] = {}
+        plans, is_cut = dict[int, Plan](), False
         transaction = self.memory.for_transaction(self._awake.values(), self._resting.held)
         order = _rotated(self._awake, self._first_planned)
-        is_cut = False
         for partition in order:
             if self._may_be_worth_it(partition, at):
                 shard = self.shards[partition]

@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 
@@ -176,10 +177,11 @@ class TimerWheel:
     def read_touched_alone(self, mapped: mmap.mmap) -> None:
         """Of its file: whoever touches one page would else have the system read on for up to
         megabytes, which holds up the caller and fills the cache."""
-        mapped.madvise(mmap.MADV_RANDOM)
-        for piece in self._touched_pieces():
-            start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-            mapped.madvise(mmap.MADV_WILLNEED, start, piece.stop * SLOT.itemsize - start)
+        with suppress(OSError):
+            mapped.madvise(mmap.MADV_RANDOM)
+            for piece in self._touched_pieces():
+                start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_WILLNEED, start, piece.stop * SLOT.itemsize - start)
 
     def _rolled(self, places: Column, first: int) -> Column:
         """Places in their order from that of slot number `first` on."""

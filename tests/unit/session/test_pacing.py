@@ -57,6 +57,26 @@ def test_a_broker_that_takes_long_for_a_few_records_makes_no_transaction_tiny() 
     assert pacing.largest_records == LEAST_RECORDS
 
 
+@pytest.mark.parametrize(
+    ("shards", "records"),
+    [(0, 2_000), (200, 2_000), (300, 3_000), (1_000, 10_000), (4_000, 10_000)],
+)
+def test_a_fetch_grows_with_the_shards_that_have_to_do_up_to_what_a_transaction_holds(
+    shards: int, records: int
+) -> None:
+    pacing = a_pacing()
+    for _ in range(3):
+        pacing.committed(0.1)
+    assert pacing.fetch_records(shards) == records
+
+
+def test_a_fetch_is_no_larger_while_transactions_take_long() -> None:
+    pacing = a_pacing()
+    pacing.begin(3, NOW_MS)
+    pacing.committed(2 * LONG_TRANSACTION_S)
+    assert pacing.fetch_records(1_000) == 2_000
+
+
 def test_no_transaction_holds_more_than_the_settings_say() -> None:
     assert a_pacing(records=3).next_records == 3
 

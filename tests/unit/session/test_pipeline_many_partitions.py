@@ -10,6 +10,7 @@ from proxy.session.pipeline import LONGEST_WAIT_MS
 from proxy.session.resting_shards import REST_MS
 from storage.options import Options
 from tests.support.simulation.local_store import register_in, store_in
+from tests.support.simulation.stand_in import Record, StandInConsumer
 from tests.support.simulation.world import World
 
 PARTITIONS = 5
@@ -35,6 +36,25 @@ def test_when_planning_takes_too_long_the_shards_left_out_come_first_in_the_next
         world.turn()
         counts.append(len(world.delivered()))
     assert counts == [2, 4, 6, 8, 10]
+
+
+def test_a_fetch_may_bring_as_much_as_all_shards_have_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits = []
+    consume = StandInConsumer.consume
+
+    def noting(consumer: StandInConsumer, limit: int, timeout: float) -> list[Record]:
+        limits.append(limit)
+        return consume(consumer, limit, timeout)
+
+    monkeypatch.setattr(StandInConsumer, "consume", noting)
+    monkeypatch.setattr("proxy.session.pacing.FETCHED_A_SHARD", 1_000)
+    world = World(PARTITIONS)
+    for _ in range(3):
+        send_to_each(world, "1s")
+        world.turn()
+    assert limits[-1] == PARTITIONS * 1_000
 
 
 @pytest.mark.parametrize("turned", range(PARTITIONS))

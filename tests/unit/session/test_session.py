@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,6 +102,32 @@ def test_what_is_set_at_run_time_while_a_session_goes_on_counts_and_is_logged(
         "taking in is paused by an operator",
         "taking in goes on",
     ]
+
+
+@pytest.mark.parametrize(
+    ("look_s", "apart_s"), [(0.0, 0.25), (0.02, 0.25), (0.05, 0.5), (0.1, 0.75), (3.0, 3.0)]
+)
+def test_looks_that_take_long_are_farther_apart_but_never_so_far_that_status_is_old(
+    look_s: float, apart_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look is what it takes; turns take nothing."""
+    now_s, begun_s = 100.0, list[float]()
+    monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    def report() -> None:
+        nonlocal now_s
+        begun_s.append(now_s)
+        now_s += look_s
+
+    def has_passed() -> bool:
+        nonlocal now_s
+        now_s += 0.001
+        return len(begun_s) > 3
+
+    session, _ = a_session(World())
+    session._reporter = cast(Any, SimpleNamespace(report=report))
+    session.run(has_passed)
+    assert [b - a for a, b in pairwise(begun_s)] == pytest.approx([apart_s] * 3, abs=0.005)
 
 
 def test_session_ends_once_partitions_are_lost() -> None:
