@@ -51,12 +51,18 @@ class TimerWheel:
 
     Records more than a lap ahead wait in the same chain. `cells` is the mapped array (or a copy,
     for those who only look). `touched`: the blocks of slots that may be other than zero; of the
-    others nothing is read, so that they take no memory. None: all may be."""
+    others nothing is read, so that they take no memory. None: all may be. `mapped`: the file, of
+    which the system reads on behind no slot that is touched (`map_wheel`)."""
 
     def __init__(
-        self, cells: Rows, files: Files, touched: npt.NDArray[np.bool_] | None = None
+        self,
+        cells: Rows,
+        files: Files,
+        touched: npt.NDArray[np.bool_] | None = None,
+        mapped: mmap.mmap | None = None,
     ) -> None:
         self.cells = cells
+        self._mapped = mapped
         self.slots = len(cells)
         self._files = files
         blocks = -(-self.slots // BLOCK_SLOTS)
@@ -174,29 +180,31 @@ class TimerWheel:
         lowest = min([*ahead, *(slot for slot in later.values() if slot > lap_end)], default=None)
         return lowest if lowest is not None and lowest <= last else None
 
-    def read_touched_alone(self, mapped: mmap.mmap) -> None:
-        """Of its file: whoever touches one page would else have the system read on for up to
-        megabytes, which holds up the caller and fills the cache."""
-        with suppress(OSError):
-            mapped.madvise(mmap.MADV_RANDOM)
-            for piece in self._touched_pieces():
-                start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
-                mapped.madvise(mmap.MADV_WILLNEED, start, piece.stop * SLOT.itemsize - start)
-
     def _rolled(self, places: Column, first: int) -> Column:
         """Places in their order from that of slot number `first` on."""
         return np.roll(places, -int(np.searchsorted(places, first % self.slots)))
 
     def _touched_pieces(self) -> Iterator[slice]:
-        """The places whose slots may be other than zero."""
+        """The places whose slots may be other than zero, about to be read."""
         for block, blocks in stretches(self._touched.astype(np.int64)):
             if self._touched[block]:
-                first, end = block * BLOCK_SLOTS, (block + blocks) * BLOCK_SLOTS
-                yield slice(first, min(end, self.slots))
+                piece = slice(block * BLOCK_SLOTS, min((block + blocks) * BLOCK_SLOTS, self.slots))
+                self._read_ahead(piece)
+                yield piece
+
+    def _read_ahead(self, piece: slice) -> None:
+        """Its pages, where not in the page cache, take twice as long one by one."""
+        if self._mapped is not None:
+            start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            with suppress(OSError):
+                self._mapped.madvise(mmap.MADV_WILLNEED, start, piece.stop * SLOT.itemsize - start)
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
-    """Open or make the wheel file, shared and writable. Its size is a multiple of 24 bytes."""
+    """Open or make the wheel file, shared and writable. Its size is a multiple of 24 bytes.
+
+    Who touches one page of a file would else have the system read on, on some disks for 8 MB: that
+    holds up the caller for milliseconds, and fills the cache."""
     size_bytes = slots * SLOT.itemsize
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -206,9 +214,9 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
         touched = _written_blocks(fd, size_bytes)
     finally:
         os.close(fd)
-    wheel = TimerWheel(np.frombuffer(mapped, SLOT), files, touched)
-    wheel.read_touched_alone(mapped)
-    return wheel
+    with suppress(OSError):
+        mapped.madvise(mmap.MADV_RANDOM)
+    return TimerWheel(np.frombuffer(mapped, SLOT), files, touched, mapped)
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from pathlib import Path
 from random import Random
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -116,6 +118,40 @@ def test_who_touches_one_slot_does_not_have_the_system_read_on(
     wheel = map_wheel(path, 7 * 86_400, Files())
     assert "rr" in mapping_of(path)["VmFlags"].split(), "MADV_RANDOM"
     assert wheel.held().tolist() == [5 * BLOCK_SLOTS] * is_used
+
+
+class Advised:
+    """A mapped file that notes what is said of it, or refuses it."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self.ranges: list[range] = []
+        self._error = error
+
+    def madvise(self, advice: int, start: int, size_bytes: int) -> None:
+        if self._error is not None:
+            raise self._error
+        assert advice == mmap.MADV_WILLNEED
+        self.ranges.append(range(start, start + size_bytes))
+
+
+@pytest.mark.parametrize("slot", [0, BLOCK_SLOTS, 3 * BLOCK_SLOTS + 5, SLOTS - 1])
+def test_before_all_used_slots_are_read_the_system_is_told_of_their_pages_alone(slot: int) -> None:
+    mapped, blocks = Advised(), np.zeros(-(-SLOTS // BLOCK_SLOTS), np.bool_)
+    wheel = TimerWheel(np.zeros(SLOTS, SLOT), Files(), blocks, cast(Any, mapped))
+    store(wheel, slot)
+    assert wheel.held().tolist() == [slot]
+    (told,) = mapped.ranges
+    assert told.start % mmap.PAGESIZE == 0
+    assert slot * SLOT.itemsize in told
+    assert len(told) <= BLOCK_SLOTS * SLOT.itemsize + mmap.PAGESIZE
+    assert told.stop <= SLOTS * SLOT.itemsize
+
+
+def test_a_system_that_takes_no_advice_is_read_all_the_same() -> None:
+    refusing = Advised(OSError(errno.EINVAL, "no such advice"))
+    wheel = TimerWheel(np.zeros(SLOTS, SLOT), Files(), mapped=cast(Any, refusing))
+    store(wheel, 7)
+    assert wheel.held().tolist() == [7]
 
 
 def resident_kib(path: Path) -> int:
