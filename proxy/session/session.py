@@ -25,8 +25,8 @@ from proxy.session.reporter import Reporter
 LOOK_EVERY_S: Final = 0.25
 LATEST_LOOK_S: Final = 0.75
 PAUSE_PER_LOOK: Final = 10
-"""So many times as long as a look takes none begins, up to LATEST_LOOK_S, so that what is shown is
-never older than a second: at a thousand shards a look takes 40 ms and more."""
+"""So many times as long as a look takes none begins, but for LATEST_LOOK_S at most, since what is
+shown should be no older than a second: at a thousand shards a look takes tens of milliseconds."""
 
 log = structlog.get_logger(__name__)
 

@@ -193,7 +193,7 @@ class TimerWheel:
                 yield piece
 
     def _read_ahead(self, piece: slice) -> None:
-        """Its pages, where not in the page cache, take twice as long one by one."""
+        """Its pages, where not in the page cache, take longer one by one."""
         if self._mapped is not None:
             start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
             with suppress(OSError):

@@ -64,6 +64,14 @@ class Stage:
         self.timeline.mark("ready")
         return round(time.monotonic() - began_s, 2)
 
+    def stop(self) -> float:
+        """SIGTERM; seconds until the process has ended."""
+        self.timeline.mark("stopped")
+        self.timeline.pid = None
+        began_s = time.monotonic()
+        self.made.proxy.stop()
+        return round(time.monotonic() - began_s, 2)
+
     def kill(self) -> None:
         """SIGKILL."""
         self.timeline.mark("killed")

@@ -31,7 +31,11 @@ def act(stage: Stage) -> Figures:
     stage.kill()
     ready_s = stage.start()
     stage.await_received(load.count)
-    return {"ingress partitions": stage.scene.partitions, "ready after SIGKILL, s": ready_s}
+    return {
+        "ingress partitions": stage.scene.partitions,
+        "ready after SIGKILL, s": ready_s,
+        "clean stop, s": stage.stop(),
+    }
 
 
 def figures(acted: Figures, account: Account) -> Figures:
