@@ -4,6 +4,7 @@ While a target is paused each record for it that falls due is parked: rewritten 
 at again. When the pause is over, each is moved to its own due: then it is delivered as it arrives.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,6 +22,9 @@ from storage.store import LAST_OFFSET, Key
 
 LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
+MOST_UNREAD: Final = 10_000
+"""So many moves, of all shards, are known not to be made again while they lie unread in the
+ingress. One that is made twice ends once as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 
@@ -31,6 +35,7 @@ class _Parked(NamedTuple):
     """A record that may be let go."""
 
     pattern: str
+    entry_offset: int
     record: AuxiliaryRecord
 
 
@@ -38,14 +43,20 @@ class _Parked(NamedTuple):
 class _Pass:
     """A look through the store of one shard, from the beginning to the end, under one set of
     pauses. offsets: of the entries that it is for. Those below were for the looks before it: each
-    is moved, or the ingress does not take it; those beyond were read since it began."""
+    is moved, or the ingress does not take it; those beyond were read since it began. moved: of
+    these, what looks under other pauses have moved; its moves may lie unread in the ingress."""
 
     version: int
     offsets: range
+    moved: frozenset[int]
     after: Key = FIRST
     found: list[_Parked] = field(default_factory=list)
     taken: int = 0
     is_over: bool = False
+
+    def is_for(self, entry_offset: int) -> bool:
+        """Whether that entry is to be looked at."""
+        return entry_offset in self.offsets and entry_offset not in self.moved
 
 
 class ParkedRecords:
@@ -55,6 +66,7 @@ class ParkedRecords:
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self._release, self._partitions = release, partitions
         self._passes: dict[int, _Pass] = {}
+        self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
         self._allowed: dict[tuple[int, str], tuple[float, int]] = {}
 
     @property
@@ -94,10 +106,17 @@ class ParkedRecords:
         """The piece is committed: each is moved, or has ended by then. What of it is not among the
         `written` stays parked, since the ingress does not take it."""
         current = self._passes.get(partition)
-        if current is None:
+        if current is None or not current.taken:
             return
         piece = current.found[: current.taken]
-        _tell_refused(partition, piece, written)
+        places = {(record.topic, record.offset) for record in written}
+        moved, refused = list[_Parked](), list[_Parked]()
+        for parked in piece:
+            is_moved = (parked.record.topic, parked.record.offset) in places
+            (moved if is_moved else refused).append(parked)
+        self._moved.extend((partition, parked.entry_offset) for parked in moved)
+        if refused:
+            _tell_refused(partition, refused)
         for parked in piece:
             place = partition, parked.pattern
             if place in self._allowed:
@@ -109,18 +128,25 @@ class ParkedRecords:
     def forget(self, partition: int) -> None:
         """It is not served any more."""
         self._passes.pop(partition, None)
+        others = [place for place in self._moved if place[0] != partition]
+        self._moved = deque(others, MOST_UNREAD)
         self._allowed = {at: left for at, left in self._allowed.items() if at[0] != partition}
 
     def _pass(self, shard: Shard) -> _Pass:
         """Begun anew when pauses have changed, or a record was parked that it may have missed."""
-        known, version = self._passes.get(shard.ingress.number), self._release.version
+        partition = shard.ingress.number
+        known, version = self._passes.get(partition), self._release.version
         if known is None or known.version != version:
-            known = self._passes[shard.ingress.number] = _Pass(version, range(shard.next_offset))
+            return self._begin(partition, range(shard.next_offset))
         seen = known.offsets.stop
         if known.is_over and not known.found and seen <= shard.last_parked:
-            offsets = range(seen, shard.next_offset)
-            known = self._passes[shard.ingress.number] = _Pass(version, offsets)
+            return self._begin(partition, range(seen, shard.next_offset))
         return known
+
+    def _begin(self, partition: int, offsets: range) -> _Pass:
+        moved = frozenset(offset for number, offset in self._moved if number == partition)
+        begun = self._passes[partition] = _Pass(self._release.version, offsets, moved)
+        return begun
 
     def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
         end = NEVER, LAST_OFFSET
@@ -129,14 +155,14 @@ class ParkedRecords:
         found = shard.scan(
             after, NEVER, lambda target: pattern_of(target) is not None, LOOKED_AT, LOOKED_AT_BYTES
         )
-        found = found._replace(entries=[one for one in found.entries if one[1] in current.offsets])
+        found = found._replace(entries=[one for one in found.entries if current.is_for(one[1])])
         entries, current.after = with_bodies(found, shard.read_back)
         for delivery in map(delivery_of, entries):
             pattern = pattern_of(delivery.target)
             is_purged = shard.is_purged(delivery.entry_offset, delivery.target, delivery.due_ms)
             if delivery.is_parked and pattern is not None and not is_purged:
                 record = moved(shard.ingress, delivery, delivery.due_ms)
-                current.found.append(_Parked(pattern, record))
+                current.found.append(_Parked(pattern, delivery.entry_offset, record))
         current.is_over = current.after >= end
 
     def _left(self, shard: Shard, pattern: str, per_second: int | None, now_ms: int) -> float:
@@ -151,22 +177,13 @@ class ParkedRecords:
         return allowed
 
 
-def _tell_refused(
-    partition: int, piece: Sequence[_Parked], written: Sequence[AuxiliaryRecord]
-) -> None:
+def _tell_refused(partition: int, refused: Sequence[_Parked]) -> None:
     """Not tried again before pauses change or the shard is taken over: each time costs aborted
     transactions."""
-    moved_places = {(record.topic, record.offset) for record in written}
-    refused = [
-        parked.record
-        for parked in piece
-        if (parked.record.topic, parked.record.offset) not in moved_places
-    ]
-    if refused:
-        log.warning(
-            "records stay parked: the ingress does not take them",
-            partition=partition,
-            records=len(refused),
-            first_offset=refused[0].offset,
-            remedy="raise max.message.bytes of the ingress, then pause and resume their targets",
-        )
+    log.warning(
+        "records stay parked: the ingress does not take them",
+        partition=partition,
+        records=len(refused),
+        first_offset=refused[0].record.offset,
+        remedy="raise max.message.bytes of the ingress, then pause and resume their targets",
+    )

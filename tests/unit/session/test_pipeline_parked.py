@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.config.resumed import Resumed
+from proxy.dispatch import parked_records
 from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.release_control import RELEASED_FOR_MS
@@ -129,6 +130,41 @@ def test_each_is_let_go_once_though_others_arrive_one_by_one_meanwhile() -> None
     resume(world)
     world.settle()
     assert (len(world.delivered()), written(world)) == (20, 60)
+
+
+def resumed_one_after_the_other() -> World:
+    """Ten records each for two targets; the moves of the first lie unread as the second is resumed,
+    for which the store is looked through anew."""
+    world = World()
+    world.batch_records = 1
+    world.kafka.topics["bills"] = 4
+    world.release.pause(["orders", "bills"])
+    for number in range(20):
+        world.send({"timer-topic": ("orders", "bills")[number % 2]})
+    world.settle()
+    first = {"orders": Resumed(world.time.wall_now_ms)}
+    world.release.pause(["bills"], first)
+    world.turn(3)
+    assert written(world) == 50
+    assert len(world.delivered()) < 10
+    world.release.pause([], {**first, "bills": Resumed(world.time.wall_now_ms)})
+    world.settle()
+    return world
+
+
+def test_each_is_let_go_once_though_another_pause_ends_meanwhile() -> None:
+    world = resumed_one_after_the_other()
+    assert (len(world.delivered()), len(world.delivered("bills")), written(world)) == (10, 10, 60)
+
+
+def test_a_move_too_many_to_be_known_is_made_twice_and_ends_once_as_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parked_records, "MOST_UNREAD", 6)
+    world = resumed_one_after_the_other()
+    assert (len(world.delivered()), len(world.delivered("bills"))) == (10, 10)
+    missed = [what for what, _ in outcomes(world).values() if what == "missed"]
+    assert len(missed) == written(world) - 60 == 1
 
 
 def test_what_another_pause_means_stays() -> None:
