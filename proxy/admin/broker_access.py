@@ -24,7 +24,7 @@ from proxy.config.target_limit import TargetLimit
 from proxy.errors import ProxyError
 from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
-from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.settings.settings_records import (
     ingest_key,
     limit_key,

@@ -6,8 +6,8 @@ from confluent_kafka import Consumer, KafkaException
 
 from proxy.dead_letters.letters.letter import Letter
 from proxy.dead_letters.letters.replay_planner import Original
-from proxy.kafka.ingress import NOT_IN_THE_LOG
-from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
+from proxy.kafka.ingress.ingress_lookup import IngressLookup
 
 
 class Originals:

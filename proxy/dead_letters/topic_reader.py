@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.ingress import Fetched
+from proxy.kafka.ingress.ingress import Fetched
 from proxy.records.message import Message
 
 AT_ONCE_RECORDS: Final = 500

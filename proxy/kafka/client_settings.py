@@ -102,12 +102,32 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
     }
 
 
+def listener_config(settings: Settings) -> dict[str, Any]:
+    """A consumer that is to hear of the next committed record, and never joins the group.
+
+    Answers of the broker are held until there is something, or for half a second. What comes is not
+    used, so little is asked for.
+    """
+    return {
+        **lookup_config(settings),
+        "enable.partition.eof": False,
+        "fetch.min.bytes": 1,
+        "fetch.wait.max.ms": 500,
+        "fetch.message.max.bytes": 1_024,
+        "queued.max.messages.kbytes": 1,
+    }
+
+
 def settings_reader_config(settings: Settings) -> dict[str, Any]:
     """A consumer that reads the settings topic on and on and never joins a group.
 
     Also what lies behind an open transaction: what it looks for is written outside of any.
     """
-    return {**committed_settings_reader_config(settings), "isolation.level": "read_uncommitted"}
+    return {
+        **committed_settings_reader_config(settings),
+        "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": 500,
+    }
 
 
 def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:

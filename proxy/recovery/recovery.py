@@ -17,8 +17,8 @@ from confluent_kafka import TopicPartition
 from proxy.clock import Clock
 from proxy.config.settings import RecoverySettings
 from proxy.errors import StartOverRefused
-from proxy.kafka.ingress import Ingress
-from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.log_ranges import LogRange, LogRanges
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopAuthenticator, HopKey

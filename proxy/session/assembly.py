@@ -20,8 +20,8 @@ from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing
 from proxy.kafka.derived_topics import DerivedTopics
-from proxy.kafka.ingress import Ingress
-from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.log_ranges import log_ranges
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
@@ -64,8 +64,9 @@ class KafkaClients:
     """What a session has of Kafka, with clients that are made when it is their turn.
 
     `new_consumer` makes the member of the group, `new_reader` a consumer that reads single records
-    again, `new_producer` a transactional producer, by the number of its transactional id.
-    `new_commits` makes that where the commits of one producer are waited for.
+    again, `new_listener` one that waits for the next record in the member's place, `new_producer` a
+    transactional producer, by the number of its transactional id. `new_commits` makes that where
+    the commits of one producer are waited for.
     """
 
     topic: TopicFacts
@@ -73,6 +74,7 @@ class KafkaClients:
     admin: AdminClient
     new_producer: Callable[[int], Producer]
     new_consumer: Callable[[], Consumer]
+    new_listener: Callable[[], Consumer]
     new_reader: Callable[[], Consumer]
     new_commits: Callable[[], Executor]
 
@@ -126,7 +128,7 @@ def assemble(
         release,
         HopAuthenticator(signing_key, topic.topic_id),
     )
-    ingress = Ingress(kafka.new_consumer(), topic.name)
+    ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
     recovery = Recovery(
         topic,

@@ -11,7 +11,7 @@ import structlog
 
 from proxy.config.disk_reserve import DiskReserve
 from proxy.config.sizes import shown_size
-from proxy.kafka.ingress import Ingress
+from proxy.kafka.ingress.ingress import Ingress
 from proxy.scheduling.shard import Shard, State
 from storage.errors import StorageFull
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.dispatch.rate_limit import WorkerRateLimit
-from proxy.kafka.ingress import FETCH_RECORDS
+from proxy.kafka.ingress.ingress import FETCH_RECORDS
 
 IDLE_COMMIT_MS: Final = 10_000
 """An idle shard's watermark is committed this often, so that it is seen to move."""

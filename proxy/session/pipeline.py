@@ -16,7 +16,7 @@ import structlog
 from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
-from proxy.kafka.ingress import Fetched, Ingress
+from proxy.kafka.ingress.ingress import Fetched, Ingress
 from proxy.publishing.errors import GroupMoved
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
@@ -89,13 +89,12 @@ class Pipeline:
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
         self.memory, self._back_pressure, self._parked = memory, back_pressure, parked
         self._metrics, self._trace = TransactionMetrics(metrics), trace
-        self.turns = metrics.turns
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
         self._idle: AbstractSet[int] = frozenset()
         """To be committed in this turn, though nothing may have happened to them."""
-        self._pauses_version = parked.version
+        self.turns, self._pauses_version = metrics.turns, parked.version
         self._first_planned = self._first_tidied = 0
         """Partitions from which on the shards are planned, and tidied, next."""
         self._has_more_to_tidy = False
@@ -207,10 +206,11 @@ class Pipeline:
         self._drop(list(self.shards))
 
     def _fetch(self) -> Fetched:
-        wait_s = self._wait_ms() / 1000
+        wait_s, most = self._wait_ms() / 1000, self._pacing.fetch_records(len(self._awake))
         self.turns.may_wait(wait_s)
-        most = self._pacing.fetch_records(len(self._awake))
-        fetched = self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering)
+        fetched = self._ingress.fetch(
+            wait_s, most, is_busy=self._pacing.is_gathering, is_idle=not self._awake
+        )
         self.turns.count_fetched(sum(map(len, fetched.records.values())))
         return fetched
 

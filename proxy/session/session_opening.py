@@ -17,6 +17,7 @@ from proxy.kafka.client_settings import (
     common_config,
     connected,
     consumer_config,
+    listener_config,
     lookup_config,
     producer_config,
 )
@@ -97,6 +98,7 @@ def _kafka_clients(
         admin,
         lambda number: connected(Producer(producer_config(settings, worker, number)), ingress),
         lambda: Consumer(consumer_config(settings, worker)),
+        lambda: Consumer(listener_config(settings)),
         lambda: Consumer(lookup_config(settings)),
         CommitThread,
     )

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.records.message import IngressPartition, Message
 from proxy.records.traceparent import TRACEPARENT, TraceParent, read_traceparent
 from proxy.scheduling.batch import Batch, ResolvedBatch

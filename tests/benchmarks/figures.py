@@ -122,6 +122,9 @@ def _without_yardstick(result: object) -> Iterator[Figure]:
         case Idle():
             used = round(100 * sum(result.cores.values()), 1)
             yield _time("idle: proxy and broker", used, "% of a core", "<= 3")
+            if result.alone_cores is not None:
+                alone = round(100 * result.alone_cores, 1)
+                yield _time("idle: the broker before", alone, "% of a core")
         case Pending():
             yield from _pending(result)
         case Listing():

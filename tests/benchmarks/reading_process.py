@@ -21,7 +21,7 @@ import numpy as np
 import typer
 from confluent_kafka import Consumer
 
-from proxy.kafka.ingress import Fetched
+from proxy.kafka.ingress.ingress import Fetched
 from proxy.records.message import Message
 from proxy.requests.policy import Policy
 from proxy.requests.request_reader import request_reader

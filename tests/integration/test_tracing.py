@@ -51,15 +51,16 @@ def test_one_trace_links_producer_waiting_and_publishing_also_over_a_sigkill(
         soon = written(installation, target, SAMPLED, "500ms")
         later = written(installation, target, SAMPLED, "20s")
         dead = written(installation, "secret-orders", SAMPLED, "5s")
-        soon_at, later_at = origin_of(installation, soon), origin_of(installation, later)
+        soon_at, later_at, dead_at = (origin_of(installation, one) for one in (soon, later, dead))
         wait_for(lambda: len(collector.of(soon_at)) == 2, WITHIN_S, "spans of the first")
+        wait_for(lambda: len(collector.of(dead_at)) == 1, WITHIN_S, "the span of the dead letter")
         proxy.kill()
         assert collector.of(later_at) == {}
         shutil.rmtree(proxy.data_dir)
         proxy.start_ready()
         wait_for(lambda: len(collector.of(later_at)) == 2, WITHIN_S, "spans of the other")
         assert collector.of(origin_of(installation, unsampled)) == {}
-        (failed,) = collector.of(origin_of(installation, dead)).values()
+        (failed,) = collector.of(dead_at).values()
     assert (failed.name, failed.parent_id, failed.start_ms) == (WAIT, PARENT_ID, dead.timestamp_ms)
     assert failed.error == "target-refused: secret-orders is denied by the setting targets.deny"
     assert failed.events == ("timer.dead-letter",)

@@ -1,25 +1,33 @@
 """idle: nothing waits and nothing comes. What proxy and broker use all the same."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tests.benchmarks.accounting import Meter
 from tests.benchmarks.trial import Trial, World, trial
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """`cores` by process; what else the machine did is `other_cores`."""
+    """`cores` by process; what else the machine did is `other_cores`. alone_cores: what the broker
+    used before there was a proxy; None if that was not measured."""
 
     seconds: int
     cores: dict[str, float]
     other_cores: float
+    alone_cores: float | None = None
 
 
 def measure(world: World) -> Idle:
-    """Once, on a proxy that has delivered some records and settled."""
-    world.say(f"idle: nothing for {world.scale.idle_s} s")
+    """Once, on a proxy that has delivered some records and settled; and on the broker before."""
+    seconds = world.scale.idle_s
+    world.say(f"idle: nothing for {seconds} s without the proxy, and as long with it")
+    time.sleep(world.scale.settle_s)
+    meter = Meter({"broker": world.broker_pid})
+    time.sleep(seconds)
+    alone_s = meter.bill({}).cpu_s["broker"]
     with trial(world, "idle") as made:
-        return measure_idle(made)
+        return replace(measure_idle(made), alone_cores=round(alone_s / seconds, 4))
 
 
 def measure_idle(made: Trial) -> Idle:

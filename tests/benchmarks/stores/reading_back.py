@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 from proxy.config.settings import Settings
 from proxy.embedded import EmbeddedBroker
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.records.position import NEVER_MS
 from proxy.recovery.fetched_bodies import FetchedBodies
 from proxy.requests.policy import Policy

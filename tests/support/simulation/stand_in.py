@@ -16,7 +16,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.partitioning import partition_of
-from proxy.kafka.ingress import NOT_IN_THE_LOG
+from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
 ABSENT = object()
@@ -295,6 +295,11 @@ class StandInConsumer:
 
     def resume(self, places: list[TopicPartition]) -> None:
         self._paused.difference_update(p.partition for p in places)
+
+    def seek(self, place: TopicPartition) -> None:
+        if place.partition not in self._positions:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self._positions[place.partition] = place.offset
 
     def consumer_group_metadata(self) -> object:
         return self._kafka.generation

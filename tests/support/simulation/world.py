@@ -51,6 +51,7 @@ from tests.support.simulation.stand_in import (
     StandInReader,
 )
 from tests.support.simulation.stand_in_admin import StandInAdmin
+from tests.support.simulation.stand_in_listener import StandInListener
 
 DEAD_LETTERS = "timer.dead-letters"
 OUTCOMES = "timer.outcomes"
@@ -347,6 +348,7 @@ class World:
             cast(Any, StandInAdmin(self.kafka)),
             lambda _number: cast(Any, StandInProducer(self.kafka)),
             lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records)),
+            lambda: cast(Any, StandInListener(self.kafka)),
             lambda: cast(Any, StandInReader(self.kafka)),
             lambda: self._commits,
         )
@@ -374,6 +376,6 @@ class World:
             self.clock,
             self.metrics,
             heartbeat=lambda: None,
-            now_s=lambda: 0.0,
+            now_s=lambda: self.time.monotonic_now_ms / 1_000,
             trace=self.trace,
         )

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.config.memory_shares import LEAST_BYTES
 from proxy.config.settings import AdmissionSettings, MemorySettings
-from proxy.kafka.ingress import Fetched
+from proxy.kafka.ingress.ingress import Fetched
 from proxy.scheduling.half_messages import CHECK_BACK_BYTES
 from storage.ids.opening import open_register
 from storage.options import Options

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.kafka.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
+from proxy.kafka.ingress.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 RECORDS = 100

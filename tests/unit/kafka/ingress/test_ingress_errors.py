@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.kafka.ingress import Ingress
+from proxy.kafka.ingress.ingress import Ingress
 
 
 class Failing:
@@ -33,7 +33,7 @@ class Failing:
 
 
 def _ingress(code: int) -> Ingress:
-    return Ingress(cast(Any, Failing(code)), "timer.ingress")
+    return Ingress(cast(Any, Failing(code)), "timer.ingress", lambda: cast(Any, None))
 
 
 @pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID])

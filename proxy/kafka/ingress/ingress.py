@@ -6,7 +6,7 @@ cooperative-sticky group: a restart within the session time-out moves no partiti
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
@@ -20,8 +20,10 @@ from confluent_kafka import (
 )
 
 from proxy.kafka.access.rights import REFUSALS
-from proxy.kafka.read_positions import ReadPositions
-from proxy.kafka.unreadable_message import UnreadableMessage
+from proxy.kafka.ingress.long_poll import LongPoll
+from proxy.kafka.ingress.read_positions import ReadPositions
+from proxy.kafka.ingress.resuming import resume_at
+from proxy.kafka.ingress.unreadable_message import UnreadableMessage
 from proxy.records.header_text import read_headers
 from proxy.records.message import Message
 
@@ -93,11 +95,20 @@ class Fetched:
 
 
 class Ingress:
-    """The consumer of the ingress topic. All calls come from one thread."""
+    """The consumer of the ingress topic. All calls come from one thread. `new_listener` makes the
+    consumer that waits in its place while nothing comes (`LongPoll`)."""
 
-    def __init__(self, consumer: Consumer, topic: str) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        new_listener: Callable[[], Consumer],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._consumer = consumer
+        self._long_poll = LongPoll(consumer, new_listener, topic, now_s)
         self._positions = ReadPositions()
+        self._held: set[int] = set()
         self._group_metadata: object = None
         self.topic = topic
 
@@ -106,18 +117,21 @@ class Ingress:
 
         def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
             self.group_moved()
+            self._long_poll.end()
             offsets = owner.take_over([p.partition for p in assigned])
             self._positions.begin(offsets)
             starts = [TopicPartition(self.topic, p, at) for p, at in offsets.items()]
             self._consumer.incremental_assign(starts)
 
         def on_revoke(_: Consumer, revoked: list[TopicPartition]) -> None:
+            self._long_poll.end()
             owner.hand_over([p.partition for p in revoked])
             self.group_moved()
             self._positions.end(p.partition for p in revoked)
             self._consumer.incremental_unassign(revoked)
 
         def on_lost(_: Consumer, lost: list[TopicPartition]) -> None:
+            self._long_poll.end()
             owner.lose([p.partition for p in lost])
             self._positions.end(p.partition for p in lost)
             self._consumer.incremental_unassign(lost)
@@ -126,15 +140,26 @@ class Ingress:
             [self.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
         )
 
-    def fetch(self, wait_s: float, most: int = FETCH_RECORDS, *, is_busy: bool = False) -> Fetched:
+    def fetch(
+        self,
+        wait_s: float,
+        most: int = FETCH_RECORDS,
+        *,
+        is_busy: bool = False,
+        is_idle: bool = False,
+    ) -> Fetched:
         """What has arrived, at most so many records (one more where the first is waited for): wait
-        for a first one, or, when busy, gather for the whole time."""
+        for a first one, or, when busy, gather for the whole time. is_idle: whoever asks has nothing
+        to do until then, and no end of a partition to wait for."""
         fetched = Fetched()
+        wait_s = self._long_poll.wait(wait_s, self._wanted, is_idle=is_idle)
         arrived = self._gather(most, wait_s) if is_busy else self._wait_for_first(most, wait_s)
         if arrived:
             for message in fetched.add(cast(list[Message], arrived)):
                 self._note_error(message, fetched)
             fetched.note_append_time()
+            if fetched.records:
+                self._long_poll.heard()
             for partition, records in fetched.records.items():
                 fetched.records[partition] = self._positions.fresh(partition, records)
         return fetched
@@ -167,11 +192,17 @@ class Ingress:
         _low, high = self._consumer.get_watermark_offsets(place, cached=True)
         return high
 
-    def pause(self, partitions: Iterable[int]) -> None:
+    def pause(self, partitions: Collection[int]) -> None:
+        self._long_poll.end()
+        self._held.update(partitions)
         self._consumer.pause([TopicPartition(self.topic, p) for p in partitions])
 
-    def resume(self, partitions: Iterable[int]) -> None:
-        self._consumer.resume([TopicPartition(self.topic, p) for p in partitions])
+    def resume(self, partitions: Collection[int]) -> None:
+        self._long_poll.end()
+        self._held.difference_update(partitions)
+        next_offsets = self._positions.offsets
+        places = [TopicPartition(self.topic, p, next_offsets.get(p, -1)) for p in partitions]
+        resume_at(self._consumer, places)
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
         """An offset to commit, with what belongs to it."""
@@ -193,7 +224,13 @@ class Ingress:
 
     def close(self) -> None:
         """Hand over what is owned, then leave. A static member is missed after its time-out."""
+        self._long_poll.close()
         self._consumer.close()
+
+    def _wanted(self) -> dict[int, int]:
+        """Where the partitions that are fetched are read on."""
+        offsets = self._positions.offsets.items()
+        return {partition: at for partition, at in offsets if partition not in self._held}
 
     def _gather(self, most: int, wait_s: float) -> list[Any]:
         """`consume` waits its whole time-out unless the batch is full."""

@@ -21,6 +21,11 @@ class ReadPositions:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
 
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        """By partition, those that are owned."""
+        return self._next
+
     def begin(self, starts: Mapping[int, int]) -> None:
         """These partitions are read from these offsets on."""
         self._next.update(starts)

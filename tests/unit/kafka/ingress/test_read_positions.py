@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from proxy.kafka.ingress import Ingress
-from proxy.kafka.read_positions import ReadPositions
+from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress.read_positions import ReadPositions
 from proxy.records.message import Message
 
 
@@ -82,7 +82,7 @@ def test_a_partition_that_comes_back_is_read_from_where_it_is_taken_over(
 
 def test_the_ingress_leaves_them_out() -> None:
     consumer = Repeating()
-    ingress = Ingress(cast(Any, consumer), "timer.ingress")
+    ingress = Ingress(cast(Any, consumer), "timer.ingress", lambda: cast(Any, None))
     ingress.join(cast(Any, consumer))
     consumer.on_assign(consumer, [consumer])
     assert [offsets(ingress.fetch(0).records[4]) for _ in range(2)] == [[10, 11], []]

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from proxy.kafka.ingress import Fetched
+from proxy.kafka.ingress.ingress import Fetched
 from proxy.records.message import Message
 from proxy.records.rejection import Rejection
 from proxy.requests.policy import Policy

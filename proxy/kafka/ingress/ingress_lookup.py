@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.ingress import NOT_IN_THE_LOG
-from proxy.kafka.unreadable_message import readable
+from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
+from proxy.kafka.ingress.unreadable_message import readable
 from proxy.records.message import Message
 
 AT_ONCE_RECORDS: Final = 1_000

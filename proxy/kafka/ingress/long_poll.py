@@ -1,0 +1,92 @@
+"""Waits for the next record with few requests, where none has come for a while.
+
+The group's consumer asks a hundred times a second, so that many records come with each answer. It
+cannot be told to ask less often: meanwhile its partitions are paused, and another consumer asks,
+whose answers the broker holds until there is something, or half a second is over.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from proxy.kafka.ingress.resuming import resume_at
+
+QUIET_S: Final = 2.0
+LONGEST_S: Final = 30.0
+MOMENT_S: Final = 0.25
+"""After so long the group's consumer fetches again for a moment: its connections stay in use, the
+ends of partitions are known, and whatever keeps the other consumer from hearing lasts no longer."""
+
+
+class LongPoll:
+    """Waits in the place of `consumer`, of which it pauses what nobody else has paused.
+
+    `new_listener` makes the consumer that asks instead. An error of it counts as something that has
+    come: the group's consumer says what is wrong, if it meets it, too.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        new_listener: Callable[[], Consumer],
+        topic: str,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer, self._new_listener = consumer, new_listener
+        self._topic, self._now_s = topic, now_s
+        self._made: Consumer | None = None
+        self._paused: Sequence[TopicPartition] = ()
+        self._next_s = now_s() + QUIET_S
+        """When it may begin, or, once it has, when it is to end."""
+
+    def heard(self) -> None:
+        """Records have come: only after a while without any is it worth its while again."""
+        self._next_s = self._now_s() + QUIET_S
+
+    def wait(
+        self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
+    ) -> float:
+        """Wait for a record at or beyond the offsets, by partition; how much of the time is left to
+        wait for the consumer. It begins with that only when `is_idle`."""
+        began_s = self._now_s()
+        if not self._paused and is_idle and began_s >= self._next_s:
+            self._begin(next_offsets())
+        if not self._paused:
+            return wait_s
+        if self._listener.poll(wait_s) is not None:
+            self.end()
+            return max(0.0, wait_s - (self._now_s() - began_s))
+        if began_s >= self._next_s:
+            self.end()
+            self._next_s = began_s + MOMENT_S
+        return 0.0
+
+    def end(self) -> None:
+        """The consumer fetches again. To be called before partitions come, go, or are paused."""
+        if self._paused:
+            self._listener.unassign()
+            resume_at(self._consumer, self._paused)
+            self._paused = ()
+            self.heard()
+
+    def close(self) -> None:
+        """Give the other consumer up."""
+        if self._made is not None:
+            self._made.close()
+        self._made, self._paused = None, ()
+
+    def _begin(self, offsets: Mapping[int, int]) -> None:
+        places = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
+        if places:
+            self._consumer.pause(places)
+            self._paused = places
+            self._listener.assign(places)
+        self._next_s = self._now_s() + LONGEST_S
+
+    @property
+    def _listener(self) -> Consumer:
+        if self._made is None:
+            self._made = self._new_listener()
+        return self._made

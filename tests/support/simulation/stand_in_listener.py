@@ -1,0 +1,30 @@
+"""The consumer that waits on the stand-in Kafka while nothing comes (`LongPoll`)."""
+
+from __future__ import annotations
+
+from confluent_kafka import TopicPartition
+
+from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
+
+
+class StandInListener:
+    """A consumer without a group that is only asked whether there is something."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        self._kafka = kafka
+        self._places: list[TopicPartition] = []
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self._places = places
+
+    def unassign(self) -> None:
+        self._places = []
+
+    def poll(self, timeout: float) -> Record | None:
+        for place in self._places:
+            end = self._kafka.stable_end(place.partition)
+            if place.offset < end:
+                return self._kafka.logs[INGRESS, place.partition][place.offset]
+        return None
+
+    close = unassign

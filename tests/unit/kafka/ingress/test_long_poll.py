@@ -1,0 +1,206 @@
+"""While nothing comes another consumer waits in the place of the group's (`LongPoll`)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress.long_poll import LONGEST_S, MOMENT_S, QUIET_S, LongPoll
+
+NEXT = {0: 17, 3: 5}
+
+
+class Fetching:
+    """The group's consumer: which partitions are paused, and where it was told to go on."""
+
+    def __init__(self) -> None:
+        self.paused: set[int] = set()
+        self.sought: dict[int, int] = {}
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused |= {place.partition for place in places}
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused -= {place.partition for place in places}
+
+    def seek(self, place: TopicPartition) -> None:
+        assert place.partition not in self.paused
+        self.sought[place.partition] = place.offset
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+
+class Listening:
+    """The other one: for what it waits, and whether something comes."""
+
+    def __init__(self) -> None:
+        self.waits_for: dict[int, int] = {}
+        self.comes = False
+        self.is_open = True
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.waits_for = {place.partition: place.offset for place in places}
+
+    def unassign(self) -> None:
+        self.waits_for = {}
+
+    def poll(self, _wait_s: float) -> object:
+        return object() if self.comes else None
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+class Quiet:
+    """An ingress of which nothing is heard, as the loop sees it."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.consumer, self.listener, self.made = Fetching(), Listening(), 0
+        self.long_poll = LongPoll(
+            cast(Any, self.consumer), self._make, "timer.ingress", lambda: self.now_s
+        )
+
+    def _make(self) -> Any:
+        self.made += 1
+        return self.listener
+
+    def wait(self, *, seconds: float = 0.0, is_idle: bool = True) -> float:
+        self.now_s += seconds
+        return self.long_poll.wait(0.05, lambda: NEXT, is_idle=is_idle)
+
+    def is_waiting(self) -> bool:
+        """The one waits for just what is paused of the other."""
+        assert self.consumer.paused == set(self.listener.waits_for)
+        return bool(self.consumer.paused)
+
+
+@pytest.fixture
+def quiet() -> Quiet:
+    """It waits since this moment."""
+    quiet = Quiet()
+    assert quiet.wait(seconds=QUIET_S) == 0.0
+    assert quiet.is_waiting()
+    return quiet
+
+
+def test_it_begins_after_a_while_where_nothing_was_read_last(quiet: Quiet) -> None:
+    assert quiet.listener.waits_for == NEXT
+    assert [quiet.wait(seconds=1.0) for _ in range(5)] == [0.0] * 5
+    assert quiet.made == 1
+
+
+def test_while_records_come_the_group_s_consumer_is_waited_for() -> None:
+    quiet = Quiet()
+    for _ in range(10):
+        quiet.long_poll.heard()
+        assert quiet.wait(seconds=QUIET_S / 2) == 0.05
+    assert (quiet.made, quiet.is_waiting()) == (0, False)
+
+
+def test_while_shards_have_something_to_do_it_does_not_begin_but_goes_on(quiet: Quiet) -> None:
+    assert quiet.wait(is_idle=False) == 0.0
+    assert quiet.is_waiting()
+    quiet.long_poll.end()
+    assert quiet.wait(seconds=2 * QUIET_S, is_idle=False) == 0.05
+
+
+def test_once_something_comes_the_rest_of_the_time_is_the_consumer_s(quiet: Quiet) -> None:
+    quiet.listener.comes = True
+    assert quiet.wait() == 0.05
+    assert not quiet.is_waiting()
+    assert quiet.consumer.sought == NEXT, "else it may sleep for a second"
+    assert quiet.wait() == 0.05, "and not at once again"
+
+
+def test_nothing_is_asked_for_where_nothing_is_to_be_read() -> None:
+    quiet = Quiet()
+    quiet.now_s += QUIET_S
+    assert quiet.long_poll.wait(0.05, dict, is_idle=True) == 0.05
+    assert (quiet.made, quiet.is_waiting()) == (0, False)
+
+
+def test_the_group_s_consumer_fetches_for_a_moment_now_and_then(quiet: Quiet) -> None:
+    for _ in range(3):
+        assert quiet.wait(seconds=LONGEST_S) == 0.0
+        assert not quiet.is_waiting()
+        assert quiet.wait(seconds=MOMENT_S / 2) == 0.05
+        assert quiet.wait(seconds=MOMENT_S / 2) == 0.0
+        assert quiet.is_waiting()
+    assert quiet.made == 1
+
+
+def test_given_up_it_is_closed(quiet: Quiet) -> None:
+    quiet.long_poll.close()
+    assert not quiet.listener.is_open
+    quiet.long_poll.end()
+
+
+class Member(Fetching):
+    """A consumer that is given partitions, and has nothing to fetch."""
+
+    def subscribe(self, _: list[str], **callbacks: Any) -> None:
+        self.callbacks = callbacks
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        assert not self.paused
+
+    incremental_unassign = incremental_assign
+
+    def poll(self, _wait_s: float) -> None:
+        return None
+
+
+class Owner:
+    """Whoever is called as partitions come and go."""
+
+    def take_over(self, partitions: list[int]) -> dict[int, int]:
+        return dict.fromkeys(partitions, 10)
+
+    def hand_over(self, partitions: list[int]) -> None:
+        """Does nothing."""
+
+    lose = hand_over
+
+
+def waiting() -> tuple[Ingress, Member, Listening]:
+    """An ingress of two partitions that has been quiet for long."""
+    now_s, member, listener = iter(range(0, 10_000, 3)), Member(), Listening()
+    ingress = Ingress(
+        cast(Any, member), "timer.ingress", lambda: cast(Any, listener), lambda: next(now_s)
+    )
+    ingress.join(Owner())
+    change(member, "on_assign", 0, 3)
+    ingress.fetch(0.05, is_idle=True)
+    assert listener.waits_for == {0: 10, 3: 10}
+    return ingress, member, listener
+
+
+def change(member: Member, callback: str, *partitions: int) -> None:
+    member.callbacks[callback](member, [TopicPartition("timer.ingress", p) for p in partitions])
+
+
+@pytest.mark.parametrize("callback", ["on_assign", "on_revoke", "on_lost"])
+def test_as_partitions_come_and_go_none_is_paused_and_those_owned_are_waited_for_again(
+    callback: str,
+) -> None:
+    ingress, member, listener = waiting()
+    change(member, callback, 4 if callback == "on_assign" else 3)
+    assert (member.paused, listener.waits_for) == (set(), {})
+    ingress.fetch(0.05, is_idle=True)
+    owned = {0, 3, 4} if callback == "on_assign" else {0}
+    assert member.paused == set(listener.waits_for) == owned
+
+
+def test_what_is_held_back_is_not_waited_for_and_stays_held() -> None:
+    ingress, member, listener = waiting()
+    ingress.pause({0})
+    assert (member.paused, listener.waits_for) == ({0}, {})
+    ingress.fetch(0.05, is_idle=True)
+    assert (member.paused, listener.waits_for) == ({0, 3}, {3: 10})
+    member.sought.clear()
+    ingress.resume({0, 7})
+    assert (member.paused, listener.waits_for) == (set(), {})
+    assert member.sought == {0: 10, 3: 10}
