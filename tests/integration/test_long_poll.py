@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -117,11 +118,11 @@ def test_a_transaction_is_heard_once_it_is_committed(kafka: str, quiet: Quiet) -
 def test_after_a_broker_was_away_all_that_comes_is_read(own_broker: StartBroker) -> None:
     broker = own_broker()
     quiet = Quiet(broker.bootstrap_servers)
-    quiet.wait_long()
-    broker.kill()
-    for _ in range(10):
-        quiet.fetch()
-    broker.start()
-    write(broker.bootstrap_servers, quiet.topic, [Outgoing(value=b"there")])
-    quiet.await_values(b"there")
-    quiet.ingress.close()
+    with closing(quiet.ingress):
+        quiet.wait_long()
+        broker.kill()
+        for _ in range(10):
+            quiet.fetch()
+        broker.start()
+        write(broker.bootstrap_servers, quiet.topic, [Outgoing(value=b"there")])
+        quiet.await_values(b"there")
