@@ -18,7 +18,7 @@ import storage
 REPOSITORY = Path(__file__).parents[3]
 PRODUCT = ("proxy", "storage", "spark_jobs")
 LONGEST_FUNCTION_LINES = 70
-LONGEST_FILE_LINES = 400
+LONGEST_FILE_LINES = 700
 MEDIAN_FUNCTION_LINES = 10
 TELL_NOTHING = {"utils", "util", "helpers", "helper", "manager", "base", "common", "misc"}
 NEEDS_A_UNIT = re.compile(r"(^|_)(timeout|delay|interval|duration|size|age|elapsed|period)$")
