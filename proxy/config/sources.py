@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -41,6 +41,9 @@ _OF_KUBERNETES = re.compile(
     r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
 )
 
+_CORE = "tag:yaml.org,2002:"
+_NULL = _CORE + "null"
+_OCTAL = re.compile(r"[-+]?0[0-9_]+")
 _QUOTED = re.compile(r"""['"].*['"]""", re.DOTALL)
 
 KeyPath = tuple[str, ...]
@@ -64,6 +67,25 @@ def load_settings(path: Path | None = None) -> Settings:
     except RecursionError:
         raise SettingsError("An environment variable nests too many lists.") from None
     return Settings.model_validate(read.model_dump(by_alias=True))
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain scalars as YAML 1.2 does. Whatever it does not resolve stays text as written.
+
+    PyYAML's own rules are those of YAML 1.1, which make numbers of `0123`, `1:30` and `1_000`.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _tag, _form, _first in (
+    (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    (_CORE + "bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    (_CORE + "int", r"-?(0|[1-9][0-9]*)", "-0123456789"),
+    (_CORE + "float", r"-?(0|[1-9][0-9]*)\.[0-9]+", "-0123456789"),
+    (_CORE + "merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_form})$"), list(_first))
 
 
 class _Environment(EnvSettingsSource):
@@ -131,8 +153,8 @@ def known_paths(model: type[BaseModel] = Settings) -> Iterator[KeyPath]:
 def _read_file(path: Path) -> _Document:
     try:
         text = path.read_text("utf-8")
-        node = yaml.compose(text, yaml.SafeLoader)
-        values = yaml.safe_load(text)
+        node, values = _parsed(text)
+        ambiguous = "\n".join(_leading_zeros(node, (), str(path)))
     except OSError as error:
         raise SettingsError(f"The settings file {path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -149,6 +171,8 @@ def _read_file(path: Path) -> _Document:
         return _Document({}, {}, str(path))
     if not isinstance(values, dict):
         raise SettingsError(f"The settings file {path} must hold keys and values.")
+    if ambiguous:
+        raise SettingsError(ambiguous)
     lines: dict[KeyPath, int] = {}
     for key_path, line in _lines(node, ()):
         if key_path in lines:
@@ -160,6 +184,60 @@ def _read_file(path: Path) -> _Document:
         lines[key_path] = line
     written = {str(key): value for key, value in values.items() if not _empty_section(key, value)}
     return _Document(written, lines, str(path))
+
+
+def _parsed(text: str) -> tuple[yaml.Node | None, object]:
+    """The document's tree and its values. Scalars below `kafka` are text exactly as written."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        for key, section in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.value == "kafka" and isinstance(section, yaml.MappingNode):
+                _keep_text(loader, section)
+        return node, None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _keep_text(loader: yaml.SafeLoader, section: yaml.MappingNode) -> None:
+    loader.flatten_mapping(section)
+    for _, value in section.value:
+        if (
+            isinstance(value, yaml.ScalarNode)
+            and value.tag.startswith(_CORE)
+            and value.tag != _NULL
+        ):
+            value.tag = _CORE + "str"
+
+
+def _leading_zeros(node: yaml.Node | None, path: KeyPath, name: str) -> Iterator[str]:
+    """Complain of each number with a leading zero where a number is expected."""
+    if path[:1] == ("kafka",):
+        return
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _leading_zeros(value, (*path, str(key.value)), name)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from _leading_zeros(value, path, name)
+    elif isinstance(node, yaml.ScalarNode) and not node.style and _OCTAL.fullmatch(node.value):
+        if not _takes_text(path):
+            yield (
+                f"{name} line {node.start_mark.line + 1}: `{'.'.join(path)}` is {node.value}: some "
+                "programs read a number with a leading zero as octal. Write it without the zero."
+            )
+
+
+def _takes_text(path: KeyPath) -> bool:
+    model: Any = Settings
+    for part in path:
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        if part not in fields:
+            return False
+        model = fields[part].annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            break
+    return {str, type(None), ...} >= set(get_args(model) or (model,))
 
 
 def _empty_section(key: object, value: object) -> bool:

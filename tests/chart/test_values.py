@@ -114,6 +114,7 @@ def test_the_settings_of_every_set_are_settings(chosen: str) -> None:
         ({"config": {"topics": {"ingres": "x"}}}, "'ingres' not allowed"),
         ({"config": {"retry": {"groups": {"g": {"polcy": "levels"}}}}}, "'polcy' not allowed"),
         ({"config": {"store": "sqlite"}}, "/config/store"),
+        ({"config": {"kafka": {"sasl.username": 42_798}}}, "/config/kafka/sasl.username"),
         ({"config": {"instance_id": "mine"}}, "/config/instance_id"),
         ({"config": {"data_dir": "./data"}}, "/config/data_dir"),
         ({"config": {"admin": {"port": 80}}}, "/config/admin/port"),

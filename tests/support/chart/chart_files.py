@@ -57,7 +57,11 @@ AMENDED: Final[dict[str, dict[str, Any]]] = {
     "instance_id": {"type": "null"},
     "data_dir": {"type": "string", "pattern": "^/."},
     "workers": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]},
-    "kafka": {"minProperties": 1, "required": ["bootstrap.servers"]},
+    "kafka": {
+        "minProperties": 1,
+        "required": ["bootstrap.servers"],
+        "patternProperties": {"(username|password|secret|client[.]id)$": {"type": "string"}},
+    },
 }
 AMENDED_ADMIN: Final[dict[str, dict[str, Any]]] = {
     "token": {"type": "null"},

@@ -93,6 +93,46 @@ def test_texts_that_look_like_numbers_stay_texts(load: Load) -> None:
     assert load("", DELAY_PROXY_GROUP_ID="007").group_id == "007"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["0123456", "0x1F", "12:30:45", "1_000", "1.10", ".5", "yes", "1e3", "2026-01-01", "007", "=x"],
+)
+def test_kafka_settings_are_text_exactly_as_written(load: Load, text: str) -> None:
+    settings = load(f"kafka:\n  sasl.password: {text}\n  sasl.username: '{text}'\n")
+    assert (settings.kafka["sasl.password"], settings.kafka["sasl.username"]) == (text, text)
+
+
+@pytest.mark.parametrize("text", ["007", "1:30", "0x1F"])
+def test_names_that_look_like_numbers_of_old_yaml_stay_text(load: Load, text: str) -> None:
+    settings = load(f"group_id: {text}\ninstance_id: {text}\n")
+    assert (settings.group_id, settings.instance_id) == (text, text)
+    if text == "007":
+        assert load("targets: {allow: [007]}").targets.allow == ("007",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wheel: {precision_ms: 010}",
+        "release: {max_per_second: 0100}",
+        "release: {per_target: {orders: 0100}}",
+        "retry: {groups: {billing: {max_attempts: 010}}}",
+        "clock: {max_step: 0100}",
+        "max_delay: 1:30",
+        "release: {max_per_second: 1:30}",
+        "admin: {port: 0x1F}",
+        "max_delay: 2026-01-01",
+    ],
+)
+def test_numbers_that_are_read_in_two_ways_are_refused(load: Load, text: str) -> None:
+    assert "proxy.yaml line 1: `" in refusal(load, text)
+
+
+@pytest.mark.parametrize("section", ["targets", "release", "kafka"])
+def test_a_file_that_contains_itself_is_refused(load: Load, section: str) -> None:
+    assert refusal(load, f"{section}: &a {{per_target: *a}}")
+
+
 @pytest.mark.parametrize("text", ["orders.*, payments", '["orders.*", "payments"]'])
 def test_lists_in_variables_are_written_with_commas_or_as_json(load: Load, text: str) -> None:
     settings = load("", DELAY_PROXY_TARGETS__ALLOW=text)
