@@ -69,7 +69,7 @@ def load_settings(path: Path | None = None) -> Settings:
     return Settings.model_validate(read.model_dump(by_alias=True))
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads plain scalars as YAML 1.2 does. Whatever it does not resolve stays text as written.
 
     PyYAML's own rules are those of YAML 1.1, which make numbers of `0123`, `1:30` and `1_000`.
@@ -220,8 +220,9 @@ def _leading_zeros(node: yaml.Node | None, path: KeyPath, name: str) -> Iterator
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
             yield from _leading_zeros(value, path, name)
-    elif isinstance(node, yaml.ScalarNode) and not node.style and _OCTAL.fullmatch(node.value):
-        if not _takes_text(path):
+    elif isinstance(node, yaml.ScalarNode):
+        is_octal = not node.style and _OCTAL.fullmatch(node.value)
+        if is_octal and not _takes_text(path):
             yield (
                 f"{name} line {node.start_mark.line + 1}: `{'.'.join(path)}` is {node.value}: some "
                 "programs read a number with a leading zero as octal. Write it without the zero."
