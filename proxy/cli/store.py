@@ -8,8 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.local_shards import LocalShard, local_shards
-from proxy.cli.terminal.options import AsJson, Config, settings_for
-from proxy.cli.terminal.output import say, say_json, say_table, shown_bytes, shown_time, text_of
+from proxy.cli.terminal.options import (
+    AsJson,
+    Config,
+    Utc,
+    settings_for,
+)
+from proxy.cli.terminal.output import (
+    say,
+    say_json,
+    say_table,
+    show_utc,
+    shown_bytes,
+    shown_time,
+    text_of,
+)
 from proxy.records.delivery import Delivery, LeftInKafka
 from storage.shard.inspection import FolderReport
 
@@ -45,8 +58,10 @@ def dump_store(
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many a shard.")] = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """Print what waits on disk, by shard and due time; a running proxy has more in memory."""
+    show_utc(is_wanted=utc)
     for shard in _shards(data_dir, config):
         for entry in islice(shard.entries(), limit):
             if as_json:

@@ -7,12 +7,26 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from proxy.cli.kafka.arrivals import arrivals, open_consumer
 from proxy.cli.kafka.record_headers import headers_of
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.terminal.output import plain, say, say_json, shown_bytes, shown_time, text_of
+from proxy.cli.terminal.options import (
+    AsJson,
+    Bootstrap,
+    Config,
+    Utc,
+    settings_for,
+)
+from proxy.cli.terminal.output import (
+    plain,
+    say,
+    say_json,
+    show_utc,
+    shown_bytes,
+    shown_time,
+    text_of,
+)
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.clock import wall_clock_ms
 from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
@@ -33,8 +47,10 @@ def watch(
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """Print each record that arrives, and how late; of outcomes and dead letters, what and why."""
+    show_utc(is_wanted=utc)
     settings = settings_for(config, bootstrap)
     with (
         suppress(StopAsked),
@@ -47,7 +63,7 @@ def watch(
             say(f"watching {topic}; the second column is {shown} (Ctrl-C ends)")
         end = None if timeout_s is None else time.monotonic() + timeout_s
         for message in islice(arrivals(consumer, settings, end), count):
-            arrival = describe_arrival(message, wall_clock_ms())
+            arrival = describe_arrival(message)
             if topic == settings.topics.outcomes:
                 arrival["ended"] = read_outcome(message.value())
             if as_json:
@@ -56,8 +72,13 @@ def watch(
                 say(watch_line(arrival, message.key(), message.value()))
 
 
-def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
-    """What `--json` prints of a record; times in epoch ms, texts where bytes are text."""
+def describe_arrival(message: Message) -> dict[str, Any]:
+    """Return what `--json` prints of a record.
+
+    Times are epoch ms. A record arrived at its timestamp; `arrived_ms` is now if it has none.
+    """
+    kind, timestamp_ms = message.timestamp()
+    arrived_ms = wall_clock_ms() if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
     headers = dict(headers_of(message))
     due_ms = _number(headers.get(DUE))
     return {
@@ -69,8 +90,8 @@ def describe_arrival(message: Message, now_ms: int) -> dict[str, Any]:
         "headers": {name: text_of(raw) for name, raw in headers.items()},
         "origin": text_of(headers.get(ORIGIN)),
         "due_ms": due_ms,
-        "arrived_ms": now_ms,
-        "lateness_ms": None if due_ms is None else now_ms - due_ms,
+        "arrived_ms": arrived_ms,
+        "lateness_ms": None if due_ms is None else arrived_ms - due_ms,
         "check": _number(headers.get(CHECK)),
         "error": text_of(headers.get(ERROR)),
         "error_detail": text_of(headers.get(ERROR_DETAIL)),

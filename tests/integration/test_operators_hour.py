@@ -44,7 +44,7 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 def without_figures(line: str) -> str:
     """Times, places and how late a record is differ from run to run."""
     unmeasured = re.sub(r"\+[\d.]+ (ms|s|min)", "+0", line)
-    return re.sub(r"\s+", " ", re.sub(r"[\d:.]+", "0", unmeasured)).strip()
+    return re.sub(r"\s+", " ", re.sub(r"[\d:.]+([+-][\d:]+)?", "0", unmeasured)).strip()
 
 
 def shown(code: str) -> list[str]:

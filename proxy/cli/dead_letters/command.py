@@ -16,8 +16,18 @@ from proxy.cli.dead_letters.output import (
     say_summaries,
     summary_json,
 )
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.terminal.output import say, say_json
+from proxy.cli.terminal.options import (
+    AsJson,
+    Bootstrap,
+    Config,
+    Utc,
+    settings_for,
+)
+from proxy.cli.terminal.output import (
+    say,
+    say_json,
+    show_utc,
+)
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.dead_letter_topics import DeadLetterTopics, checked_group
 from proxy.dead_letters.letters.edits import read_edits
@@ -78,8 +88,10 @@ def list_letters(
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """List dead letters, the newest first, and whether they have been replayed."""
+    show_utc(is_wanted=utc)
     selection = _selection(reason, target, origin, from_, to, group)
     settings = settings_for(config, bootstrap)
     with explained(settings):
@@ -110,8 +122,10 @@ def show_letter(
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """Show everything about one dead letter: why it is one, what to do, headers, key and value."""
+    show_utc(is_wanted=utc)
     named = _usage(read_place, place)
     settings = settings_for(config, bootstrap)
     with explained(settings):

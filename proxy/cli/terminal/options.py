@@ -28,6 +28,7 @@ EachAdmin = Annotated[
         "stands for all their addresses. Repeatable.",
     ),
 ]
+Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in the local zone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 
 

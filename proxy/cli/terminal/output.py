@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +12,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 VALUE_SHOWN = 60
+
+_shows_utc: ContextVar[bool] = ContextVar("shows_utc", default=False)
 
 
 def say(text: str) -> None:
@@ -89,14 +92,17 @@ def shown_bytes(raw: bytes | None) -> str:
 
 
 def shown_time(epoch_ms: int) -> str:
-    """A local time of day to the millisecond, with the date if it is not today."""
+    """Return a time with its date, milliseconds and offset from UTC."""
     try:
-        moment = datetime.fromtimestamp(epoch_ms / 1000, UTC).astimezone()
+        moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+        return (moment if _shows_utc.get() else moment.astimezone()).isoformat(" ", "milliseconds")
     except (ValueError, OverflowError, OSError):
         return str(epoch_ms)
-    today = moment.date() == datetime.now(UTC).astimezone().date()
-    text = moment.strftime("%H:%M:%S.%f" if today else "%Y-%m-%d %H:%M:%S.%f")
-    return text[:-3]
+
+
+def show_utc(*, is_wanted: bool) -> None:
+    """Show times in UTC from now on, if that is wanted. Else they are in the local zone."""
+    _shows_utc.set(is_wanted)
 
 
 def shown_duration(duration_ms: int) -> str:

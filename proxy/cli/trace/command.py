@@ -8,11 +8,16 @@ from proxy.cli.terminal.options import (
     AsJson,
     Bootstrap,
     Config,
+    Utc,
     checked_delay_ms,
     checked_origin,
     settings_for,
 )
-from proxy.cli.terminal.output import progress, say_json
+from proxy.cli.terminal.output import (
+    progress,
+    say_json,
+    show_utc,
+)
 from proxy.cli.trace.output import say_story
 from proxy.clock import wall_clock_ms
 from proxy.kafka.access.broker_errors import explained
@@ -34,8 +39,10 @@ def trace(
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """Say what became of a record: each step from its first origin to its end, from the topics."""
+    show_utc(is_wanted=utc)
     named, within_ms = checked_origin(origin), checked_delay_ms(retries_within)
     settings = settings_for(config, bootstrap)
     now_ms = wall_clock_ms()

@@ -11,12 +11,21 @@ from proxy.cli.terminal.options import (
     AsJson,
     Config,
     EachAdmin,
+    Utc,
     checked_ident,
     checked_instant_ms,
     checked_origin,
     settings_for,
 )
-from proxy.cli.terminal.output import counted, plain, say, say_json, say_table, shown_time
+from proxy.cli.terminal.output import (
+    counted,
+    plain,
+    say,
+    say_json,
+    say_table,
+    show_utc,
+    shown_time,
+)
 from proxy.cli.waiting.coverage import (
     missing_partitions,
     refuse_silent,
@@ -46,8 +55,10 @@ def list_waiting(
     admin: EachAdmin = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """List the records that wait, in the order in which they fire, over all instances."""
+    show_utc(is_wanted=utc)
     settings = settings_for(config)
     times = {"due_from": _instant_ms(since), "due_to": _instant_ms(until)}
     asked = {"target": target, **times, "id_prefix": id_prefix}
@@ -80,12 +91,14 @@ def find(
     admin: EachAdmin = None,
     config: Config = None,
     as_json: AsJson = False,
+    utc: Utc = False,
 ) -> None:
     """Find what waits by id or by origin, or by target and time, at whichever instance."""
+    show_utc(is_wanted=utc)
     if ident is None and origin is None:
         if target is None and since is None and until is None:
             raise typer.BadParameter("name --id, --origin, --target, --from or --to")
-        list_waiting(target, since, until, None, limit, admin, config, as_json)
+        list_waiting(target, since, until, None, limit, admin, config, as_json, utc)
         return
     settings = settings_for(config)
     waiting = _records(settings, admin)

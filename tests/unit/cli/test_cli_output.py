@@ -1,10 +1,13 @@
 """What commands print is readable, and harmless to the terminal it is printed on."""
 
+import time
+
 import pytest
 
 from proxy.cli.terminal.output import (
     VALUE_SHOWN,
     say_table,
+    show_utc,
     shown_bytes,
     shown_duration,
     shown_time,
@@ -40,6 +43,19 @@ def test_durations_are_shown_in_a_unit_of_their_size(duration_ms: int, text: str
 
 def test_a_time_that_is_no_date_is_shown_as_the_number_it_is() -> None:
     assert shown_time(10**18) == str(10**18)
+
+
+def test_a_time_has_its_date_and_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert shown_time(1_800_000_000_250) == "2027-01-15 13:30:00.250+05:30"
+        show_utc(is_wanted=True)
+        assert shown_time(1_800_000_000_250) == "2027-01-15 08:00:00.250+00:00"
+    finally:
+        show_utc(is_wanted=False)
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_table_is_plain_lines_where_there_is_no_terminal(
