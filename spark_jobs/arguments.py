@@ -1,5 +1,6 @@
 """The command line that the jobs share: what an option is called, takes and means stands here."""
 
+import os
 import re
 import sys
 import time
@@ -188,7 +189,8 @@ def readable_errors() -> Iterator[None]:
 
 
 def run(command: Callable[..., None]) -> None:
-    """Run a job's `main` on this process's command line."""
+    """Run a job's `main` on this process's command line. Its files are for this user alone."""
+    os.umask(0o077)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(command)
     app()

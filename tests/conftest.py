@@ -127,9 +127,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def logs_of_its_own() -> Iterator[None]:
-    """A command run within a test sets up the logs to go to its captured, later closed, stderr."""
+def process_of_its_own() -> Iterator[None]:
+    """A command run within a test sets up the logs to go to its captured, later closed, stderr,
+    and makes files for its user alone."""
+    umask = os.umask(0o022)
+    os.umask(umask)
     yield
+    os.umask(umask)
     structlog.reset_defaults()
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -24,6 +24,8 @@ from proxy.errors import ProxyError
 from proxy.logs import configure_logs
 
 DEBUG = variable_name(("log", "level"))
+PRIVATE: Final = 0o077
+"""Files may hold record bytes: only this user may read them, also those of Java and RocksDB."""
 
 app = typer.Typer(
     name="kafka-delay-proxy",
@@ -36,6 +38,7 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry of the command; exit code 0, 1 for an error, 2 for a wrong use of the command."""
+    os.umask(PRIVATE)
     try:
         app(args=None if arguments is None else list(arguments), prog_name="kafka-delay-proxy")
     except ProxyError as error:

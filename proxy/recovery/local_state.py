@@ -5,11 +5,14 @@ The data folder belongs to one `run` at a time; within it a folder belongs to on
 
 import fcntl
 import os
+import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -28,16 +31,36 @@ STUBS: Final = "stubs"
 """In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
+SHARD: Final = re.compile(r"-\d+@[^@]+$")
+"""In the name of a shard's folder, also of one that was put aside."""
+OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
 """How long a worker that has lost a shard may take to let go of its folder."""
 
 log = structlog.get_logger(__name__)
 
 
+def open_to_others(data_dir: Path) -> Iterator[Path]:
+    """Find the proxy's files and folders that other users may read.
+
+    The data folder itself counts where it holds nothing else. What belongs to another user, as
+    the root of a mounted volume may, is left out."""
+    children = list(data_dir.iterdir()) if data_dir.is_dir() else []
+    ours = [child for child in children if child.name == LOCK_FILE or SHARD.search(child.name)]
+    below = (path for child in ours if child.is_dir() for path in child.rglob("*"))
+    for path in chain([data_dir] if ours and ours == children else [], ours, below):
+        with suppress(OSError):
+            found = path.lstat()
+            if found.st_uid == os.geteuid() and found.st_mode & OTHERS and not path.is_symlink():
+                yield path
+
+
 @contextmanager
 def locked_data_dir(data_dir: Path) -> Iterator[None]:
-    """Lock the data folder. Raises DataDirInUse when another `run` has it, DataDirUnusable when
-    nothing can be written there."""
+    """Lock the data folder, and close its files to other users.
+
+    Raises DataDirInUse when another `run` has it, DataDirUnusable when nothing can be written
+    there."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock_file = (data_dir / LOCK_FILE).open("w")
@@ -48,6 +71,9 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DataDirInUse(str(data_dir)) from None
+        for path in open_to_others(data_dir):
+            with suppress(OSError):
+                path.chmod(path.stat().st_mode & ~OTHERS)
         yield
 
 

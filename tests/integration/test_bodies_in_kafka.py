@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal
 
 import pytest
@@ -55,6 +56,15 @@ def _bodies_on_disk(proxy: ProxyProcess) -> Iterator[bytes]:
         yield from (row["body"] for row in dump(folder))
 
 
+def _modes(proxy: ProxyProcess) -> set[int]:
+    """The permissions of all files and folders of the proxy; files may come and go meanwhile."""
+    found = set[int]()
+    for path in [proxy.data_dir, *proxy.data_dir.rglob("*")]:
+        with suppress(FileNotFoundError):
+            found.add(path.stat().st_mode & 0o777)
+    return found
+
+
 @pytest.mark.parametrize("kind", ["wheel", "rocksdb"])
 def test_killed_in_the_middle_every_record_appears_once_to_the_byte(
     installation: Installation, kind: StoreKind
@@ -63,6 +73,7 @@ def test_killed_in_the_middle_every_record_appears_once_to_the_byte(
     proxy.start_ready()
     installation.send(_records(topic, 8_000))
     installation.await_ends((LARGE + SMALL) // 3)
+    assert _modes(proxy) == {0o700, 0o600}, "other users may read records"
     proxy.kill()
     proxy.start_ready()
     assert installation.judge().counts == {"delivered": LARGE + SMALL}

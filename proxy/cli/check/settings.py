@@ -52,6 +52,14 @@ def _data_dir(data_dir: Path) -> Finding:
             f"{existing} cannot be written: {error.strerror}",
             "Make it writable for the user of the proxy, or choose another `data_dir`.",
         )
+    from proxy.recovery.local_state import open_to_others
+
+    if (path := next(open_to_others(data_dir), None)) is not None:
+        return warn(
+            "data_dir",
+            f"other users may read {path}",
+            f"Start `run` once: it closes the folder. To do it now: chmod -R go= {folder}",
+        )
     return ok(
         "data_dir", f"{folder} {'is' if existing == folder else 'can be made and is'} writable"
     )

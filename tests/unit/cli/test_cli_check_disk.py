@@ -35,3 +35,19 @@ def test_a_reserve_larger_than_the_disk_stops(tmp_path: Path) -> None:
     found = finding(tmp_path, 1 << 59)
     assert found.severity is Severity.STOP
     assert "no record would ever be read" in found.found
+
+
+def test_files_that_other_users_may_read_are_warned_of(tmp_path: Path) -> None:
+    shard = tmp_path / "timer.ingress-0@abc"
+    shard.mkdir()
+    shard.chmod(0o755)
+
+    def said() -> Finding:
+        settings = Settings(data_dir=tmp_path)
+        return next(one for one in settings_findings(settings) if one.subject == "data_dir")
+
+    assert said().severity is Severity.WARN
+    assert f"chmod -R go= {tmp_path}" in (said().remedy or "")
+    shard.chmod(0o700)
+    tmp_path.chmod(0o700)
+    assert said().severity is Severity.OK

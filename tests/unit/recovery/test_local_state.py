@@ -1,5 +1,6 @@
 """A shard's folder remembers that some of its entries may have no bodies."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from proxy.errors import DataDirUnusable
 from proxy.records.position import LAST_OFFSET, Position
-from proxy.recovery.local_state import LocalState, locked_data_dir
+from proxy.recovery.local_state import LocalState, locked_data_dir, open_to_others
 from storage.errors import StorageFull, StoreLocked
 from storage.options import Options
 from storage.store import Entry, Store
@@ -118,3 +119,42 @@ def test_a_folder_from_before_the_watermark_was_set_back_is_put_aside(opening: O
     _state, store = opening(READ.with_watermark_set_back(), stores_stubs=False)
     assert store.pending() == 0
     store.close()
+
+
+def test_what_an_older_version_left_open_to_other_users_is_closed_at_the_start(
+    tmp_path: Path,
+) -> None:
+    data_dir = tmp_path / "data"
+    for folder in ("timer.ingress-0@abc/bodies", "timer.ingress-0@abc.broken-1"):
+        (data_dir / folder).mkdir(parents=True)
+    files = [data_dir / "lock", *(data_dir / "timer.ingress-0@abc" / name for name in "ab")]
+    for path in files:
+        path.touch()
+    everything = [data_dir, *data_dir.rglob("*")]
+    for path in everything:
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+    assert set(open_to_others(data_dir)) == set(everything)
+    with locked_data_dir(data_dir):
+        modes = {path.stat().st_mode & 0o7777 for path in everything}
+    assert modes == {0o2700, 0o600}
+    assert not list(open_to_others(data_dir))
+
+
+def test_what_is_not_the_proxys_own_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "orders.csv"
+    shard = tmp_path / "timer.ingress-12@abc"
+    other.touch()
+    other.chmod(0o644)
+    shard.mkdir()
+    shard.chmod(0o755)
+    tmp_path.chmod(0o755)
+    (tmp_path / "timer.ingress-1@link").symlink_to(other)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with locked_data_dir(tmp_path):
+        assert shard.stat().st_mode & 0o777 == 0o755, "another user's, as a volume's root may be"
+    monkeypatch.undo()
+    with locked_data_dir(tmp_path):
+        found = [path.stat().st_mode & 0o777 for path in (tmp_path, other, shard)]
+    assert found == [0o755, 0o644, 0o700]
