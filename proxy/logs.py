@@ -8,10 +8,13 @@ stdout stays readable by a program.
 import logging
 import sys
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Literal, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, ExcInfo, Processor
+
+from proxy.plain_text import plain, plain_lines
 
 LogFormat = Literal["auto", "console", "json"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -40,13 +43,25 @@ def _for_people(*, colors: bool) -> list[Processor]:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         _time_of_day,
+        _plain_values,
         structlog.dev.ConsoleRenderer(
             colors=colors,
             pad_event_to=0,
             # The usual one shows local variables: passwords and tokens among them.
-            exception_formatter=structlog.dev.plain_traceback,
+            exception_formatter=_plain_traceback,
         ),
     ]
+
+
+def _plain_values(_log: object, _name: str, event: EventDict) -> EventDict:
+    """The renderer escapes what is no text by itself."""
+    return {name: plain(one) if isinstance(one, str) else one for name, one in event.items()}
+
+
+def _plain_traceback(out: TextIO, error: ExcInfo) -> None:
+    words = StringIO()
+    structlog.dev.plain_traceback(words, error)
+    out.write(plain_lines(words.getvalue()))
 
 
 def _time_of_day(_log: object, _name: str, event: EventDict) -> EventDict:

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from proxy.plain_text import plain_lines
 from spark_jobs.circumstances.lateness_limits import LatenessLimits, lateness_limits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.runtime.errors import AuditError
@@ -184,7 +185,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except AuditError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(plain_lines(f"Error: {error}"), file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
 
 

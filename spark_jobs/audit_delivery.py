@@ -15,6 +15,7 @@ from typing import Final
 import typer
 from pyspark.sql import SparkSession
 
+from proxy.plain_text import plain
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.evidence.audit_job import AuditJob, Selection
@@ -251,7 +252,7 @@ def _print(summary: Summary, output: Location, *, as_json: bool) -> None:
         print(json_text.dumps(summary.to_json()))
         return
     for line in summary.lines():
-        print(line)
+        print(plain(line))
     print(
         f"Report: {output / REPORT}"
         if output.folder

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
+from proxy.plain_text import plain
 
 ANSWER_LIMIT_S: Final = 10.0
 NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
@@ -20,7 +21,15 @@ ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
 
 Answer = TypeVar("Answer")
 
-DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirect unanswered: the token would go to whatever address it names."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow none; the reply is an HTTPError then."""
+
+
+DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 """Past any HTTP proxy of the environment, which would get the token, and knows no loopback."""
 
 
@@ -126,9 +135,15 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
             f"The proxy at {base} wants its token.",
             "Set `admin: token` to the proxy's own (environment: DELAY_PROXY_ADMIN__TOKEN).",
         )
+    if 300 <= error.code < 400:
+        named = plain(error.headers.get("Location", "another address"))
+        return ProxyUnreachable(
+            f"What answers at {base} sends on to {named}, which may be anybody's.",
+            "Name the proxy's own address: --admin host:port or --admin https://host.",
+        )
     try:
         said = json.loads(error.read())
-        detail, code = str(said["detail"]), said["error"]
+        detail, code = plain(said["detail"]), said["error"]
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return no_proxy(base)
     if code == "no-such-path":

@@ -22,6 +22,7 @@ from proxy.cli.waiting import pending, purge, reschedule
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
+from proxy.plain_text import plain, plain_lines
 
 DEBUG = variable_name(("log", "level"))
 PRIVATE: Final = 0o077
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="kafka-delay-proxy")
     except ProxyError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(plain_lines(f"Error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 (a person gets a sentence whatever happens)
         _tell_defect(error)
@@ -51,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _tell_defect(error: Exception) -> None:
-    text = f"{type(error).__name__}: {error}"
+    text = plain(f"{type(error).__name__}: {error}")
     print(f"Error: a defect of kafka-delay-proxy, please report it: {text}", file=sys.stderr)
     if os.environ.get(DEBUG, "").lower() == "debug":
-        traceback.print_exception(error)
+        print(plain_lines("".join(traceback.format_exception(error))), file=sys.stderr)
     else:
         print(f"With {DEBUG}=debug in the environment it shows where.", file=sys.stderr)
 

@@ -19,7 +19,6 @@ from proxy.cli.terminal.options import (
     settings_for,
 )
 from proxy.cli.terminal.output import (
-    plain,
     say,
     say_json,
     show_utc,
@@ -29,6 +28,7 @@ from proxy.cli.terminal.output import (
 )
 from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.clock import wall_clock_ms
+from proxy.plain_text import plain
 from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
 from proxy.records.outcome import DEAD_LETTERED, read_outcome
 

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
+from proxy.plain_text import plain
+
 UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 MOST_ROWS: Final = 1000
 WIDEST: Final = 10_000
@@ -64,7 +66,7 @@ def print_rows(frame: DataFrame, *, as_json: bool, most: int = MOST_ROWS) -> Non
     table = Table(*[name.removesuffix("_ms") for name in frame.columns], box=None, pad_edge=False)
     for row in shown:
         table.add_row(*[_cell(name, value) for name, value in row.items()])
-    Console(width=WIDEST, soft_wrap=True).print(table)
+    Console(width=WIDEST, soft_wrap=True, markup=False, emoji=False).print(table)
     if len(rows) > most:
         print(f"... only the first {most} are shown")
 
@@ -76,4 +78,4 @@ def _cell(name: str, value: object) -> str:
         return moment(value)
     if name.endswith("_ms") and isinstance(value, int):
         return milliseconds(value)
-    return "" if value is None else str(value)
+    return plain(value)

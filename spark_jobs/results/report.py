@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from proxy.plain_text import plain_lines
 from spark_jobs.results import formatting
 from spark_jobs.results.charts import (
     NARROW,
@@ -129,10 +130,17 @@ def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
     return sorted(rows, key=lambda row: (not row["is_violation"], not row["count"]))
 
 
+def _shown(value: object) -> object:
+    """Text from records cannot reverse the order of letters beside it."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return plain_lines(value) if is_text else value
+
+
 def _template() -> Any:
     environment = Environment(
         loader=PackageLoader("spark_jobs.results", "."),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

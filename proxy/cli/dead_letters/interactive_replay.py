@@ -69,7 +69,7 @@ class InteractiveReplay:
         if is_dry and rows and not self._as_json:
             say_decisions(rows, wall_clock_ms())
             more = self.counts.replayable + self.counts.kept - len(rows)
-            say(f"… and {more:,} more\n" if more else "")
+            say(*([f"… and {more:,} more"] if more else []), "")
         if is_dry or not self._as_json:
             self._conclude(was_done=False)
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from proxy.cli.terminal.output import (
     counted,
-    plain,
     say,
     say_json,
     say_table,
@@ -20,6 +19,7 @@ from proxy.dead_letters.letters.marks import Mark
 from proxy.dead_letters.letters.replay_counts import ReasonCount, ReplayCounts, TargetCount
 from proxy.dead_letters.letters.replay_planner import ALREADY, Replayable, ReplayDecision
 from proxy.dead_letters.letters.selection import Selection
+from proxy.plain_text import plain
 from proxy.records.headers import ERROR, ERROR_DETAIL, ORIGIN
 
 NOT_THE_PROXYS = "not the proxy's"
@@ -74,7 +74,7 @@ def summary_json(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
 
 def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | None) -> None:
     """Everything about one letter. `value_note` says why it has no value, where it has none."""
-    say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}\n")
+    say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}", "")
     for name, text in _facts(letter, mark):
         say(f"{name:<10}{text}")
     shown = SHOWN_AS_FACTS if letter.is_ours else ()
@@ -113,7 +113,7 @@ def value_lines(value: bytes) -> Iterator[str]:
     """The value as text where it is text, else in hex; cut, with a hint, where it is long."""
     text = _readable(value)
     if text is not None:
-        yield text[:TEXT_SHOWN]
+        yield from text[:TEXT_SHOWN].expandtabs().split("\n")
         left, unit = len(text) - TEXT_SHOWN, "characters"
     else:
         yield from _hex_rows(value[:HEX_SHOWN])

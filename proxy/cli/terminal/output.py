@@ -1,4 +1,6 @@
-"""What commands print: tables for people, JSON for programs, both on stdout."""
+"""What commands print: tables for people, JSON for programs, both on stdout.
+
+Here all that is printed is made plain: no text from outside reaches a terminal otherwise."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,14 +13,16 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
+from proxy.plain_text import plain
+
 VALUE_SHOWN = 60
 
 _shows_utc: ContextVar[bool] = ContextVar("shows_utc", default=False)
 
 
-def say(text: str) -> None:
-    """One line on stdout, at once, without markup."""
-    print(text, flush=True)
+def say(*lines: str) -> None:
+    """Print each on a line of stdout, at once, without markup."""
+    print(*map(plain, lines), sep="\n", flush=True)
 
 
 def counted(count: int, what: str) -> str:
@@ -27,8 +31,8 @@ def counted(count: int, what: str) -> str:
 
 
 def say_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on a line of stdout."""
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    """Print one JSON object on a line of stdout, in ASCII without control characters."""
+    print(json.dumps(value).replace("\x7f", "\\u007f"), flush=True)
 
 
 def say_table(
@@ -40,18 +44,18 @@ def say_table(
     """
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
-        say(_aligned([columns, *rows]))
+        say(*_aligned([columns, *([*map(plain, row)] for row in rows)]))
         return
     table = Table(*(Column(name, overflow="fold", no_wrap=name in whole) for name in columns))
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     console.print(table)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     padded = (map(str.ljust, row, widths) for row in rows)
-    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+    return ("  ".join(cells).rstrip() for cells in padded)
 
 
 @contextmanager
@@ -69,13 +73,6 @@ def waiting(text: str) -> Iterator[None]:
     with Progress(*columns, transient=True, disable=not Console().is_terminal) as shown:
         shown.add_task(text, total=None)
         yield
-
-
-def plain(text: object) -> str:
-    """On one line, and harmless to a terminal; nothing for None."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text or "")
-    )
 
 
 def text_of(raw: bytes | None) -> str | None:

@@ -1,8 +1,9 @@
 """What a person sees of a story: each step on a line, with times of the zone of this machine."""
 
-from proxy.cli.terminal.output import plain, say, say_table, shown_duration, shown_time
+from proxy.cli.terminal.output import say, say_table, shown_duration, shown_time
 from proxy.lineage.chain.story import DELIVERED, WAITING, Step
 from proxy.lineage.record_trace import RecordTrace
+from proxy.plain_text import plain
 
 WHOLE = ("time", "where")
 LEADS_ON = {
@@ -29,11 +30,11 @@ def say_story(found: RecordTrace) -> None:
     say("")
     say_table(["time", "what", "where", "detail"], list(map(_row, story.steps)), WHOLE)
     if story.unknown:
-        say("\nNot known:")
+        say("", "Not known:")
         for sentence in story.unknown:
             say(f"  {sentence}")
     if not story.is_whole:
-        say("\nAllow more time with --timeout.")
+        say("", "Allow more time with --timeout.")
 
 
 def _row(step: Step) -> tuple[str, str, str, str]:

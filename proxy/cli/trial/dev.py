@@ -54,7 +54,8 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
         say("starting the proxy …")
         with proxy_process(settings, data_dir / "proxy", admin_port, config) as proxy:
             proxy.await_ready(READY_LIMIT_S)
-            say(invitation(command_name(), broker.port, admin_port, settings.topics))
+            words = invitation(command_name(), broker.port, admin_port, settings.topics)
+            say(*words.split("\n"))
             while broker.is_running and proxy.exit_code is None:
                 time.sleep(LOOK_EVERY_S)
             if broker.is_running:

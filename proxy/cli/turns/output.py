@@ -30,7 +30,7 @@ def say_worker(worker: Mapping[str, Any]) -> None:
     say("")
     whole = {**worker["busy"], "step": "whole turn, without waiting"}
     say_table(STEP_COLUMNS, map(_step_row, [*worker["steps"], whole]), whole=STEP_COLUMNS)
-    say("\nThe longest, without waiting for a record:")
+    say("", "The longest, without waiting for a record:")
     say_table(TURN_COLUMNS, map(_turn_row, worker["longest"]), whole=TURN_COLUMNS[:-1])
     say("")
 

@@ -19,7 +19,6 @@ from proxy.cli.terminal.options import (
 )
 from proxy.cli.terminal.output import (
     counted,
-    plain,
     say,
     say_json,
     say_table,
@@ -34,6 +33,7 @@ from proxy.cli.waiting.coverage import (
 )
 from proxy.cli.waiting.waiting_records import Answers, Found, WaitingRecords
 from proxy.config.settings import Settings
+from proxy.plain_text import plain
 
 COLUMNS = ("fires", "due", "target", "id", "origin", "bytes", "why")
 

@@ -61,7 +61,7 @@ def test_report_of_a_clean_audit_says_that_it_held_and_needs_no_network(
 def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    evil = "<script>alert(1)</script>"
+    evil = "<script>alert(1)</script>\u202e\x1b"
     bad = {"verdict": "early", "is_violation": True}
     rows = [
         *(delivered(offset, NOW_MS, -5, detail=evil, target=evil, **bad) for offset in range(101)),
@@ -77,6 +77,7 @@ def test_report_of_violations_shows_each_with_its_commands_and_trusts_no_text(
     assert page.count("<article>") == 100
     assert page.count("kafka-console-consumer.sh") == 200
     assert "<script" not in page
+    assert not {"\u202e", "\x1b"} & set(page)
     assert page.count('aria-label="Violations over time"') == 2
     reason = (
         "deleted from the ingress before this audit read them (partition 0, offsets 101 to 101)"

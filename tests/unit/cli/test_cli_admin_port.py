@@ -71,6 +71,25 @@ def test_what_is_no_proxy_is_said_to_be_none(reply: bytes) -> None:
     assert f"{address} is no proxy. {NAME_IT}" in str(raised.value)
 
 
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_the_token_is_not_taken_to_where_an_answer_sends_on(code: int) -> None:
+    with answering(b"HTTP/1.0 200 OK\r\n\r\n{}") as elsewhere:
+        sends_on = b"HTTP/1.0 %d Found\r\nLocation: http://%s/\x1b[2J\r\n\r\n"
+        with (
+            answering(sends_on % (code, elsewhere.encode())) as address,
+            pytest.raises(ProxyUnreachable, match=f"sends on to http://{elsewhere}") as raised,
+        ):
+            ask(address, "/pauses", "secret")
+    assert str(raised.value).isprintable()
+
+
+def test_what_a_proxy_says_in_a_refusal_is_one_harmless_line() -> None:
+    said = b'HTTP/1.0 400 No\r\n\r\n{"error": "no", "detail": "a\\u001b[2J\\nError: pay"}'
+    with answering(said) as address, pytest.raises(ProxyUnreachable) as raised:
+        ask(address, "/pauses", None)
+    assert str(raised.value).endswith("refuses: a\\x1b[2J\\nError: pay")
+
+
 def test_the_admin_port_is_asked_past_an_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which would get the token, and would not find this machine."""
     monkeypatch.setattr("urllib.request._opener", None)  # made once, by the environment then

@@ -65,3 +65,16 @@ def test_an_error_shows_where_it_was_raised_and_no_variables(form: str) -> None:
         structlog.get_logger("test").exception("session ended by a defect")
     assert "ValueError" in stream.getvalue()
     assert password not in stream.getvalue()
+
+
+def test_text_from_outside_cannot_steer_the_terminal_that_shows_the_log() -> None:
+    stream = io.StringIO()
+    configure_logs("info", "console", stream)
+    try:
+        raise ValueError("\x1b[2J\u202e")
+    except ValueError as error:
+        log = structlog.get_logger("test")
+        log.exception("broken \x9b", topic="a\x1b[2J\nb", why=error, more=["\x1b[2J"])
+    text = stream.getvalue()
+    assert text.count("\\x1b[2J") == 5
+    assert all(line.isprintable() for line in text.split("\n"))

@@ -1,11 +1,14 @@
 """What commands print is readable, and harmless to the terminal it is printed on."""
 
+import json
 import time
 
 import pytest
 
 from proxy.cli.terminal.output import (
     VALUE_SHOWN,
+    say,
+    say_json,
     say_table,
     show_utc,
     shown_bytes,
@@ -63,3 +66,42 @@ def test_a_table_is_plain_lines_where_there_is_no_terminal(
 ) -> None:
     say_table(["what", "found"], [["a", "[b]"], ["longer", ""]])
     assert capsys.readouterr().out == "what    found\na       [b]\nlonger\n"
+
+
+HOSTILE = {
+    "erases the screen": "\x1b[2J",
+    "C1 control": "\x9b2J",
+    "delete": "\x7f",
+    "a line of its own": "a\nError: pay",
+    "back to the line's begin": "a\rb",
+    "letters reversed": "\u202egnp.exe",
+    "isolate": "\u2066a",
+    "unseen": "\u200b",
+    "line separator": "\u2028",
+    "half a character": "\udc80",
+    "tag": "\U000e0041",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_nothing_that_is_printed_reaches_the_terminal_raw(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(f"grüße  {text}", "second")
+    say_table(["what", "found"], [["a", text]])
+    say_json({"value": text, text: "größe"})
+    shown, second, _head, _row, found, *more = capsys.readouterr().out.split("\n")
+    assert shown.startswith("grüße  ")
+    assert (second, more) == ("second", [""])
+    assert json.loads(found) == {"value": text, text: "größe"}
+    assert found.isascii()
+    assert all(line.isprintable() for line in (shown, _row, found))
+
+
+def test_a_table_on_a_terminal_is_as_plain(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    say_table(["found"], [["a\x1b[2J\u202eb\nc"]])
+    assert "a\\x1b[2J\\u202eb\\nc" in capsys.readouterr().out
