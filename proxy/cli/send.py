@@ -28,6 +28,7 @@ from proxy.records.headers import (
     TRANSACTION,
 )
 from proxy.requests.times import parse_delay_ms, parse_instant_ms
+from proxy.telemetry.intake import LONG_PAST_MS
 
 SET_BY: Final = {
     CANCEL: "the command `cancel`",
@@ -134,7 +135,11 @@ def _exists(topic: str, settings: Settings) -> bool | None:
 
 def _when(due_ms: int) -> str:
     wait_ms = due_ms - wall_clock_ms()
-    return f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}" if wait_ms > 0 else "at once"
+    if wait_ms > 0:
+        return f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}"
+    if -wait_ms < LONG_PAST_MS:
+        return "at once"
+    return f"at once, for {shown_time(due_ms)} has passed (--deliver-at takes milliseconds)"
 
 
 def request_headers(

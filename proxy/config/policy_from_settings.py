@@ -10,6 +10,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
     return Policy(
         levels_ms=settings.levels_ms,
         max_delay_ms=settings.max_delay_ms,
+        max_past_ms=settings.max_past_ms,
         allow=settings.targets.allow,
         deny=settings.targets.deny,
         own_topics=settings.topics.never_targets,

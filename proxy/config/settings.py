@@ -289,6 +289,7 @@ class Settings(Section):
         parse_levels(DEFAULT_LEVELS), alias="levels", min_length=1, max_length=1000
     )
     max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
+    max_past_ms: DurationMs | None = Field(None, alias="max_past")
     roll_after_ms: Annotated[
         DurationMs | None,
         BeforeValidator(auto_is_none, json_schema_input_type=str | int | None),

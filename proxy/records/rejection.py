@@ -26,6 +26,7 @@ REASONS: Final = {
     "time-unreadable": "a header with a time cannot be read, or no timestamp to add to",
     "level-unknown": "timer-level is not a whole number",
     "delay-too-long": "the due time lies beyond max_delay",
+    "time-past": "the due time lies further before the record's timestamp than max_past",
     "id-bad": "timer-id or timer-cancel is empty or too long, or an id is missing where one is due",
     "recall-bad": "timer-recall is no origin of an earlier record in this partition of the ingress",
     "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",

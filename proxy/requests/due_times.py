@@ -1,5 +1,7 @@
 """When a record asks to be delivered (docs/guide.md#when): absolute beats relative beats level."""
 
+from typing import cast
+
 from proxy.records.header_text import remember, shown, text_of
 from proxy.records.headers import DELAY, DELIVER_AT, HOP_FROM, LEVEL
 from proxy.records.rejection import Rejection
@@ -26,6 +28,8 @@ class DueTimes:
                 if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS
                 else _read_instant(raw)
             )
+            if self._is_past(due_ms, timestamp_ms) and HOP_FROM not in asked:
+                return self._too_early(timestamp_ms - cast(int, due_ms))
         elif DELAY in asked:
             due_ms = _plus(timestamp_ms, self._delay_ms(asked[DELAY]))
         elif LEVEL in asked:
@@ -59,6 +63,19 @@ class DueTimes:
             )
         level = min(int(raw), len(self._policy.levels_ms))
         return self._policy.levels_ms[level - 1] if level else 0
+
+    def _is_past(self, due_ms: int | Rejection, timestamp_ms: int) -> bool:
+        most_ms = self._policy.max_past_ms
+        if most_ms is None or isinstance(due_ms, Rejection):
+            return False
+        return timestamp_ms - due_ms > most_ms
+
+    def _too_early(self, past_ms: int) -> Rejection:
+        return Rejection(
+            "time-past",
+            f"{DELIVER_AT} lies {past_ms} ms before the record's timestamp; the setting max_past "
+            f"allows {self._policy.max_past_ms} ms. It takes milliseconds, not seconds",
+        )
 
     def _too_long(self, delay_ms: int) -> Rejection:
         return Rejection(

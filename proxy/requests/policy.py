@@ -61,6 +61,8 @@ class Policy:
     """Digest of the key of the proxy's own records; None: written before they were signed."""
     recalls_in: str | None = None
     """The ingress topic, that recalls must name; None: written before there were recalls."""
+    max_past_ms: int | None = None
+    """How far before the record's timestamp a point in time may lie; None: as far as it likes."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""

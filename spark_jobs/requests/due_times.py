@@ -68,10 +68,16 @@ def due_code(
     is_no_level = header.name.eqNullSafe(names.LEVEL) & header.number.isNull()
     ahead_ms = f.try_subtract(due, timestamp_ms)
     is_long = (timestamp_ms >= 0) & f.coalesce(ahead_ms > policy["max_delay_ms"], f.lit(False))
+    is_past = f.coalesce(
+        (header.name == names.DELIVER_AT)
+        & (f.try_subtract(timestamp_ms, due) > policy["max_past_ms"]),
+        f.lit(False),
+    )
     return first_of(
         refused(codes.TIME_UNREADABLE, timestamp_ms > LATEST_MS),
         refused(codes.LEVEL_UNKNOWN, due.isNull() & is_no_level),
         refused(codes.TIME_UNREADABLE, due.isNull()),
+        refused(codes.TIME_PAST, is_past & ~is_hop),
         refused(codes.DELAY_TOO_LONG, is_long & header.name.isNotNull() & ~is_hop),
     )
 

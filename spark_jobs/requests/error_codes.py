@@ -17,6 +17,7 @@ TARGET_REFUSED: Final = "target-refused"
 TIME_UNREADABLE: Final = "time-unreadable"
 LEVEL_UNKNOWN: Final = "level-unknown"
 DELAY_TOO_LONG: Final = "delay-too-long"
+TIME_PAST: Final = "time-past"
 ID_BAD: Final = "id-bad"
 RECALL_BAD: Final = "recall-bad"
 RETRY_BAD: Final = "retry-bad"
@@ -36,6 +37,7 @@ DECIDED_WHEN_READ: Final = (
     TIME_UNREADABLE,
     LEVEL_UNKNOWN,
     DELAY_TOO_LONG,
+    TIME_PAST,
     ID_BAD,
     RECALL_BAD,
     RETRY_BAD,

@@ -31,6 +31,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "aliases": [],
     "hop_key": None,
     "recalls_in": None,
+    "max_past_ms": None,
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
@@ -64,6 +65,7 @@ POLICY: Final[Schema] = {
     "max_checks": "bigint",
     "aliases": "array<string>",
     "recalls_in": "string",
+    "max_past_ms": "bigint",
     "hop_topic_id": "string",
     "hop_inner": "string",
     "hop_outer": "string",

@@ -39,6 +39,7 @@ ASKED: dict[str, dict[str, bytes | None]] = {
     "time-unreadable": {"delay": b"ten minutes"},
     "level-unknown": {"level": b"highest"},
     "delay-too-long": {"delay": b"367d"},
+    "time-past": {"deliver-at": b"1767258000"},
     "id-bad": {"id": b""},
     "retry-bad": {"retry-group": b"g", "attempt": b"-1"},
     "transaction-bad": {"transaction": b"perhaps", "id": b"t"},
@@ -102,7 +103,9 @@ class Story:
 
     def run(self) -> None:
         """Write all of it twice: what was waiting at takeover, and what comes later."""
-        proxy = self.installation.proxy(targets={"deny": ["secret-*"]}, retry={"max_attempts": 1})
+        proxy = self.installation.proxy(
+            targets={"deny": ["secret-*"]}, retry={"max_attempts": 1}, max_past="366d"
+        )
         self._write()
         proxy.start_ready()
         self._write()

@@ -131,6 +131,7 @@ faults = st.one_of(
                 "max_delay_ms": st.integers(POLICY.immunity_ms, 60),
                 "roll_after_ms": st.one_of(st.none(), st.integers(LEAST_ROLL_MS, 30)),
                 "retry_max_attempts": st.integers(1, 4),
+                "max_past_ms": st.one_of(st.none(), st.integers(1, 30)),
             },
         ),
     ),

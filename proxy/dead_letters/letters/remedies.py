@@ -17,6 +17,8 @@ REMEDIES: Final = {
     "time-unreadable": "Replay with --set of the header, or --unset it to deliver at once.",
     "level-unknown": "Replay with --set timer-level=... (a number), or --unset timer-level.",
     "delay-too-long": "Replay with a shorter delay, or raise `max_delay`, restart, and replay.",
+    "time-past": "Replay with --set timer-deliver-at=... in milliseconds, or --unset it to deliver "
+    "at once.",
     "partition-bad": "Replay with --set or --unset timer-partition, or add partitions and replay.",
     "target-unknown": "Create the topic, then replay; or replay with --set timer-topic=...",
     "partition-unavailable": "Bring back the brokers that have the partition, then replay.",

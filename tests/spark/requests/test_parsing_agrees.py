@@ -28,7 +28,9 @@ HOP_KEY: Final = SIGNED_BY.key.digest
 HOP_KEYS: Final = HopKeys(SIGNED_BY.topic_id, {HOP_KEY: SIGNED_BY.key.secret})
 POLICIES: Final = [
     Policy(),
-    Policy(roll_after_ms=4_001, max_delay_ms=86_400_000, max_checks=0, hop_key=HOP_KEY),
+    Policy(
+        roll_after_ms=4_001, max_delay_ms=86_400_000, max_checks=0, hop_key=HOP_KEY, max_past_ms=7
+    ),
     Policy(hop_key=HOP_KEY, recalls_in="timer.ingress"),
     Policy(recalls_in="timer.ingress"),
     Policy(

@@ -31,6 +31,7 @@ AT_INGEST = {
     "time-unreadable",
     "level-unknown",
     "delay-too-long",
+    "time-past",
     "id-bad",
     "recall-bad",
     "retry-bad",
