@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import pwd
 import re
 import shutil
 import tempfile
@@ -15,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from proxy.embedded.java.jar_cache import cache_folder
 from spark_jobs.runtime.class_archive import archive_options, ensure_archive
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
@@ -103,16 +105,19 @@ def spark_session(
     Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
+        _refuse_nameless_user()
         home, connectors = java_home(), connector_jars()
         if is_prepared:
             ensure_archive(home, connectors)
         java = java_options(os.environ, is_short=is_short) + archive_options(home, connectors)
+        scratch = _scratch_folder(cache_folder())
+        java.append(f'"-Djava.io.tmpdir={scratch}"')
         here = _of_this_process(master, driver_memory, java, connectors)
         own = {**here, **QUIET, **DELTA, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
         os.environ["JAVA_HOME"] = str(home)
-        with chdir(_scratch_folder()):
+        with chdir(scratch):
             session = _started(SparkSession.builder.appName(app).master(master), own)
     else:
         session = _started(SparkSession.builder.appName(app), {**DELTA, **(more or {})})
@@ -168,11 +173,36 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _scratch_folder() -> Path:
-    """Where the JVM works: Spark 4.0.0 leaves a folder `artifacts` there (SPARK-52396)."""
-    folder = Path(tempfile.mkdtemp(prefix="kafka-delay-proxy-spark-"))
+def _refuse_nameless_user() -> None:
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise SparkUnusable(
+            f"The user id {os.getuid()} has no name on this machine, and Spark asks for one.",
+            "Run the audit as a user that /etc/passwd names, or add this one to it.",
+        ) from None
+
+
+def _scratch_folder(cache: Path) -> Path:
+    """Make a folder in which the JVM works and unpacks its libraries, and remove it at the end.
+
+    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). Libraries cannot be loaded from a
+    mount with `noexec`: then it lies in `cache`, where Java itself is.
+    """
+    temporary = Path(tempfile.gettempdir())
+    parent = next((one for one in (temporary, cache) if _loads_libraries(one)), None)
+    if parent is None:
+        raise SparkUnusable(
+            f"Spark cannot load its libraries from {temporary}: the mount forbids it (noexec).",
+            "Set the environment variable TMPDIR to a folder on another mount.",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="kafka-delay-proxy-spark-", dir=parent))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def _loads_libraries(folder: Path) -> bool:
+    return os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 def _of_this_process(

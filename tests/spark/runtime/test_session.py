@@ -1,6 +1,8 @@
 """The session of the jobs: with the connector, in UTC, quiet, and with the Java that is there."""
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from proxy.embedded.java.jre import java
+from spark_jobs.runtime import session
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import MODULE, java_home
@@ -39,6 +42,27 @@ def test_spark_leaves_nothing_in_the_folder_where_a_job_was_started(spark: Spark
     spark.range(1).count()
     assert not Path("artifacts").exists()
     assert not Path("spark-warehouse").exists()
+
+
+def test_spark_unpacks_its_libraries_where_they_can_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary, cache = tmp_path / "tmp", tmp_path / "cache"
+    temporary.mkdir()
+    cache.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert session._scratch_folder(cache).parent == temporary
+    monkeypatch.setattr(session, "_loads_libraries", lambda folder: folder != temporary)
+    assert session._scratch_folder(cache).parent == cache
+    monkeypatch.setattr(session, "_loads_libraries", lambda _: False)
+    with pytest.raises(SparkUnusable, match="noexec.*TMPDIR"):
+        session._scratch_folder(cache)
+
+
+def test_a_user_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_001)
+    with pytest.raises(SparkUnusable, match="2000000001 has no name"):
+        session._refuse_nameless_user()
 
 
 def _home(folder: Path, script: str) -> Path:
