@@ -29,8 +29,7 @@ FAULTS = "tests/faults/"
 JUDGED_BY_SPARK = {
     "test_what_a_receipt_names_is_taken_back_and_nothing_else",
     "test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead",
-    "test_bytes_that_find_no_room_are_shed_once_whatever_happens",
-    "test_what_finds_no_room_is_shed_once_whatever_happens",
+    "test_a_full_partition_is_read_on_as_room_is_made_and_all_arrive_once",
     "test_broker_away_for_a_minute_costs_nothing_but_time",
     "test_broker_away_for_a_while_costs_nothing_but_time",
     "test_killed_again_and_again_for_ten_minutes",

@@ -194,7 +194,6 @@ class ReleaseSettings(Section):
     per_target: dict[str, Annotated[int, Field(ge=1, le=MOST_PER_SECOND)]] = Field(
         default_factory=dict, max_length=1000
     )
-    beyond_rate: Literal["later", "dead-letter"] = "later"
     overdue: tuple[OverdueSettings, ...] = Field((), max_length=1000)
     transaction_records: int = Field(10_000, ge=1, le=1_000_000)
     transaction_interval_ms: int = Field(50, ge=0, le=10_000)

@@ -65,7 +65,7 @@ class Dispatcher:
         self._retry, self._release, self._now_ms = retry, release, now_ms
         self.doubted: set[str] = set()
         """Targets for which a record names a partition beyond those that are known."""
-        self._released: dict[RecordRef, tuple[Delivery, Disposition]] = {}
+        self._released: dict[RecordRef, Disposition] = {}
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
 
     def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
@@ -107,12 +107,6 @@ class Dispatcher:
         dead_letters = [*batch.dead_letters, *dead]
         return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
-    def abandon(self) -> None:
-        """The transaction is not made again: its records will be asked about in another one."""
-        self._release.take_back(
-            delivery for delivery, end in self._released.values() if end is None
-        )
-
     def _decide(self, prefix: str, delivery: Delivery) -> Disposition:
         ref = prefix, delivery.offset
         refused = self._refusals.refused.get(ref)
@@ -123,8 +117,8 @@ class Dispatcher:
             is_free = delivery.is_parked and self._release.frees(delivery.target, self._now_ms)
             return Hop(delivery, ROLLED, not_before_ms=delivery.due_ms if is_free else None)
         if ref not in self._released:
-            self._released[ref] = delivery, self._release.decide(delivery, self._now_ms)
-        if (end := self._released[ref][1]) is not None:
+            self._released[ref] = self._release.decide(delivery, self._now_ms)
+        if (end := self._released[ref]) is not None:
             return end
         refusal = self._targets.refusal_at(delivery.target, delivery.partition, delivery.key)
         if refusal is not None:

@@ -102,12 +102,13 @@ class ParkedRecords:
             current.taken += 1
         return [parked.record for parked in current.found[: current.taken]]
 
-    def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> None:
+    def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
         """The piece is committed: each is moved, or has ended by then. What of it is not among the
-        `written` stays parked, since the ingress does not take it."""
+        `written` stays parked, since the ingress does not take it. Offset of the entry that was
+        moved last."""
         current = self._passes.get(partition)
         if current is None or not current.taken:
-            return
+            return None
         piece = current.found[: current.taken]
         places = {(record.topic, record.offset) for record in written}
         moved, refused = list[_Parked](), list[_Parked]()
@@ -124,6 +125,7 @@ class ParkedRecords:
                 self._allowed[place] = allowed - 1, at_ms
         del current.found[: current.taken]
         current.taken = 0
+        return moved[-1].entry_offset if moved else None
 
     def forget(self, partition: int) -> None:
         """It is not served any more."""

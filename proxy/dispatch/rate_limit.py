@@ -1,6 +1,5 @@
 """Bounds on the records that end in a second: of one worker, and of each target topic."""
 
-from collections import OrderedDict
 from typing import Final
 
 BURST_MS: Final = 250
@@ -8,8 +7,6 @@ BURST_MS: Final = 250
 REFILL_MS: Final = 50
 """A rate that is used up lets nothing through for so long: few transactions rather than many."""
 UNBOUNDED: Final = 2**31
-SECONDS_KEPT: Final = 64
-"""Partitions are not at the same second when they catch up."""
 
 
 class RateLimit:
@@ -121,28 +118,3 @@ class TargetRateLimit:
 
     def _is_nobody_waiting(self, now_ms: int, available: int) -> bool:
         return available > 0 and self._reserved_us <= now_ms * 1000
-
-
-class TargetSecondLimit:
-    """Lets so many of the records through to one target that are due in the same second."""
-
-    def __init__(self, per_second: int) -> None:
-        self.per_second = per_second
-        self._counts: OrderedDict[int, int] = OrderedDict()
-
-    def takes(self, due_ms: int) -> bool:
-        """Whether one more that is due then may go; of the latest SECONDS_KEPT it is known."""
-        second = due_ms // 1000
-        count = self._counts.get(second, 0)
-        if count >= self.per_second:
-            return False
-        self._counts[second] = count + 1
-        if len(self._counts) > SECONDS_KEPT:
-            self._counts.popitem(last=False)
-        return True
-
-    def take_back(self, due_ms: int) -> None:
-        """One that was let through has not gone."""
-        second = due_ms // 1000
-        if self._counts.get(second):
-            self._counts[second] -= 1

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from proxy.config.resumed import Resumed
 from proxy.config.settings import ReleaseSettings
 from proxy.config.target_limit import TargetLimit, by_precedence
-from proxy.dispatch.rate_limit import TargetRateLimit, TargetSecondLimit
+from proxy.dispatch.rate_limit import TargetRateLimit
 from proxy.records.body import GONE
 from proxy.records.delivery import Delivery
 from proxy.records.headers import ID, PARKED
@@ -26,7 +26,6 @@ RELEASED_FOR_MS: Final = 7 * 86_400_000
 back."""
 REMEMBERED: Final = 10_000
 
-BeyondRate: TypeAlias = Literal["later", "dead-letter"]
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """Goes on through the ingress; a dead letter; an end without delivery; None: deliver it."""
 
@@ -78,18 +77,16 @@ class ReleaseControl:
     """Applies rates, pauses and rules for the overdue to what is due, for one worker.
 
     `per_target`: shell pattern -> records a second, for each target by itself; the first pattern
-    that fits counts. `beyond_rate`: what becomes of the others. What is set at run time comes
-    before both.
+    that fits counts. What is set at run time comes before both.
     """
 
     def __init__(
         self,
         per_target: Mapping[str, int] | None = None,
         overdue: Sequence[OverdueRule] = (),
-        beyond_rate: BeyondRate = "later",
     ) -> None:
         self._per_target = dict(per_target or {})
-        self._overdue, self._beyond_rate = tuple(overdue), beyond_rate
+        self._overdue = tuple(overdue)
         self._paused: frozenset[str] = frozenset()
         self._resumed: dict[str, Resumed] = {}
         self.version = 0
@@ -98,7 +95,6 @@ class ReleaseControl:
         self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
         self._rules: dict[str, _TargetRules] = {}
         self._rates: dict[str, TargetRateLimit] = {}
-        self._seconds: dict[str, TargetSecondLimit] = {}
 
     @property
     def paused(self) -> frozenset[str]:
@@ -196,33 +192,14 @@ class ReleaseControl:
             return None
         return self._at_rate(delivery, rules.per_second, now_ms)
 
-    def take_back(self, deliveries: Iterable[Delivery]) -> None:
-        """These were to be delivered, and were not: they will be asked about again."""
-        for delivery in deliveries:
-            if (limit := self._seconds.get(delivery.target)) is not None:
-                limit.take_back(delivery.due_ms)
-
-    def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | Rejection | None:
+    def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | None:
         detail = f"{delivery.target} takes {per_second} records a second"
-        if self._beyond_rate == "dead-letter":
-            why = f"{detail}, and more are due in the second of this one (release.per_target)"
-            is_taken = self._seconds_of(delivery.target, per_second).takes(delivery.due_ms)
-            return None if is_taken else Rejection("too-many", why)
         rate = self._rates.get(delivery.target)
         if rate is None or rate.per_second != per_second:
             self._forget_idle(now_ms)
             rate = self._rates[delivery.target] = TargetRateLimit(per_second)
         again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
         return None if again_ms is None else Hop(delivery, REQUEUED, detail, again_ms)
-
-    def _seconds_of(self, target: str, per_second: int) -> TargetSecondLimit:
-        limit = self._seconds.get(target)
-        if limit is None:
-            if len(self._seconds) >= REMEMBERED:
-                self._seconds.pop(next(iter(self._seconds)))
-            limit = self._seconds[target] = TargetSecondLimit(per_second)
-        limit.per_second = per_second
-        return limit
 
     def _rules_of(self, target: str) -> _TargetRules:
         rules = self._rules.get(target)
@@ -251,7 +228,7 @@ class ReleaseControl:
 def release_control(settings: ReleaseSettings) -> ReleaseControl:
     """As the settings say; nothing is paused."""
     rules = (OverdueRule(r.targets, r.older_than_ms, r.action) for r in settings.overdue)
-    return ReleaseControl(settings.per_target, tuple(rules), settings.beyond_rate)
+    return ReleaseControl(settings.per_target, tuple(rules))
 
 
 def overdue_rules_json(settings: ReleaseSettings) -> str:

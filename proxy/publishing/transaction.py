@@ -93,10 +93,6 @@ class TransactionContents:
         self._targets.forget(self.topics | self._refusals.limited)
         return learnt
 
-    def abandon(self) -> None:
-        """It is not made again: its records come in another transaction."""
-        self._dispatcher.abandon()
-
     def _write_as_planned(self) -> Sequence[Batch]:
         for batch in self._batches:
             self._writer.deliver(batch)
@@ -214,7 +210,6 @@ class Transaction:
             self._note_abort(unfinished, self._contents.learn())
         except GroupMoved:
             self.state = State.GROUP_MOVED
-            self._contents.abandon()
             raise
         except SessionLost:
             self.state = State.UNKNOWN

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 
 VERSION: Final = 1
 VERSION_SET_BACK: Final = 2
-VERSION_SHED: Final = 3
+VERSION_MISSED: Final = 3
 VERSION_PURGE: Final = 4
 """With `a` in it, or `r`, or `p`; a version that does not know them must not go on."""
 LAST_OFFSET: Final = 2**63 - 1
@@ -22,10 +22,10 @@ NEVER_MS: Final = 2**62
 """Beyond every time at which anything fires."""
 MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
-SHED: Final = "shed/"
-SHED_PARTITION: Final = 0
-"""What the keys of records about shed offsets begin with, and the partition of the settings topic
-in which all of them lie, so that they have an order."""
+MISSED_MOVES: Final = "shed/"
+MISSED_PARTITION: Final = 0
+"""What the keys of records about missed moves begin with, and the partition of the settings topic
+in which all of them lie, so that they have an order. Once they were about records shed, too."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -65,10 +65,11 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What has ended: x has iff x < next_offset, and it was shed or (due, x) <= `ended_upto(x)`.
+    """What has ended: x has iff x < next_offset, and it is a move that missed, or (due, x) <=
+    `ended_upto(x)`.
 
-    `shed_at`: the next offset with which the last record was shed; None while no offset from the
-    floor on was (docs/exactly-once.md#shed-records). `purge`: None while none is at work.
+    `missed_at`: the next offset with which the last move missed; None while none from the floor on
+    has (docs/exactly-once.md#moved-records). `purge`: None while none is at work.
     """
 
     next_offset: int
@@ -78,7 +79,7 @@ class Position:
     policies: tuple[PolicyFrom, ...]
     topic_id: str
     set_back: SetBack | None = None
-    shed_at: int | None = None
+    missed_at: int | None = None
     purge: PurgeProgress | None = None
 
     def __post_init__(self) -> None:
@@ -106,7 +107,7 @@ class Position:
         watermark: Watermark,
         next_offset: int,
         floor: int,
-        shed_at: int | None = None,
+        missed_at: int | None = None,
         purge: PurgeProgress | None = None,
     ) -> Self:
         """Further on, read by the same policies; once the watermark is there again, having been set
@@ -117,7 +118,7 @@ class Position:
         due_ms, cursor = watermark
         policies, topic_id = self.policies, self.topic_id
         return type(self)(
-            next_offset, due_ms, cursor, floor, policies, topic_id, set_back, shed_at, purge
+            next_offset, due_ms, cursor, floor, policies, topic_id, set_back, missed_at, purge
         )
 
     def with_watermark_set_back(self) -> Self:
@@ -150,8 +151,8 @@ class Position:
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back, r = shed at,
-        p = how far a purge has come."""
+        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back,
+        r = missed at, p = how far a purge has come."""
         fields: dict[str, object] = {
             "v": self._version,
             "t": self.watermark_ms,
@@ -163,8 +164,8 @@ class Position:
         if self.set_back is not None:
             below, ended = self.set_back
             fields["a"] = [below, ended.due_ms, _cursor_shown(ended.offset)]
-        if self.shed_at is not None:
-            fields["r"] = self.shed_at
+        if self.missed_at is not None:
+            fields["r"] = self.missed_at
         if self.purge is not None:
             at, upto = self.purge
             fields["p"] = [at, upto.due_ms, _cursor_shown(upto.offset)]
@@ -176,8 +177,8 @@ class Position:
     def _version(self) -> int:
         if self.purge is not None:
             return VERSION_PURGE
-        if self.shed_at is not None:
-            return VERSION_SHED
+        if self.missed_at is not None:
+            return VERSION_MISSED
         return VERSION if self.set_back is None else VERSION_SET_BACK
 
     @classmethod
@@ -196,7 +197,7 @@ class Position:
             if "a" in fields:
                 below, due_ms, offset = fields["a"]
                 set_back = SetBack(int(below), Watermark(int(due_ms), _cursor_read(offset)))
-            shed_at, purge = int(fields["r"]) if "r" in fields else None, None
+            missed_at, purge = int(fields["r"]) if "r" in fields else None, None
             if "p" in fields:
                 at, due_ms, offset = fields["p"]
                 purge = PurgeProgress(int(at), Watermark(int(due_ms), _cursor_read(offset)))
@@ -208,7 +209,7 @@ class Position:
                 policies,
                 topic_id,
                 set_back,
-                shed_at,
+                missed_at,
                 purge,
             )
         except (ValueError, KeyError, TypeError) as error:

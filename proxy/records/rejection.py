@@ -42,14 +42,11 @@ REASONS: Final = {
     "publish-failed": "the broker refused the record for another reason; the detail says which",
     "body-gone": "the ingress had deleted the record before it could be read back",
     "transaction-expired": "a half message that nobody committed or rolled back after all checks",
-    "too-many": "so many records wait already, or fall due at once, as the settings admission and "
-    "release allow",
     "overdue": "the setting release.overdue has records this late set aside",
     "defect": "the proxy itself failed at this record, in a way that nobody foresaw",
 }
-"""Every code that `timer-error` can carry. The nine before the last, and a partition beyond the
-target's, are found when the record fires, a defect at any time, the others when it is ingested:
-`too-many` either way."""
+"""Every code that `timer-error` can carry. The eight before the last, and a partition beyond the
+target's, are found when the record fires, a defect at any time, the others when it is ingested."""
 
 
 def unforeseen(error: Exception) -> Rejection:

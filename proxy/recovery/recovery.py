@@ -30,9 +30,8 @@ from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader, request_reader
 from proxy.scheduling.admission import CountIntake
-from proxy.scheduling.admission_rules import AdmissionRules
+from proxy.scheduling.missed_moves import MissedMoves, MissedPlace, MissedReading
 from proxy.scheduling.shard import Shard
-from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace, ShedReading
 from storage.register import Register
 from storage.store import Store
 
@@ -68,7 +67,7 @@ class Policies(Protocol):
 
     def policy(self, digest: str) -> Policy: ...
     def hop_key(self, digest: str) -> HopKey: ...
-    def read_shed(
+    def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None: ...
     def served_topic_id(self, topic: str, partition: int) -> str | None: ...
@@ -80,9 +79,8 @@ class Policies(Protocol):
 class Recovery:
     """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
 
-    `accepted`: what an operator accepts after a loss, or a wrong clock. `rules`: how much may wait
-    in a partition, `shed_place`: where it is said, by partition, what was shed for that;
-    `count_intake` is told of new records.
+    `accepted`: what an operator accepts after a loss, or a wrong clock. `missed_place`: where it is
+    said, by partition, which moves have missed; `count_intake` is told of new records.
     With `stores_stubs` the stores keep no bodies of new records (setting `bodies: kafka`).
     """
 
@@ -97,8 +95,7 @@ class Recovery:
         digest: str,
         accepted: RecoverySettings,
         clock: Clock,
-        rules: AdmissionRules,
-        shed_place: Callable[[int], ShedPlace],
+        missed_place: Callable[[int], MissedPlace],
         count_intake: CountIntake,
         *,
         stores_stubs: bool,
@@ -110,8 +107,7 @@ class Recovery:
         self._digest, self._clock = digest, clock
         self._accept_loss_below = accepted.accept_loss_below
         self._set_back = frozenset(accepted.set_back_watermark)
-        self._rules, self._shed_place = rules, shed_place
-        self._count_intake = count_intake
+        self._missed_place, self._count_intake = missed_place, count_intake
         self._stores_stubs, self._now_s = stores_stubs, now_s
         self._readers: dict[str, RequestReader] = {}
 
@@ -166,8 +162,7 @@ class Recovery:
             log_range.end,
             register,
             partial(self._read_back, partition, readers),
-            self._rules,
-            self._shed(partition, position),
+            self._missed(partition, position),
             self._count_intake,
         )
 
@@ -190,13 +185,13 @@ class Recovery:
         messages = self._lookup.read(partition, offsets, READ_BACK_GAP)
         return {offset: readers.read(message) for offset, message in messages.items()}
 
-    def _shed(self, partition: int, position: Position) -> ShedOffsets:
-        """What is committed of the offsets that were shed, from the floor on."""
-        place = self._shed_place(partition)
-        if position.shed_at is None:
-            return ShedOffsets(place)
-        reading = ShedReading(place, position.shed_at, position.floor)
-        self._policies.read_shed(reading.take, lambda: reading.is_complete)
+    def _missed(self, partition: int, position: Position) -> MissedMoves:
+        """What is committed of the moves that have missed, from the floor on."""
+        place = self._missed_place(partition)
+        if position.missed_at is None:
+            return MissedMoves(place)
+        reading = MissedReading(place, position.missed_at, position.floor)
+        self._policies.read_missed(reading.take, lambda: reading.is_complete)
         return reading.result()
 
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:

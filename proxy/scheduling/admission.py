@@ -29,7 +29,6 @@ from proxy.requests.parsed import (
     Scheduled,
 )
 from proxy.requests.readers_by_offset import ReadersByOffset
-from proxy.scheduling.admission_rules import Room
 from proxy.scheduling.batch import TransactionBuffer
 from proxy.scheduling.half_messages import (
     CHECK_BACK_BYTES,
@@ -38,9 +37,9 @@ from proxy.scheduling.half_messages import (
     record_of,
 )
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.missed_moves import MissedMoves
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import IS_OVER, MOST_READ, Recalls
-from proxy.scheduling.shed_offsets import ShedOffsets
 from storage.register import Named
 from storage.store import Entry
 
@@ -60,8 +59,7 @@ class IngestLimits(NamedTuple):
     """Bounds for records ingested together: `max_records` and, about, `max_bytes` of them may end
     with the next transaction.
 
-    What lies below `committed` is read again: it has ended what it ends before. room: how many more
-    may wait; None: all.
+    What lies below `committed` is read again: it has ended what it ends before.
     """
 
     now_ms: int
@@ -69,7 +67,6 @@ class IngestLimits(NamedTuple):
     max_bytes: int
     watermark: Watermark
     committed: int
-    room: Room | None = None
 
 
 class Admitted(NamedTuple):
@@ -83,8 +80,8 @@ class Admitted(NamedTuple):
 class Admission:
     """Ingests the records of a shard in offset order.
 
-    `buffer` grows with what ends in the very transaction that ingests it, `shed` with what has no
-    room to wait. `count_intake` may be told of a record more than once.
+    `buffer` grows with what ends in the very transaction that ingests it, `missed` with the moves
+    that come too late. `count_intake` may be told of a record more than once.
     """
 
     def __init__(
@@ -95,14 +92,16 @@ class Admission:
         half_messages: HalfMessages,
         recalls: Recalls,
         purges: Purges,
-        shed: ShedOffsets,
+        missed: MissedMoves,
         count_intake: CountIntake,
     ) -> None:
         self.buffer = TransactionBuffer()
+        self.awaited_move: int | None = None
+        """The entry whose move was written last: it lies unread in the ingress."""
         self._ingress = ingress
         self._readers, self._identities = readers, identities
         self._half_messages, self._recalls = half_messages, recalls
-        self._purges, self._shed = purges, shed
+        self._purges, self._missed = purges, missed
         self._count_intake = count_intake
         self._entries: list[Entry] = []
         self._waits_for_clock = False
@@ -129,18 +128,14 @@ class Admission:
         self._recalls.expect(batch.recalled())
         self._entries, self._waits_for_clock = [], False
         register_new, watermark = self._identities.register_new, limits.watermark
-        room = limits.room
         taken = len(batch)
         for number, (entry, ident, due_ms) in enumerate(batch.own()):
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
-                and (room is None or entry[0] <= limits.now_ms or room.refusal(entry) is None)
                 and (ident is None or register_new(entry, ident, due_ms))
             ):
                 self._entries.append(entry)
-                if room is not None and entry[0] > limits.now_ms:
-                    room.take(entry)
             elif is_replay:
                 self._take(messages[number], batch[number], TransactionBuffer(), limits)
             elif self._is_full(limits) or not self._take(
@@ -171,8 +166,6 @@ class Admission:
         waiting = batch.waiting()
         if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
-        if limits.room is not None and not limits.room.holds(waiting.entries):
-            return None
         if waiting.idents and not self._identities.register_all_new(waiting.named, waiting.idents):
             return None
         return waiting.entries
@@ -188,13 +181,9 @@ class Admission:
         offset = message.offset()
         match parsed:
             case Scheduled():
-                return self._is_shed(message, parsed, buffer, limits) or self._take_scheduled(
-                    offset, parsed, buffer, limits
-                )
+                return self._take_scheduled(offset, parsed, buffer, limits)
             case Prepare():
-                return self._is_shed(message, parsed, buffer, limits) or self._take_half_message(
-                    offset, parsed, buffer, limits
-                )
+                return self._take_half_message(offset, parsed, buffer, limits)
             case Decision():
                 return self._decide(offset, parsed, buffer, limits)
             case Cancel():
@@ -205,41 +194,19 @@ class Admission:
                 self._purges.add(offset, parsed)
                 buffer.outcomes.append(Outcome(offset, APPLIED, None, None))
             case RejectedHop():
-                outcome = self._identities.reject_hop(offset, parsed)
-                if outcome is None:
-                    buffer.add_dead_letter(_dead_letter(message, parsed.rejection))
-                else:
-                    buffer.outcomes.append(outcome)
+                self._reject_hop(message, parsed, buffer)
             case Rejection():
                 buffer.add_dead_letter(_dead_letter(message, parsed))
         return True
 
-    def _is_shed(
-        self,
-        message: Message,
-        parsed: Scheduled | Prepare,
-        buffer: TransactionBuffer,
-        limits: IngestLimits,
-    ) -> bool:
-        """Whether the record would have to wait, and there is no room: then it ends here.
-
-        What takes the place of another record needs none, nor does what has been admitted before.
-        """
-        room, ident = limits.room, parsed.ident
-        if room is None or (isinstance(parsed, Scheduled) and not _has_to_wait(parsed, limits)):
-            return False
-        if ident is not None and self._identities.is_waiting(ident):
-            return False
-        why = room.refusal(parsed.entry)
-        if why is None:
-            room.take(parsed.entry)
-            return False
-        letter = _dead_letter(message, why)._replace(
-            due_ms=parsed.due_ms, ident=ident, target=parsed.entry[2]
-        )
-        buffer.add_dead_letter(letter)
-        self._shed.add(message.offset())
-        return True
+    def _reject_hop(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> None:
+        if hop.hop_from == self.awaited_move:
+            self.awaited_move = None
+        outcome = self._identities.reject_hop(message.offset(), hop)
+        if outcome is None:
+            buffer.add_dead_letter(_dead_letter(message, hop.rejection))
+        else:
+            buffer.outcomes.append(outcome)
 
     def _may_fire(self, entry: Entry, limits: IngestLimits) -> bool:
         """False for an entry due by the watermark that this machine's clock has not reached."""
@@ -270,8 +237,10 @@ class Admission:
 
     def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
         """Whether the record takes the place that it was written for. Decided once, since what has
-        ended later looks alike: those that do not are shed, and no part of a replay."""
+        ended later looks alike: those that do not are remembered, and no part of a replay."""
         assert scheduled.moved is not None, scheduled
+        if scheduled.hop_from == self.awaited_move:
+            self.awaited_move = None
         if buffer is not self.buffer:
             self._identities.move_again(offset, scheduled, scheduled.moved)
             return True
@@ -282,7 +251,7 @@ class Admission:
         due_ms, target = scheduled.due_ms, scheduled.entry[2]
         missed = Outcome(offset, MISSED, due_ms, scheduled.ident, IS_OVER, target=target)
         buffer.outcomes.append(missed)
-        self._shed.add(offset)
+        self._missed.add(offset)
         return False
 
     def _take_half_message(
@@ -346,12 +315,6 @@ class Admission:
             entry, _rolls = self._committed(half.offset, half)
             letter = dead_letter_of(delivery_of(entry), NEVER_DECIDED)
             buffer.add_dead_letter(letter._replace(outcome=EXPIRED, ident=decision.ident))
-
-
-def _has_to_wait(scheduled: Scheduled, limits: IngestLimits) -> bool:
-    """Whether it is a producer's own record that is not due by now."""
-    due_ms = max(limits.watermark.due_ms, limits.now_ms)
-    return scheduled.hop_from is None and scheduled.entry[0] > due_ms
 
 
 def _dead_letter(message: Message, rejection: Rejection) -> DeadLetter:

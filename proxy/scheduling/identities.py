@@ -152,12 +152,6 @@ class Identities:
         ended = self._ended_in_mid_hop(offset, due_ms, ident, row, until_ms)
         return ended._replace(target=target)
 
-    def is_waiting(self, ident: bytes) -> bool:
-        """Whether a record with this id would take the place of another one."""
-        row = self._row(ident)
-        is_undecided = bool(row.kind & IS_HALF_MESSAGE)
-        return is_undecided or self._pends(row) or self._is_hopping(ident, row)
-
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
         """A half message arrives; what it ends."""
         ident, target = prepare.ident, prepare.entry[2]

@@ -13,7 +13,7 @@ from proxy.records.receipts import receipt_name
 from proxy.requests.parsed import ParsedRecord, Prepare, Scheduled
 from proxy.scheduling.half_messages import ReadBack
 from proxy.scheduling.identities import IS_CANCEL, Identities
-from proxy.scheduling.shed_offsets import ShedOffsets
+from proxy.scheduling.missed_moves import MissedMoves
 from storage.register import NOTHING, Key
 
 MOST_READ: Final = 32
@@ -38,8 +38,8 @@ class _Waiting(NamedTuple):
 class Recalls:
     """The recalls of one shard."""
 
-    def __init__(self, read_back: ReadBack, identities: Identities, shed: ShedOffsets) -> None:
-        self._read_back, self._identities, self._shed = read_back, identities, shed
+    def __init__(self, read_back: ReadBack, identities: Identities, missed: MissedMoves) -> None:
+        self._read_back, self._identities, self._missed = read_back, identities, missed
         self._next: deque[int] = deque()
         self._read: dict[int, _Waiting | None] = {}
 
@@ -100,7 +100,7 @@ class Recalls:
             offsets = sorted({offset, *(one for one in current if one is not None)})
             parsed = self._read_back(offsets)
             self._read |= {one: _waiting(parsed.get(one)) for one in offsets}
-        return None if offset in self._shed else self._read[offset]
+        return None if offset in self._missed else self._read[offset]
 
 
 def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:

@@ -44,7 +44,7 @@ def find_record(shard: Shard, message: Message) -> Found:
     origin = shard.ingress.origin(offset)
     parsed = shard.parsed(message)
     ident = _ident(parsed)
-    if not isinstance(parsed, Scheduled | Prepare) or shard.has_shed(offset):
+    if not isinstance(parsed, Scheduled | Prepare) or shard.has_missed(offset):
         return Found(origin, ident, ENDED)
     entry = parsed.entry
     row = None if ident is None else shard.named(ident)

@@ -16,7 +16,6 @@ from proxy.records.position import LAST_OFFSET, Position, Watermark
 from proxy.requests.parsed import ParsedRecord
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
-from proxy.scheduling.admission_rules import AdmissionRules, room_left
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
 from proxy.scheduling.half_messages import (
     HalfMessageEvent,
@@ -26,9 +25,9 @@ from proxy.scheduling.half_messages import (
     record_of,
 )
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.missed_moves import MissedMoves
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import Recalls
-from proxy.scheduling.shed_offsets import ShedOffsets
 from proxy.scheduling.sweep import IDLE, Sweep, SweepLimits
 from storage.register import Named, Register
 from storage.store import PEEK_BYTES, Entry, Key, Scanned, Store, TargetCounts, Wants, bodies_bytes
@@ -70,8 +69,7 @@ class Shard:
         barrier: int,
         register: Register,
         read_back: ReadBack,
-        rules: AdmissionRules,
-        shed: ShedOffsets,
+        missed: MissedMoves,
         count_intake: CountIntake,
     ) -> None:
         assert read_from <= position.next_offset, (read_from, position)
@@ -90,8 +88,8 @@ class Shard:
         self._sweep = Sweep(self.purges, self.scan, self._delete, read_back)
         self._identities = Identities(register, self.half_messages, self.purges, position)
         self._identities.load_half_messages(read_from)
-        self._rules, self._shed = rules, shed
-        recalls = Recalls(read_back, self._identities, shed)
+        self._missed = missed
+        recalls = Recalls(read_back, self._identities, missed)
         self._admission = Admission(
             ingress,
             readers,
@@ -99,7 +97,7 @@ class Shard:
             self.half_messages,
             recalls,
             self.purges,
-            shed,
+            missed,
             count_intake,
         )
 
@@ -142,6 +140,15 @@ class Shard:
         return self._sweep.is_under_way and self.state is State.READY
 
     @property
+    def awaited_move(self) -> int | None:
+        """The entry whose move, written here last, was not read yet; None where all moves were."""
+        return self._admission.awaited_move
+
+    @awaited_move.setter
+    def awaited_move(self, entry_offset: int) -> None:
+        self._admission.awaited_move = entry_offset
+
+    @property
     def last_parked(self) -> int:
         """Offset of the last record that was read here to wait for the end of a pause."""
         return self._identities.last_parked
@@ -157,11 +164,6 @@ class Shard:
     def pending_bytes(self) -> int:
         """What waits in the store, in bytes; what was cancelled or replaced too, until its time."""
         return self.store.pending_bytes()
-
-    def pending_upto(self, until_ms: int) -> int:
-        """About how many of them are due by then."""
-        ended = self._register.tombstones(self.position.watermark, (until_ms, LAST_OFFSET))
-        return max(0, self.store.pending_by_time([until_ms])[0] - len(ended))
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
@@ -193,9 +195,9 @@ class Shard:
         """What a record of this partition asks for, the same as when it was ingested."""
         return self._readers.read(message)
 
-    def has_shed(self, offset: int) -> bool:
-        """Whether this record ended as it was read, since too many others waited."""
-        return offset in self._shed
+    def has_missed(self, offset: int) -> bool:
+        """Whether this record is a move that came too late."""
+        return offset in self._missed
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""
@@ -220,8 +222,8 @@ class Shard:
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
-        if self._shed and messages and messages[0].offset() < self.position.next_offset:
-            messages = self._shed.without(messages)
+        if self._missed and messages and messages[0].offset() < self.position.next_offset:
+            messages = self._missed.without(messages)
         self.waiting = []
         self.waits_for_clock = False
         start = 0
@@ -264,15 +266,15 @@ class Shard:
         deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)
-        shed = self._shed.planned(next_offset, floor)
+        missed = self._missed.planned(next_offset, floor)
         purge = self._sweep.progress_after(swept)
-        position = self.position.moved_to(watermark, next_offset, floor, shed.shed_at, purge)
+        position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, purge)
         batch = Batch(
             self.ingress,
             deliveries,
             tuple(buffer.dead_letters),
             (*buffer.outcomes, *outcomes, *(one.outcome for one in swept)),
-            (*buffer.auxiliary, *auxiliary, *shed.records),
+            (*buffer.auxiliary, *auxiliary, *missed.records),
         )
         pending_bytes = bodies_bytes(pending) + sum(len(one.value or b"") for one in auxiliary)
         return Plan(batch, position, taken_back, pending_bytes, swept)
@@ -288,7 +290,7 @@ class Shard:
         self.store.advance(*watermark)
         self._register.advance(*watermark)
         self.half_messages.advance(watermark)
-        self._shed.confirm(plan.position.shed_at, plan.position.floor)
+        self._missed.confirm(plan.position.missed_at, plan.position.floor)
         self._identities.position = self.purges.position = plan.position
         self._sweep.told(plan.swept)
         self.purges.forget(self.next_offset)
@@ -375,11 +377,8 @@ class Shard:
         position, committed = self.position, self.position.next_offset
         if position.set_back is not None and offset < position.set_back.below:
             committed = position.set_back.below
-        room = None
-        if offset >= committed:
-            room = room_left(self._rules, self, now_ms, is_ready=self.state is State.READY)
         ended = position.ended_upto(offset)
-        return IngestLimits(now_ms, max_records, max_bytes, ended, committed, room)
+        return IngestLimits(now_ms, max_records, max_bytes, ended, committed)
 
     def _ingest_run(self, messages: Sequence[Message], start: int, limits: IngestLimits) -> int:
         """Ingest from `start` while one policy holds and there is room; the index reached."""

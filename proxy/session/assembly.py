@@ -29,12 +29,12 @@ from proxy.publishing.targets import Targets
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy
-from proxy.scheduling.admission_rules import admission_rules
-from proxy.scheduling.shed_offsets import shed_place
+from proxy.scheduling.missed_moves import missed_place
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing, TransactionLimits
 from proxy.session.pipeline import Pipeline, TraceCommitted
+from proxy.session.waiting_limits import WaitingLimits
 from proxy.telemetry.metrics import Metrics
 
 
@@ -140,14 +140,12 @@ def assemble(
         digest,
         settings.recovery,
         clock,
-        admission_rules(settings.admission),
-        partial(shed_place, names.settings, settings.group_id, topic.name, topic.topic_id),
+        partial(missed_place, names.settings, settings.group_id, topic.name, topic.topic_id),
         metrics.intake.count,
         stores_stubs=settings.bodies == "kafka",
         now_s=now_s,
     )
     limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
-    reserve = DiskReserve(settings.disk_reserve_bytes)
     pipeline = Pipeline(
         ingress,
         recovery,
@@ -157,8 +155,14 @@ def assemble(
         MemoryBudget(settings.memory_shares),
         metrics,
         partial(kafka.settings_topic.record_served, topic),
-        BackPressure(ingress, reserve, folders.disk_size_and_free_bytes),
+        _back_pressure(settings, ingress, folders),
         ParkedRecords(release, topic.partitions),
         trace,
     )
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, rate, pipeline)
+
+
+def _back_pressure(settings: Settings, ingress: Ingress, folders: LocalFolders) -> BackPressure:
+    reserve = DiskReserve(settings.disk_reserve_bytes)
+    limits = WaitingLimits(settings.admission)
+    return BackPressure(ingress, reserve, folders.disk_size_and_free_bytes, limits)

@@ -1,5 +1,5 @@
-"""When to stop fetching: while records of a partition wait, disk or memory have no room, or an
-operator has paused taking in.
+"""When to stop fetching: while records of a partition wait, as much waits as may, disk or memory
+have no room, or an operator has paused taking in.
 
 Times are of the monotonic clock, in ms.
 """
@@ -13,6 +13,7 @@ from proxy.config.disk_reserve import DiskReserve
 from proxy.config.sizes import shown_size
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.scheduling.shard import Shard, State
+from proxy.session.waiting_limits import WaitingLimits
 from storage.errors import StorageFull
 
 FULL_RETRY_MS: Final = 1_000
@@ -28,11 +29,16 @@ class BackPressure:
     `disk_space` tells size and free bytes of the disk; an OSError of it changes nothing."""
 
     def __init__(
-        self, ingress: Ingress, reserve: DiskReserve, disk_space: Callable[[], tuple[int, int]]
+        self,
+        ingress: Ingress,
+        reserve: DiskReserve,
+        disk_space: Callable[[], tuple[int, int]],
+        limits: WaitingLimits,
     ) -> None:
-        self._ingress = ingress
+        self._ingress, self._limits = ingress, limits
         self._reserve, self._disk_space = reserve, disk_space
         self._paused: set[int] = set()
+        self._full: set[int] = set()
         self._disk_full_until_ms = self._next_look_ms = 0
         self._was_memory_exceeded = False
         self.is_ingest_paused = False
@@ -42,6 +48,30 @@ class BackPressure:
     def is_disk_held(self) -> bool:
         """Whether nothing more is read since the disk is full, or its reserve would be used up."""
         return self._disk_full_until_ms > 0 or self._reserve.is_short
+
+    def is_full(self, partition: int) -> bool:
+        """Whether as much of it waits as the setting `admission` allows."""
+        return partition in self._full
+
+    def look_at_limits(self, partition: int, shard: Shard) -> None:
+        """Hold reading of this shard at a limit of `admission`, or let it go on.
+
+        A shard that catches up reads on. So does a shard that awaits a move: records that a pause
+        has held back leave only when their moves are read.
+        """
+        reached, was_full = None, partition in self._full
+        if shard.state is State.READY and shard.awaited_move is None:
+            reached = self._limits.reached(shard, is_held=was_full)
+        if reached is not None and not was_full:
+            self._full.add(partition)
+            log.warning(
+                "limit reached: reading of the partition is held until an eighth is free",
+                partition=partition,
+                why=reached,
+            )
+        elif reached is None and was_full:
+            self._full.discard(partition)
+            log.info("partition has room again: reading goes on", partition=partition)
 
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
@@ -64,7 +94,7 @@ class BackPressure:
         elif self._reserve.is_short or self.is_ingest_paused:
             held = {p for p, shard in shards.items() if shard.waiting or shard.state is State.READY}
         else:
-            held = {p for p, shard in awake.items() if shard.waiting}
+            held = {p for p, shard in awake.items() if shard.waiting} | self._full
         if fresh := held - self._paused:
             self._ingress.pause(fresh)
             self._paused |= fresh
@@ -77,6 +107,11 @@ class BackPressure:
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused
+
+    def forget(self, partition: int) -> None:
+        """This one is given up."""
+        self._full.discard(partition)
+        self.resume([partition])
 
     def look_at_disk(self, elapsed_ms: int) -> None:
         """Once a second: is more left than the reserve?"""

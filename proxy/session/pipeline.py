@@ -104,6 +104,10 @@ class Pipeline:
         """Whether reading is held for want of room on the disk."""
         return self._back_pressure.is_disk_held
 
+    def is_full(self, partition: int) -> bool:
+        """Whether reading of it is held, since as much waits as the setting `admission` allows."""
+        return self._back_pressure.is_full(partition)
+
     @property
     def is_busy(self) -> bool:
         """Whether records flow, so that all else has to wait for its turn."""
@@ -163,7 +167,9 @@ class Pipeline:
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
             self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)
             self.shards[partition].confirm(plan, map(named_hop, batch.hops))
-            self._parked.told(partition, batch.auxiliary)
+            last_moved = self._parked.told(partition, batch.auxiliary)
+            if last_moved is not None:
+                self.shards[partition].awaited_move = last_moved
         self._resting.wake(under_way.plans)
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first
@@ -245,6 +251,8 @@ class Pipeline:
                 bytes_available -= shard.ending_bytes - ending_bytes
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
+            if records or self._back_pressure.is_full(partition):
+                self._back_pressure.look_at_limits(partition, shard)
         heaviest = self.memory.look(self.shards, self._awake.values(), self._resting.held)
         if heaviest is not None:
             self._resting.wake([heaviest])
@@ -336,7 +344,7 @@ class Pipeline:
         for partition in partitions:
             shard = self.shards.pop(partition)
             self._resting.wake([partition])
-            self._back_pressure.resume([partition])
+            self._back_pressure.forget(partition)
             self._parked.forget(partition)
             _flush_and_close(partition, shard)
 

@@ -82,7 +82,7 @@ class Reporter:
         return ShardStatus(
             topic=self._ingress.topic,
             partition=partition,
-            state=self._state(shard, ahead_ms),
+            state=self._state(partition, shard, ahead_ms),
             next_offset=position.next_offset,
             watermark_ms=position.watermark_ms,
             floor=position.floor,
@@ -99,13 +99,15 @@ class Reporter:
             is_purging=position.purge is not None,
         )
 
-    def _state(self, shard: Shard, ahead_ms: int) -> ShardState:
+    def _state(self, partition: int, shard: Shard, ahead_ms: int) -> ShardState:
         if shard.state is State.REPLAYING:
             return "recovering"
         if shard.state is State.CATCHING_UP:
             return "catching-up"
         is_held = self._clock.stands_still or ahead_ms > self._clock.max_step_ms
-        return "held" if is_held or shard.waits_for_clock else "running"
+        if is_held or shard.waits_for_clock:
+            return "held"
+        return "full" if self._pipeline.is_full(partition) else "running"
 
     def _show_gauges(self, now_ms: int) -> None:
         dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]

@@ -12,14 +12,16 @@ from typing import Literal, get_args
 from proxy.config.target_limit import TargetLimit
 from storage.store import NO_COUNTS, TargetCounts
 
-ShardState = Literal["recovering", "catching-up", "running", "held"]
+ShardState = Literal["recovering", "catching-up", "running", "held", "full"]
 SHARD_STATES: tuple[ShardState, ...] = get_args(ShardState)
-CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held"})
+CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held", "full"})
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
     """One ingress partition as this worker sees it.
+
+    `state`: `held` by the clock; `full` while as much waits as the setting `admission` allows.
 
     `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
     `behind` counts the ingress records not read yet, `behind_ms` is the age of the last one read

@@ -70,8 +70,8 @@ IS_SHED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
 )
-"""SQL: whether an outcome says that its record found no room to wait
-(docs/exactly-once.md#shed-records)."""
+"""SQL: whether an outcome says that its record found no room to wait. Only older versions of the
+proxy wrote such outcomes."""
 
 USUAL_STAMPS: Final = (ORIGIN, DUE)
 OUTCOME_JSON: Final = (

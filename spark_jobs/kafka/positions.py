@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 VERSIONS: Final = (1, 2, 3, 4)
 """2: the watermark was set back; what had ended beyond it before is not asked for until it is there
-again. 3: records were shed, which their outcomes say. 4: a purge is at work; which records it has
-ended, their outcomes say."""
+again. 3: moves have missed, or records were shed, which their outcomes say. 4: a purge is at work;
+which records it has ended, their outcomes say."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor when nothing at the watermark is left over."""
 

@@ -50,16 +50,18 @@ DECIDED_WHEN_READ: Final = (
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
 """Codes of what is tried again and again before it is a dead letter."""
 
+OF_OLDER_VERSIONS: Final = "too-many"
+"""Given to records that found no room to wait: now reading is held instead."""
 BELIEVED: Final = (
     *TRANSIENT,
     PARTITION_BAD,
     "too-large",
     "publish-failed",
     "body-gone",
-    "too-many",
+    OF_OLDER_VERSIONS,
     DEFECT,
 )
-"""Codes of what depends on the broker, or on what else waited: no topic shows that it was so."""
+"""Codes of what depends on the broker: no topic shows that it was so."""
 OVERDUE: Final = "overdue"
 DECIDED_AT_ITS_DUE: Final = (*TRANSIENT, "publish-failed", "body-gone", OVERDUE)
 """Codes of what waited until it was due: nothing else had ended it by then."""

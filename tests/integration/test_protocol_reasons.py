@@ -22,13 +22,12 @@ SHOWN_ELSEWHERE = {
     "body-gone",
     "transaction-expired",
     "overdue",
-    "too-many",
     "header-unsupported",
     "defect",
 }
 """In test_protocol_authorisation, faults/test_unavailable_targets (requeued; a dead letter in
 unit/dispatch/test_dispatcher), test_bodies_in_kafka, test_half_messages, the tests of release
-control, faults/test_admission, and, for headers that an older policy did not serve, in
+control, and, for headers that an older policy did not serve, in
 unit/test_protocol. No defect is known: unit/session/test_forged_hops makes one."""
 
 ASKED: dict[str, dict[str, bytes | None]] = {

@@ -206,15 +206,11 @@ def plant_false_burials(
     bury(told_of, work.places["asked"], "publish-failed: so it is said", expiry.timestamp_ms)
     said = outcome_at(outcomes, work.origin("cancel"))
     outcomes.change(said, value=rewritten_outcome(outcomes.records[said], outcome="missed"))
-    for name in ("taken", "old"):
-        del outcomes.records[outcome_at(outcomes, work.origin(name))]
-    taken, newer = work.places["taken"], work.places["newer"]
+    del outcomes.records[outcome_at(outcomes, work.origin("taken"))]
+    taken = work.places["taken"]
     due_ms = taken.timestamp_ms + HOUR_MS
     bury(work.origin("taken"), taken, "publish-failed: so it is said", due_ms)
-    full = "too-many: 2 records wait in this ingress partition (admission.records)"
-    bury(work.origin("newer"), newer, full, newer.timestamp_ms)
-    deliver_when_due(work, orders, "old")
-    return {"cancel", "newer", int(told_of.rpartition("/")[2])}
+    return {"cancel", int(told_of.rpartition("/")[2])}
 
 
 def _applied_to(outcome: Incoming, ident: bytes) -> bool:

@@ -91,7 +91,6 @@ class LimitCalls:
         set_now = [_shown(pattern, limit, "run-time") for pattern, limit in ordered]
         reply = {
             "limits": [*set_now, *_of_settings(self._release)],
-            "beyond_rate": self._release.beyond_rate,
             **self._of_each_worker(),
         }
         return as_json(200, reply)

@@ -35,7 +35,6 @@ REMEDIES: Final = {
     "purge-bad": "Replay: what only the proxy may write is left out then.",
     "transaction-expired": "Find out from its producer what became of the transaction. To "
     "deliver it after all, replay with --unset timer-transaction.",
-    "too-many": "Replay once fewer records wait, or raise the limit that the detail names.",
     "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
     "`release.overdue`.",
     "defect": "Report it with its detail and, if you may, the record. Replay it with a version "

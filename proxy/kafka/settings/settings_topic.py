@@ -1,5 +1,5 @@
 """The settings topic: policies by digest, partitions ever served, keys of hops, rules for the
-overdue, what operators change at run time, shed records.
+overdue, what operators change at run time, missed moves.
 
 Written once per change of settings, per partition and per change at run time; read whole by each
 session as it begins, by the one consumer that then follows those changes. The partitions served
@@ -46,7 +46,7 @@ from proxy.kafka.settings.settings_records import (
 )
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
-from proxy.records.position import SHED, SHED_PARTITION, PolicyFrom
+from proxy.records.position import MISSED_MOVES, MISSED_PARTITION, PolicyFrom
 from proxy.requests.policy import Policy
 
 READ_TIMEOUT_S: Final = 30.0
@@ -206,23 +206,23 @@ class SettingsTopic:
         served = self._served.get(served_key(self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
-    def read_shed(
+    def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
-        """Hand the records about shed offsets to `take`, until that `is_all` that there ever was.
+        """Hand the records about missed moves to `take`, until that `is_all` that there ever was.
 
         Waits for the end of a transaction that may hold the last of them. Raises StartOverRefused
         where there are none left to come, and KafkaException.
         """
-        consumer, place = self._new_reader(), TopicPartition(self._topic, SHED_PARTITION)
+        consumer, place = self._new_reader(), TopicPartition(self._topic, MISSED_PARTITION)
         try:
             place.offset = OFFSET_BEGINNING
             consumer.assign([place])
-            self._read_shed(consumer, take, is_all)
+            self._read_missed(consumer, take, is_all)
         finally:
             consumer.close()
 
-    def _read_shed(
+    def _read_missed(
         self,
         consumer: Consumer,
         take: Callable[[str, bytes | None], None],
@@ -237,12 +237,12 @@ class SettingsTopic:
             error = message.error()
             if error is None:
                 is_at_end = False
-                _take_shed(_key(message), message.value(), take)
+                _take_missed(_key(message), message.value(), take)
             elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
             elif not is_all() and self._is_end(message):
                 raise StartOverRefused(
-                    f"The committed offsets name records that were shed, of which the topic "
+                    f"The committed offsets name moves that came too late, of which the topic "
                     f"{self._topic} does not hold all.",
                     "Restore that topic's records; do not delete or empty it while records wait.",
                 )
@@ -252,7 +252,7 @@ class SettingsTopic:
     def _is_end(self, end: Message) -> bool:
         """Whether no transaction is open beyond what was read: a consumer of committed records
         would not tell."""
-        return (end.offset() or 0) >= self._end_of(TopicPartition(self._topic, SHED_PARTITION))
+        return (end.offset() or 0) >= self._end_of(TopicPartition(self._topic, MISSED_PARTITION))
 
     def record_served(
         self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
@@ -313,7 +313,7 @@ class SettingsTopic:
                 self._take_hop_key(key, value or b"", message.partition())
             elif key.startswith(OVERDUE):
                 self._take_overdue_rules(key)
-            elif key.startswith((CLOCK, SHED)):
+            elif key.startswith((CLOCK, MISSED_MOVES)):
                 return
             elif key.startswith(SERVED):
                 self._served[key] = ServedPartition.from_json(value or b"")
@@ -387,8 +387,8 @@ def open_settings_topic(settings: Settings, heartbeat: Callable[[], None]) -> Se
     return topic
 
 
-def _take_shed(key: str, value: bytes | None, take: Callable[[str, bytes | None], None]) -> None:
-    if key.startswith(SHED):
+def _take_missed(key: str, value: bytes | None, take: Callable[[str, bytes | None], None]) -> None:
+    if key.startswith(MISSED_MOVES):
         try:
             take(key, value)
         except (ValueError, KeyError, TypeError) as problem:

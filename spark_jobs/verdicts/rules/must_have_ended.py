@@ -3,8 +3,8 @@
 docs/exactly-once.md#1-when-a-record-has-ended: the record at offset x that fires at d has ended if
 x < O and (d, x) <= (T, C). What a later record with its id superseded, and what was superseded
 while it was in mid-hop, has ended as that was ingested, and so has what a later record took the
-place of. Control records, moves that came too late, what is refused and what finds no room to wait
-end as they are ingested.
+place of. Control records, moves that came too late, what is refused and what found no room to wait
+(with an older version) end as they are ingested.
 """
 
 from typing import Final

@@ -7,10 +7,9 @@ after that, and was not delivered, but for records that were delivered in the sa
 
 from typing import Final
 
-from spark_jobs.evidence.ends import IS_SHED
 from spark_jobs.evidence.moves import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import TAKE_BACK
-from spark_jobs.verdicts.rules.rule import Rule, names, sentence
+from spark_jobs.verdicts.rules.rule import Rule, names
 from spark_jobs.verdicts.verdict_names import CONTRADICTED
 
 TRANSACTION_MS: Final = 10_000
@@ -52,16 +51,3 @@ WAITS_STILL_RULE: Final = Rule(
     f"{_SAYS_MISSED} AND {_WAITS_STILL}",
     "it says missed; the record that it names, at offset {named.offset}, waits still",
 )
-_HAD_ROOM: Final = f"""
-IF(request.hop_from IS NULL,
-  {sentence("it takes the place of offset {named.offset}, which waited")},
-  {sentence("it goes on from offset {request.hop_from}, which had found room")})
-"""
-SHED_RULE: Final = Rule(
-    CONTRADICTED,
-    f"{IS_SHED} AND offset < next_offset"
-    f" AND (request.hop_from IS NOT NULL OR {_WAITED} OR {_WAITS_STILL})",
-    f"it found no room, it says; {{{_HAD_ROOM}}}",
-)
-"""What takes the place of a waiting record, or was admitted before, is never shed
-(docs/exactly-once.md#shed-records)."""

@@ -20,7 +20,6 @@ from spark_jobs.verdicts.purges import NAMES_ONE, named_by
 from spark_jobs.verdicts.rules.order_rules import (
     CLOCK_MS,
     IGNORED_CANCEL_RULE,
-    SHED_RULE,
     WAITS_STILL_RULE,
 )
 from spark_jobs.verdicts.rules.rule import Rule, names, sentence
@@ -163,7 +162,7 @@ _LETTER_ALTERED: Final = f"""
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
 """The value may lack, and all but origin and reason, if the outcome says so: the dead-letter topic
-could not take it. What is shed shows another scheduler's headers as they came."""
+could not take it. What older versions shed shows another scheduler's headers as they came."""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
@@ -186,7 +185,6 @@ OUTCOME_RULES: Final = (
     ),
     IGNORED_CANCEL_RULE,
     WAITS_STILL_RULE,
-    SHED_RULE,
     Rule(verdict.CONTRADICTED, f"{_EXCUSE_WRONG} IS NOT NULL", f"{{{_EXCUSE_WRONG}}}"),
     Rule(
         verdict.ALTERED,

@@ -14,8 +14,6 @@ from tests.audit_campaign.scene import LAST, MOMENTS_MS, OWN, OWN_STRIDE
 
 Verdicts = Mapping[str, frozenset[str]]
 FAITHFUL_MS: Final = 5_000
-TOO_MANY: Final = "too-many"
-"""Why a record that finds no room to wait is a dead letter."""
 CONTROLS: Final = ("cancel", "recall", "purge", "commit", "rollback", "expire")
 UNSETTLED: Final = "unsettled"
 """Said beside verdicts: where only what must have ended is judged, it may be pending instead."""
@@ -119,7 +117,7 @@ class Planting:
         is_next = one.ident is not None and self.next_with_id(one) is not None
         is_ended = is_next or bool(self.recalls_of(one))
         is_due = fires_ms <= self.watermark_ms(one.partition)
-        return (is_early or one.code == TOO_MANY) and not is_due and not is_ended
+        return is_early and not is_due and not is_ended
 
     def _roll_after_ms(self, one: Ended) -> int | None:
         """After which time the proxy rewrites it, by the settings that it was read by."""

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 
 from tests.audit_campaign.contents import Ended, Held
 from tests.audit_campaign.operators.operator import (
-    TOO_MANY,
     Operators,
     Planted,
     Planting,
@@ -127,24 +126,7 @@ def _missed_before(
         and not (other.kind == "cancel" and other.record.offset > min(renewed, default=2**62))
         and _is_long_before(other.outcome.timestamp_ms, ended_ms, due_ms)
     }
-    of_missed = [(origin, said) for origin, said in t.later_of(one) if origin in missed]
-    return [*of_missed, *_shed_before(t, one, ended_ms, due_ms)]
-
-
-def _shed_before(t: Planting, one: Ended, ended_ms: int, due_ms: int) -> list[tuple[str, str]]:
-    """What found no room and would have taken its place, had it waited: pairs for `named`."""
-    newer = t.next_with_id(one)
-    return [
-        (other.origin, "contradicted")
-        for other in t.records
-        if other.partition == one.partition
-        and one.ident is not None
-        and other.ident == one.ident
-        and other.code == TOO_MANY
-        and one.record.offset < other.record.offset
-        and (newer is None or newer.kind == "cancel" or other.record.offset < newer.record.offset)
-        and _is_long_before(other.outcome.timestamp_ms, ended_ms, due_ms)
-    ]
+    return [(origin, said) for origin, said in t.later_of(one) if origin in missed]
 
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
@@ -233,26 +215,6 @@ def replacement_ignored_and_buried(t: Planting, one: Ended) -> Planted:
     t.contents.remove(one.outcome)
     t.bury(one, "publish-failed", "made up", one.due_ms + 3)
     return named((one.origin, "contradicted missing"), sides=t.later_of(one))
-
-
-def _may_have_been_shed(t: Planting, one: Ended) -> bool:
-    newer = t.next_with_id(one)
-    return newer is not None and newer.successor is None and _is_ripe(t, newer)
-
-
-@add(
-    "What replaces a waiting record is shed for want of room, and that one delivered",
-    both(_was_replaced, is_alone, _is_ripe, _waited_long, _may_have_been_shed),
-)
-def shed_instead_of_replacing(t: Planting, one: Ended) -> Planted:
-    newer = t.next_with_id(one)
-    assert newer
-    t.contents.remove(one.outcome, *newer.deliveries, *newer.outcomes, *newer.letters)
-    full = "2 records wait in this ingress partition (admission.records)"
-    t.bury(newer, "too-many", full, one.outcome.timestamp_ms)
-    t.deliver(one)
-    sides = [(one.origin, "delivered missing contradicted"), *t.later_of(one), *t.later_of(newer)]
-    return named((newer.origin, "contradicted"), sides=sides)
 
 
 def _purge_of(t: Planting, one: Ended) -> Ended | None:

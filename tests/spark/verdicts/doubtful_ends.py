@@ -178,7 +178,6 @@ def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
 
 
 def what_a_cancel_missed_did_not_wait_until_it_was_buried(t: Topics) -> None:
-    """Nor does a record that takes its place find no room."""
     cancel: dict[str, Any] = {"kind": "cancel", "timestamp_ms": 45_000}
 
     def buried(expected: str, ident: bytes, at_ms: int) -> None:
@@ -208,27 +207,6 @@ def what_was_replaced_is_no_dead_letter_later(t: Topics) -> None:
         t.outcome(offset, "dead-lettered", at_ms=at_ms)
         t.letter(offset, code, at_ms=at_ms)
         t.delivered(t.record("delivered", ident=ident, timestamp_ms=45_000))
-
-
-def what_takes_the_place_of_a_waiting_record_or_goes_on_is_not_shed(t: Topics) -> None:
-    def shed(expected: str, detail: str = "", **other: Any) -> None:
-        offset = t.record(expected, detail, **other)
-        t.outcome(
-            offset, "dead-lettered", detail="too-many: 2 wait (admission.records)", at_ms=46_000
-        )
-        t.letter(offset, "too-many", at_ms=46_000)
-
-    t.delivered(t.record("delivered", ident=b"n"), at_ms=56_001)
-    shed("contradicted", "it takes the place of offset 10, which waited", ident=b"n")
-    t.delivered(t.record("delivered", ident=b"o"), at_ms=56_000)
-    shed("dead_lettered", ident=b"o")
-    t.record("pending", ident=b"p", due_ms=250_000)
-    shed("contradicted", "it takes the place of offset 14, which waited", ident=b"p")
-    held = t.record("requeued")
-    t.outcome(held, "requeued", at_ms=44_000)
-    again: dict[str, Any] = {"hop_from": held, "first_origin": t.origin(held)}
-    shed("contradicted", f"it goes on from offset {held}, which had found room", **again)
-    shed("dead_lettered", ident=b"nobody")
 
 
 def what_goes_on_has_failed_once_more_at_the_most(t: Topics) -> None:
@@ -317,7 +295,6 @@ def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topi
 STORIES: dict[Story, Circumstances] = {
     what_a_cancel_missed_did_not_wait_until_it_was_buried: SEEN,
     what_was_replaced_is_no_dead_letter_later: SEEN,
-    what_takes_the_place_of_a_waiting_record_or_goes_on_is_not_shed: SEEN,
     what_names_no_record_does_not_tell_how_far_was_read: SEEN,
     what_goes_on_has_failed_once_more_at_the_most: SEEN,
     half_messages_do_not_expire_before_their_last_check: SEEN,

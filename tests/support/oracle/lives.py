@@ -40,8 +40,6 @@ AT_INGEST = {
     "purge-bad",
     "partition-bad",
 }
-SHED = "(admission."
-"""Says that it was too many to wait, and not too many to be delivered at once."""
 NOBODYS = {"hop-bad", "id-bad", "purge-bad"}
 """With these a record goes on from nothing, whatever it says."""
 GOES_ON = {"rolled", "requeued"}
@@ -127,8 +125,6 @@ class Lives:
         code = detail.split(":")[0]
         if what != DEAD or (is_hop and code not in NOBODYS):
             return False
-        if code == "too-many":
-            return SHED in detail
         return code in AT_INGEST and not (code == "partition-bad" and "has partitions" in detail)
 
     def _go_on(self, hop_from: int, offset: int, place: str) -> None:

@@ -92,12 +92,12 @@ class SettingsTopic:
         assert digest == self._signing_key.digest
         return self._signing_key
 
-    def read_shed(
+    def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
         for record in self._kafka.read(SETTINGS.topics.settings):
             take((record.key() or b"").decode(), record.value())
-        assert is_all(), "shed records are missing"
+        assert is_all(), "missed moves are missing"
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         return self._served.get((topic, partition))

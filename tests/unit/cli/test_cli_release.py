@@ -22,7 +22,6 @@ LIMITS = {
         },
         {"pattern": "*", "per_second": 9, "overdue": None, "source": "settings"},
     ],
-    "beyond_rate": "later",
     "max_per_second": None,
     "max_per_second_source": "settings",
 }

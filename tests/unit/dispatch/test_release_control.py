@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from proxy.config.target_limit import OverdueLimit, TargetLimit
-from proxy.dispatch.rate_limit import SECONDS_KEPT
 from proxy.dispatch.release_control import (
     PARKED_MS,
     REMEMBERED,
@@ -167,27 +166,6 @@ def test_only_topics_that_something_is_said_of_are_looked_into() -> None:
     assert concerns("orders")
 
 
-def too_many(ends: Sequence[Disposition]) -> list[bool]:
-    return [isinstance(end, Rejection) and end.code == "too-many" for end in ends]
-
-
-def test_where_the_rest_may_not_go_later_it_is_counted_by_the_second_that_it_is_due() -> None:
-    release = ReleaseControl({"orders": 3}, beyond_rate="dead-letter")
-    assert too_many(decided(release, 4)) == [False, False, False, True]
-    next_second = a_delivery(due_ms=NOW_MS + 1_000)
-    assert release.decide(next_second, NOW_MS + 60_000) is None
-    assert too_many([release.decide(a_delivery(), NOW_MS + 60_000)]) == [True]
-    assert release.decide(a_delivery("bills"), NOW_MS) is None
-
-
-def test_seconds_are_forgotten_in_their_order() -> None:
-    release = ReleaseControl({"orders": 1}, beyond_rate="dead-letter")
-    for second in range(SECONDS_KEPT + 1):
-        assert release.decide(a_delivery(due_ms=NOW_MS + second * 1_000), NOW_MS) is None
-    assert release.decide(a_delivery(), NOW_MS) is None
-    assert too_many([release.decide(a_delivery(due_ms=NOW_MS + 2_000), NOW_MS)]) == [True]
-
-
 def test_a_cap_set_at_run_time_comes_before_that_of_the_settings_until_it_is_cleared() -> None:
     release = ReleaseControl({"orders": 4})
     release.limit({"orders": TargetLimit(per_second=8)})
@@ -226,11 +204,3 @@ def test_a_rule_set_at_run_time_comes_before_those_of_the_settings() -> None:
     assert release.decide(late, NOW_MS) is None
     release.limit({"o*": TargetLimit(overdue=OverdueLimit(older_than_ms=1, action="dead-letter"))})
     assert isinstance(release.decide(late, NOW_MS), Rejection)
-
-
-def test_a_changed_cap_counts_at_once_in_a_second_that_has_begun_and_forgets_no_other() -> None:
-    release = ReleaseControl({"*": 1}, beyond_rate="dead-letter")
-    assert [release.decide(a_delivery(t), NOW_MS) for t in ("orders", "bills")] == [None, None]
-    release.limit({"orders": TargetLimit(per_second=2)})
-    ends = [release.decide(a_delivery(t), NOW_MS) for t in ("orders", "orders", "bills")]
-    assert [end is None for end in ends] == [True, False, False]

@@ -180,18 +180,6 @@ def test_end_of_the_transaction_before_is_waited_for(kafka: StandInKafka) -> Non
     assert len(kafka.read("orders")) == 1
 
 
-def test_what_the_group_has_not_let_through_is_not_counted_against_a_rate(
-    kafka: StandInKafka,
-) -> None:
-    moved = kafka_error(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
-    kafka.commit_faults = [("before", moved)]
-    publisher = a_publisher(kafka, release=ReleaseControl({"orders": 1}, (), "dead-letter"))
-    with pytest.raises(GroupMoved):
-        publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
-    publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
-    assert len(kafka.read("orders")) == 1
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_what_became_of_a_commit_without_an_answer_is_not_guessed(
     kafka: StandInKafka, when: str

@@ -9,9 +9,9 @@ from proxy.records.position import Position
 from proxy.requests.parsed import ParsedRecord, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
+from proxy.scheduling.missed_moves import MissedMoves, MissedPlace
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.recalls import MOST_READ, Recalls
-from proxy.scheduling.shed_offsets import ShedOffsets, ShedPlace
 from tests.support.simulation.memory_register import MemoryRegister
 
 DUE_MS = 5_000
@@ -30,7 +30,7 @@ def test_what_many_recalls_name_is_read_in_a_few_pieces_in_a_replay_too() -> Non
     register = MemoryRegister()
     purges = Purges(IngressPartition("timer.ingress", 0), register, position)
     identities = Identities(register, halves, purges, position)
-    recalls = Recalls(read_back, identities, ShedOffsets(ShedPlace("settings", "", "topic-id")))
+    recalls = Recalls(read_back, identities, MissedMoves(MissedPlace("settings", "", "topic-id")))
     named = list(range(3 * MOST_READ, 0, -1))
     recalls.expect(named)
     said = [recalls.apply(1_000 + at, offset) for at, offset in enumerate(named)]

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from proxy.config.disk_reserve import DiskReserve
+from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.shard import State
 from proxy.session.back_pressure import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure
+from proxy.session.waiting_limits import WaitingLimits
 from storage.errors import StorageFull
 
 NOW_MS = 1_800_000_000_000
@@ -53,7 +55,12 @@ class WaitingShard:
 
 def a_back_pressure(disk: Disk | None = None) -> tuple[Fetching, BackPressure]:
     fetching = Fetching()
-    return fetching, BackPressure(cast(Any, fetching), DiskReserve(400), (disk or Disk()).space)
+    return fetching, BackPressure(
+        cast(Any, fetching),
+        DiskReserve(400),
+        (disk or Disk()).space,
+        WaitingLimits(AdmissionSettings()),
+    )
 
 
 def apply(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config.memory_shares import LEAST_BYTES
-from proxy.config.settings import AdmissionSettings, MemorySettings
+from proxy.config.settings import MemorySettings
 from proxy.kafka.ingress.ingress import Fetched
 from proxy.scheduling.half_messages import CHECK_BACK_BYTES
 from storage.ids.opening import open_register
@@ -97,20 +97,6 @@ def test_all_shards_together_peek_at_one_transaction_s_bodies(tmp_path: Path) ->
         peeked.append(sum(shard.store.peeked_bytes for shard in world.shards.values()))
     assert TRANSACTION_BYTES - len(LARGE) <= max(peeked) <= TRANSACTION_BYTES + len(LARGE) + KIB
     assert sum(delivered_by_turn(world)) == 160
-    world.stop()
-
-
-def test_what_was_peeked_at_to_admit_others_goes_out(tmp_path: Path) -> None:
-    """Though all shards together have peeked at more than one transaction may hold."""
-    world = a_world(7, tmp_path)
-    world.admission = AdmissionSettings(size_bytes=3 * MIB)
-    send(world, IN_A_SECOND, each=8)
-    world.settle()
-    world.stop()
-    world.time.pass_ms(60_000)
-    send(world, IN_AN_HOUR)
-    world.settle()
-    assert len(world.delivered()) == 7 * 8
     world.stop()
 
 

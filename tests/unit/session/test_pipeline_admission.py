@@ -1,23 +1,30 @@
 """Limits on what may wait in a whole proxy on the stand-in Kafka."""
 
+from __future__ import annotations
+
+import base64
 import json
+import zlib
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from proxy.config.resumed import Resumed
 from proxy.config.settings import AdmissionSettings
-from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
+from tests.support.simulation.stand_in import INGRESS
+from tests.support.simulation.world import SETTINGS, World
+from tests.unit.session.test_pipeline_recalls import outcomes, recall
 
 HOUR = "1h"
+DAY_MS = 86_400_000
 
 
-def a_world(records: int | None = None, **per_target: int) -> World:
-    return limited(AdmissionSettings(records=records, per_target=per_target))
-
-
-def limited(admission: AdmissionSettings) -> World:
+def limited(**admission: Any) -> World:
+    """Read one by one, so that no limit is exceeded."""
     world = World(targets=("orders", "bills"))
-    world.admission = admission
+    world.admission = AdmissionSettings(**admission)
+    world.batch_records = 1
     world.settle()
     return world
 
@@ -30,166 +37,197 @@ def send(
     world.send(headers, value=bytes(size_bytes))
 
 
-def outcomes(world: World) -> list[str]:
-    said = [json.loads(record.value() or b"") for record in world.kafka.read(OUTCOMES)]
-    return [one["outcome"] for one in said]
+def unread(world: World) -> int:
+    return world.kafka.end(0) - world.shards[0].next_offset
 
 
-def shed(world: World) -> list[str | None]:
-    return [str(record.header("timer-origin")) for record in world.kafka.read(DEAD_LETTERS)]
-
-
-def test_what_finds_no_room_is_a_dead_letter_at_once_that_says_why() -> None:
-    world = a_world(records=2)
-    for _ in range(3):
-        send(world)
+def test_at_the_limit_nothing_is_read_and_what_is_due_goes_out_and_makes_room() -> None:
+    world = limited(records=8)
+    for number in range(12):
+        send(world, delay=f"{number + 1}s")
     world.settle()
-    (letter,) = world.kafka.read(DEAD_LETTERS)
-    assert letter.header("timer-error") == b"too-many"
-    assert letter.header("timer-origin") == b"timer.ingress/0/2"
-    assert b"(admission.records)" in (letter.header("timer-error-detail") or b"")
-    assert outcomes(world) == ["dead-lettered"]
-
-
-def test_what_is_due_at_once_needs_no_room() -> None:
-    world = a_world(records=1)
-    send(world)
-    send(world, delay="0")
-    world.time.pass_ms(10)
+    assert (world.shards[0].pending(), unread(world)) == (8, 4)
+    assert world.pipeline.is_full(0)
+    world.time.pass_ms(1_000)
     world.settle()
-    assert world.origins() == ["timer.ingress/0/1"]
-    assert shed(world) == []
-
-
-def test_what_takes_the_place_of_another_needs_no_room() -> None:
-    world = a_world(records=1)
-    send(world, id="a")
-    send(world, id="a")
-    send(world, id="b")
+    assert (len(world.delivered()), unread(world)) == (1, 4), "an eighth must be free"
+    world.time.pass_ms(1_000)
     world.settle()
-    assert sorted(outcomes(world)) == ["dead-lettered", "replaced"]
-
-
-def test_what_was_cancelled_and_is_due_makes_room_once() -> None:
-    world = a_world(records=4)
-    world.batch_records = 1
-    for ident in "abcd":
-        send(world, delay="1s", id=ident)
-        world.send({"timer-cancel": ident})
-    world.settle()
-    world.crash()
+    assert (len(world.delivered()), unread(world)) == (2, 2)
     world.time.pass_ms(60_000)
-    for _ in range(5):
-        send(world)
     world.settle()
-    assert shed(world) == [str(b"timer.ingress/0/12")]
-    assert world.shards[0].pending() == 4
+    assert (len(world.delivered()), unread(world)) == (12, 0)
+    assert not world.pipeline.is_full(0)
 
 
-def test_whoever_cancels_or_commits_what_was_shed_is_told_that_nothing_waits() -> None:
-    world = a_world(records=1)
-    send(world)
-    send(world, id="a")
-    send(world, id="b", transaction="prepare")
-    world.send({"timer-cancel": "a"})
-    world.send({"timer-id": "b", "timer-transaction": "commit"})
-    world.settle()
-    assert sorted(outcomes(world)) == ["dead-lettered", "dead-lettered", "missed", "missed"]
-
-
-def test_half_messages_take_room_while_they_are_undecided() -> None:
-    world = a_world(records=1)
-    send(world, id="a", transaction="prepare")
-    send(world)
-    world.settle()
-    assert shed(world) == ["b'timer.ingress/0/1'"]
-
-
-def test_a_target_that_is_full_keeps_out_no_other() -> None:
-    world = a_world(orders=1)
-    for target in ("orders", "orders", "bills"):
-        send(world, target)
-    world.settle()
-    assert shed(world) == ["b'timer.ingress/0/1'"]
+def test_the_log_names_the_limit_once_and_says_when_reading_goes_on() -> None:
+    world = limited(records=2)
+    with capture_logs() as logs:
+        for _ in range(4):
+            send(world, delay="1s")
+        world.settle()
+        world.time.pass_ms(2_000)
+        world.settle()
+    said = [one for one in logs if "reading" in one["event"]]
+    assert [one["log_level"] for one in said] == ["warning", "info"]
+    assert said[0]["why"] == "2 records wait, and admission.records is 2"
 
 
 @pytest.mark.parametrize(
-    "limits",
+    ("limits", "why"),
     [
-        {"records": 2},
-        {"per_target": {"orders": 2}},
-        {"size_bytes": 100},
-        {"bytes_per_target": {"orders": 100}},
+        ({"per_target": {"ord*": 2}}, "2 records for orders wait, and admission.per_target is 2"),
+        ({"size_bytes": 700}, "bytes wait, and admission.bytes is 700"),
+        ({"bytes_per_target": {"orders": 700}}, "bytes for orders wait"),
     ],
 )
-def test_what_fell_due_while_the_proxy_was_away_takes_no_room(limits: dict[str, Any]) -> None:
-    world = limited(AdmissionSettings(**limits))
-    world.crash()
-    world.batch_records = 1
+def test_each_limit_holds_reading_and_is_named(limits: dict[str, Any], why: str) -> None:
+    world = limited(**limits)
+    with capture_logs() as logs:
+        for _ in range(3):
+            send(world, size_bytes=400)
+        world.settle()
+    (said,) = [one for one in logs if "reading" in one["event"]]
+    assert why in said["why"]
+    assert (world.shards[0].pending(), unread(world)) == (2, 1)
+
+
+def test_a_target_that_its_own_limit_does_not_fit_fills_nothing() -> None:
+    world = limited(per_target={"bills": 1})
     for _ in range(5):
-        send(world, delay="1s")
-    world.time.pass_ms(60_000)
-    send(world)
+        send(world)
     world.settle()
-    assert len(world.delivered()) == 5
-    assert shed(world) == []
+    assert unread(world) == 0
 
 
-def test_there_is_room_again_once_records_are_delivered_or_cancelled() -> None:
-    world = a_world(records=2)
-    send(world, delay="1s")
-    send(world, id="a")
-    world.settle()
+def test_whoever_takes_over_reads_to_the_end_first_so_that_a_cancel_there_counts() -> None:
+    world = limited(records=2)
+    for ident in "abcd":
+        send(world, delay="1s", id=ident)
     world.send({"timer-cancel": "a"})
+    world.settle()
+    assert unread(world) == 3
+    world.crash()
     world.time.pass_ms(2_000)
     world.settle()
+    assert sorted(world.origins()) == [f"{INGRESS}/0/{offset}" for offset in (1, 2, 3)]
+    assert outcomes(world)[0] == ("cancelled", "")
+
+
+def test_what_is_read_beyond_the_limit_at_a_takeover_holds_reading_afterwards() -> None:
+    world = limited(records=2)
+    for _ in range(6):
+        send(world)
+    world.settle()
+    world.crash()
+    world.settle()
+    assert (world.shards[0].pending(), unread(world)) == (6, 0)
+    send(world)
+    world.settle()
+    assert unread(world) == 1
+
+
+def test_a_limit_that_was_raised_lets_reading_go_on() -> None:
+    world = limited(records=2)
+    for _ in range(4):
+        send(world)
+    world.settle()
+    world.stop()
+    world.admission = AdmissionSettings(records=10)
+    send(world)
+    world.settle()
+    assert unread(world) == 0
+
+
+def test_half_messages_take_no_room_since_only_reading_decides_them() -> None:
+    world = limited(records=2)
+    for ident in "abc":
+        send(world, id=ident, delay="0", transaction="prepare")
+    for ident in "abc":
+        world.send({"timer-id": ident, "timer-transaction": "commit"})
+    world.settle()
+    world.time.pass_ms(10)
+    world.settle()
+    assert len(world.delivered()) == 3
+
+
+def test_what_was_cancelled_takes_no_room_of_records() -> None:
+    world = limited(records=2)
+    for ident in "abc":
+        send(world, id=ident)
+        world.send({"timer-cancel": ident})
+    world.settle()
+    assert unread(world) == 0
+
+
+def test_a_resumed_target_leaves_a_partition_that_its_records_have_filled() -> None:
+    """What was held back leaves only as its moves are read, which lie behind all that is unread."""
+    world = limited(records=3)
+    world.release.pause(["orders"])
+    for _ in range(3):
+        send(world, delay="1s")
+    world.time.pass_ms(2_000)
+    world.settle()
+    assert world.pipeline.is_full(0)
+    for _ in range(4):
+        send(world, "bills")
+    world.settle()
+    assert unread(world) == 4
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms, None)})
+    world.turn()
+    world.settle()
+    assert len(world.delivered()) == 3
+    assert world.pipeline.is_full(0), "with the others, that were read on the way"
+    send(world, "bills")
+    world.settle()
+    assert unread(world) == 1
+
+
+def test_a_full_partition_holds_up_no_other() -> None:
+    world = World(2)
+    world.admission = AdmissionSettings(records=1)
+    world.batch_records = 1
+    world.settle()
+    for partition in (0, 0, 0, 1):
+        world.send({"timer-topic": "orders", "timer-delay": "1s"}, partition=partition)
+    world.settle()
+    assert [shard.next_offset for shard in world.shards.values()] == [1, 1]
+
+
+def shed_by_an_older_version(world: World, *offsets: int) -> None:
+    """As versions did whose limits made dead letters: this proxy's position is theirs."""
+    bitmap = bytearray(8_192)
+    for offset in offsets:
+        bitmap[offset // 8] |= 1 << offset % 8
+    next_offset, metadata = world.kafka.committed[0]
+    said = {
+        "topic_id": world.topic_id,
+        "next_offset": next_offset,
+        "chunks": [0],
+        "offsets": base64.b64encode(zlib.compress(bytes(bitmap))).decode(),
+    }
+    key = f"shed/{SETTINGS.group_id}/{INGRESS}/0/0".encode()
+    world.kafka.append(SETTINGS.topics.settings, 0, key, json.dumps(said).encode(), [])
+    fields = {**json.loads(metadata), "v": 3, "r": next_offset}
+    world.kafka.committed[0] = next_offset, json.dumps(fields)
+
+
+def test_what_an_older_version_has_shed_is_not_delivered_by_this_one() -> None:
+    """Its records are dead letters, as the committed metadata say. They stay so in any replay, also
+    once this version has committed a position of its own."""
+    world = World()
     for _ in range(3):
         send(world)
     world.settle()
-    assert len(shed(world)) == 1
-
-
-def test_bytes_that_find_no_room_are_a_dead_letter_and_a_smaller_record_still_fits() -> None:
-    world = limited(AdmissionSettings(size_bytes=1_000))
-    for size_bytes in (800, 200, 50):
-        send(world, size_bytes=size_bytes)
+    world.stop()
+    shed_by_an_older_version(world, 1)
     world.settle()
-    (letter,) = world.kafka.read(DEAD_LETTERS)
-    assert letter.header("timer-error") == b"too-many"
-    assert letter.header("timer-origin") == b"timer.ingress/0/1"
-    assert b"(admission.bytes)" in (letter.header("timer-error-detail") or b"")
-
-
-def test_bytes_of_a_target_that_is_full_keep_out_no_other() -> None:
-    world = limited(AdmissionSettings(bytes_per_target={"orders": 500}))
-    for target in ("orders", "orders", "bills"):
-        send(world, target, size_bytes=400)
+    send(world)
     world.settle()
-    assert shed(world) == ["b'timer.ingress/0/1'"]
-    (letter,) = world.kafka.read(DEAD_LETTERS)
-    assert b"(admission.bytes_per_target)" in (letter.header("timer-error-detail") or b"")
-
-
-def test_there_is_room_for_bytes_again_once_records_are_delivered() -> None:
-    world = limited(AdmissionSettings(size_bytes=1_000))
-    send(world, delay="1s", size_bytes=900)
+    recall(world, 1)
     world.settle()
-    world.time.pass_ms(2_000)
+    assert outcomes(world)[4][0] == "missed"
+    world.crash()
+    world.time.pass_ms(DAY_MS)
     world.settle()
-    send(world, size_bytes=900)
-    world.settle()
-    assert shed(world) == []
-
-
-def test_what_was_cancelled_takes_bytes_until_its_time_has_come() -> None:
-    world = limited(AdmissionSettings(size_bytes=1_000))
-    send(world, delay="1s", size_bytes=900, id="a")
-    world.send({"timer-cancel": "a"})
-    world.settle()
-    send(world, size_bytes=900)
-    world.settle()
-    world.time.pass_ms(2_000)
-    world.settle()
-    send(world, size_bytes=900)
-    world.settle()
-    assert shed(world) == ["b'timer.ingress/0/2'"]
+    assert world.origins() == [f"{INGRESS}/0/{offset}" for offset in (0, 2, 3)]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.settings import AdmissionSettings
 from tests.property.test_exactly_once import give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import World
@@ -189,16 +188,6 @@ def test_a_move_that_the_policy_refuses_leaves_the_record_as_it_is() -> None:
     assert outcomes(world)[1][0] == "dead-lettered"
     pass_hours(world, 1)
     assert world.origins() == [f"{INGRESS}/0/0"]
-
-
-def test_a_move_needs_no_room() -> None:
-    world = World()
-    world.send(HOUR)
-    world.admission = AdmissionSettings(records=1)
-    world.settle()
-    move(world, 0)
-    world.settle()
-    assert outcomes(world) == {0: ("replaced", "moved")}
 
 
 @pytest.mark.parametrize("forged", [["timer-hop-fires"], ["timer-hop-fires", "timer-hop-due"]])

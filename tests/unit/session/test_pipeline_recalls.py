@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.recalls import MOST_READ
 from tests.property.test_exactly_once import give_disks
 from tests.support.simulation.stand_in import INGRESS
@@ -69,18 +68,6 @@ def test_what_was_delivered_has_ended() -> None:
     recall(world, 0)
     world.settle()
     assert outcomes(world) == {1: ("missed", "it had ended before")}
-
-
-def test_what_found_no_room_has_ended() -> None:
-    world = World()
-    world.admission = AdmissionSettings(records=1)
-    world.settle()
-    world.send(HOUR)
-    world.send(HOUR)
-    recall(world, 1)
-    world.settle()
-    assert outcomes(world)[2][0] == "missed"
-    assert len(world.delivered()) == 0
 
 
 def test_a_recall_is_of_a_record_and_not_of_what_has_replaced_it() -> None:

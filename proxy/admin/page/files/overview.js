@@ -10,7 +10,8 @@ const STATES = {
   recovering: "recovering: rebuilds what waits",
   "catching-up": "catching up: reads what was written meanwhile",
   running: "running",
-  held: "held: waits for room or memory before it reads on",
+  held: "held: its clock is wrong, or behind what was delivered",
+  full: "full: as much waits as the settings allow, nothing more is read",
 };
 let before = null;
 const drawn = {};

@@ -27,7 +27,7 @@ def test_of_shed_records_all_are_read_and_nothing_else() -> None:
     for key in ("shed/a", "paused/b", "shed/c"):
         topic.note(key, b"{}")
     topic.end(0, offset=3)
-    following(topic).read_shed(lambda key, _value: taken.append(key), lambda: True)
+    following(topic).read_missed(lambda key, _value: taken.append(key), lambda: True)
     assert taken == ["shed/a", "shed/c"]
 
 
@@ -36,7 +36,7 @@ def test_a_transaction_that_may_hold_the_last_shed_record_is_waited_for() -> Non
     reader.end(0, offset=1)
     reader.note("shed/a", b"{}")
     reader.end(0, offset=3)
-    following(topic, reader).read_shed(lambda key, _value: taken.append(key), lambda: bool(taken))
+    following(topic, reader).read_missed(lambda key, _value: taken.append(key), lambda: bool(taken))
     assert taken == ["shed/a"]
 
 
@@ -44,7 +44,7 @@ def test_shed_records_that_are_not_there_stop_the_start() -> None:
     topic = ShedTopic(3)
     topic.end(0, offset=3)
     with pytest.raises(StartOverRefused, match="does not hold all"):
-        following(topic).read_shed(lambda _key, _value: None, lambda: False)
+        following(topic).read_missed(lambda _key, _value: None, lambda: False)
 
 
 def test_a_shed_record_that_cannot_be_read_is_passed_over() -> None:
@@ -55,4 +55,4 @@ def test_a_shed_record_that_cannot_be_read_is_passed_over() -> None:
     def take(key: str, value: bytes | None) -> None:
         raise ValueError(key)
 
-    following(topic).read_shed(take, lambda: True)
+    following(topic).read_missed(take, lambda: True)

@@ -1,9 +1,9 @@
-"""Which records of a partition ended as they were read, though a replay could not tell why.
+"""The moves of a partition that came too late: a replay leaves them out.
 
-What ingestion decides follows from the record and the policy alone, but for one thing: a record
-that finds too many others waiting is shed. So that a replay sheds the same ones, their offsets are
-committed by the transaction that ends them: as bitmaps, each of a chunk of offsets, in the settings
-topic (docs/exactly-once.md#shed-records).
+Ingestion is a function of record and policy, with one exception: a move misses if the record that
+it names has fired before. The transaction that ends a missed move commits its offset. Offsets are
+kept as bitmaps in the settings topic (docs/exactly-once.md#moved-records).
+Older versions shed records at the limits of `admission`. Their offsets are in the same bitmaps.
 """
 
 import base64
@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from proxy.records.message import Message
-from proxy.records.position import SHED, SHED_PARTITION
+from proxy.records.position import MISSED_MOVES, MISSED_PARTITION
 from proxy.scheduling.batch import AuxiliaryRecord
 
 CHUNK_OFFSETS: Final = 1 << 16
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 
 
-class ShedPlace(NamedTuple):
+class MissedPlace(NamedTuple):
     """Where the chunks of one ingress partition lie: the settings topic, what their keys begin
     with, and the id of the ingress topic that they are about."""
 
@@ -29,24 +29,26 @@ class ShedPlace(NamedTuple):
     topic_id: str
 
 
-def shed_place(topic: str, group_id: str, ingress: str, topic_id: str, partition: int) -> ShedPlace:
+def missed_place(
+    topic: str, group_id: str, ingress: str, topic_id: str, partition: int
+) -> MissedPlace:
     """In the settings topic `topic`, for this group and ingress partition."""
-    return ShedPlace(topic, f"{SHED}{group_id}/{ingress}/{partition}/", topic_id)
+    return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
 
 
-class ShedPlan(NamedTuple):
-    """What a transaction writes: `shed_at` of its position, and the chunks that change."""
+class MissedPlan(NamedTuple):
+    """What a transaction writes: `missed_at` of its position, and the chunks that change."""
 
-    shed_at: int | None
+    missed_at: int | None
     records: tuple[AuxiliaryRecord, ...]
 
 
-class ShedOffsets:
-    """The shed offsets of one partition, from the floor on: one bit for each offset of a chunk
-    that has any."""
+class MissedMoves:
+    """The offsets of one partition's missed moves, from the floor on: one bit for each offset of a
+    chunk that has any."""
 
     def __init__(
-        self, place: ShedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
+        self, place: MissedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
     ) -> None:
         self._place, self._at = place, at
         self._chunks = {number: bytearray(bitmap) for number, bitmap in (chunks or {}).items()}
@@ -62,17 +64,17 @@ class ShedOffsets:
         return chunk is not None and bool(chunk[byte] >> bit & 1)
 
     def add(self, offset: int) -> None:
-        """This one is shed; offsets come in their order."""
+        """The move at this offset has missed; offsets come in their order."""
         number = offset // CHUNK_OFFSETS
         byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
         self._chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
         self._changed.add(number)
 
     def without(self, messages: Sequence[Message]) -> list[Message]:
-        """Those of the messages that were not shed."""
+        """Those of the messages that are no missed moves."""
         return [message for message in messages if message.offset() not in self]
 
-    def planned(self, next_offset: int, floor: int) -> ShedPlan:
+    def planned(self, next_offset: int, floor: int) -> MissedPlan:
         """What a transaction that commits this position writes beside it."""
         live = tuple(sorted(number for number in self._chunks if _end_of(number) > floor))
         changed = [number for number in live if number in self._changed]
@@ -82,11 +84,11 @@ class ShedOffsets:
             self._record(number, self._value(number, next_offset, live)) for number in changed
         ]
         records += [self._record(number, None) for number in gone]
-        return ShedPlan(at if live else None, tuple(records))
+        return MissedPlan(at if live else None, tuple(records))
 
-    def confirm(self, shed_at: int | None, floor: int) -> None:
+    def confirm(self, missed_at: int | None, floor: int) -> None:
         """That transaction is committed."""
-        self._at = shed_at
+        self._at = missed_at
         self._chunks = {n: chunk for n, chunk in self._chunks.items() if _end_of(n) > floor}
         self._written = set(self._chunks)
         self._changed.clear()
@@ -105,17 +107,17 @@ class ShedOffsets:
         key = f"{self._place.key_prefix}{number}".encode()
         first = number * CHUNK_OFFSETS
         topic = self._place.topic
-        return AuxiliaryRecord(first, topic, SHED_PARTITION, key, value, [], is_state=True)
+        return AuxiliaryRecord(first, topic, MISSED_PARTITION, key, value, [], is_state=True)
 
 
-class ShedReading:
-    """Puts the shed offsets of a partition together again, from all records of the settings topic
-    in their order.
+class MissedReading:
+    """Puts the offsets of a partition's missed moves together again, from all records of the
+    settings topic in their order.
 
     `at`: of the committed position. The last record about the partition was committed with it.
     """
 
-    def __init__(self, place: ShedPlace, at: int, floor: int) -> None:
+    def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
         self._place, self._at, self._floor = place, at, floor
         self._chunks: dict[int, bytes] = {}
         self._last_at = -1
@@ -137,11 +139,11 @@ class ShedReading:
             self._last_at = int(found["next_offset"])
             self._live = tuple(map(int, found["chunks"]))
 
-    def result(self) -> ShedOffsets:
+    def result(self) -> MissedMoves:
         """Once it is complete."""
         assert self.is_complete, (self._at, self._last_at, self._missing())
         chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
-        return ShedOffsets(self._place, chunks, self._at)
+        return MissedMoves(self._place, chunks, self._at)
 
     def _missing(self) -> list[int]:
         live = (number for number in self._live if _end_of(number) > self._floor)
