@@ -118,7 +118,7 @@ class BrokerAccess:
         """Who signs what only the proxy may write, and how many partitions the ingress has."""
         settings, ingress = self._settings, self._names.ingress
         try:
-            topic = describe_topic(ingress, admin_client(settings))
+            topic = describe_topic(ingress, admin_client(settings), settings)
             with closing(open_settings_topic(settings, lambda: None)) as known:
                 return HopAuthenticator(known.signing_key(), topic.topic_id), topic.partitions
         except KafkaException as error:

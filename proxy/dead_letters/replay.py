@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
@@ -31,8 +31,9 @@ from proxy.dead_letters.marks_topic import (
     refuse_forgetful,
 )
 from proxy.dead_letters.replayer import Done, Failed, Replayer
-from proxy.errors import ProxyError, TopicMissing
+from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access.connection import client_config
+from proxy.kafka.access.rights import Right, grant
 from proxy.kafka.client_settings import TUNED_PRODUCER
 from proxy.publishing.targets import Targets
 from proxy.records.rejection import Rejection
@@ -124,7 +125,17 @@ class Replay:
         self._replayer = Replayer(
             producer, topics.name, topics.topic_id, names.ingress, topics.marks_name
         )
-        self._replayer.take_over()
+        try:
+            self._replayer.take_over()
+        except KafkaException as raised:
+            if raised.args[0].code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                raise
+            ident = transactional_id(topics.name)
+            rights = [Right(one, "transactional-id", ident) for one in ("Write", "Describe")]
+            raise BrokerRefused(
+                f"The user may not use the transactional id {ident}.",
+                grant(rights, topics.settings),
+            ) from None
         self._replayed = self._read_marks(partitions)
 
     def run(

@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple, NoReturn
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from proxy.dead_letters.letters.letter import Letter
-from proxy.dead_letters.letters.marks import Mark, mark_key, transactional_id
+from proxy.dead_letters.letters.marks import Mark, mark_key
 from proxy.dead_letters.letters.replay_planner import Replayable
-from proxy.errors import BrokerRefused, ProxyError
+from proxy.errors import ProxyError
 from proxy.publishing.tracked_sender import REFUSAL_CODES
 
 CALL_TIMEOUT_S: Final = 10.0
@@ -97,19 +97,9 @@ class Replayer:
     def take_over(self) -> None:
         """End any other replay. Marks are to be read after this.
 
-        Raises BrokerRefused, KafkaException.
+        Raises KafkaException.
         """
-        try:
-            self._producer.init_transactions(CALL_TIMEOUT_S * 3)
-        except KafkaException as raised:
-            if raised.args[0].code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-                raise
-            ident = transactional_id(self._dead_letters)
-            raise BrokerRefused(
-                f"The user may not use the transactional id {ident}.",
-                "Grant it Write and Describe on that id, and Write on the ingress topic and on "
-                f"{self._marks}.",
-            ) from None
+        self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
     def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Done | Failed]:
         """Replay the batch in one transaction, and say of each letter what became of it.

@@ -21,6 +21,7 @@ from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access.broker_errors import UNREACHABLE, HearingAdminClient
 from proxy.kafka.access.rights import (
+    Right,
     create_right,
     grant,
     is_refusal,
@@ -157,7 +158,7 @@ def existing_topics(admin: HearingAdminClient) -> set[str]:
         raise admin.sentence(error) from None
 
 
-def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
+def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFacts:
     """Of a topic that the proxy reads, and writes to when a record has to go on.
 
     Raises TopicMissing, BrokerRefused, or KafkaException where asking again may help."""
@@ -173,14 +174,15 @@ def describe_topic(name: str, admin: AdminClient) -> TopicFacts:
             raise TopicMissing(name) from None
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise BrokerRefused(
-                f"The proxy's user may not see the topic {name}.", "Grant it Describe."
+                f"The proxy's user may not see the topic {name}.",
+                grant([Right("Describe", "topic", name)], settings),
             ) from None
         raise
     if found.authorized_operations and AclOperation.WRITE not in found.authorized_operations:
         raise BrokerRefused(
             f"The proxy's user may not write to the topic {name}, where it rewrites records that "
             "have to wait on.",
-            "Grant it Write.",
+            grant([Right("Write", "topic", name)], settings),
         )
     return TopicFacts(name, _id_of(found), len(found.partitions))
 

@@ -93,7 +93,7 @@ def _kafka_clients(
 ) -> KafkaClients:
     ingress = settings.topics.ingress
     return KafkaClients(
-        describe_topic(ingress, admin),
+        describe_topic(ingress, admin, settings),
         open_settings_topic(settings, side.board.heartbeat),
         admin,
         lambda number: connected(Producer(producer_config(settings, worker, number)), ingress),

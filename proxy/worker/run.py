@@ -84,7 +84,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
 def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
     """One for each core that may be used, and at most one for each ingress partition."""
     try:
-        partitions = describe_topic(settings.topics.ingress, admin).partitions
+        partitions = describe_topic(settings.topics.ingress, admin, settings).partitions
     except KafkaException as error:
         raise admin.sentence(error) from None
     return min(usable_cores(), partitions)

@@ -138,7 +138,9 @@ class Scene:
 
     def _who_signs(self) -> HopAuthenticator:
         """What only the proxy may write."""
-        ingress = describe_topic(self.installation.ingress, admin_client(self._of_held))
+        ingress = describe_topic(
+            self.installation.ingress, admin_client(self._of_held), self._of_held
+        )
         with closing(open_settings_topic(self._of_held, lambda: None)) as known:
             return HopAuthenticator(known.signing_key(), ingress.topic_id)
 

@@ -46,7 +46,7 @@ def test_proxy_that_may_not_rewrite_a_record_names_the_right_and_goes_on_once_it
     proxy.signal(signal.SIGCONT)
     refused = f"may not write to the topic {asking_installation.ingress}"
     wait_for(lambda: refused in proxy.log, NAMED_WITHIN_S, "a session to be refused")
-    assert "Grant it Write." in proxy.log
+    assert "Grant it: kafka-acls.sh" in proxy.log
 
     allow(asking_installation.bootstrap, asking_installation.ingress, AclOperation.WRITE)
     ends = asking_installation.judge(rules=RULES)

@@ -19,7 +19,11 @@ def check(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Judge the settings, and ask the broker what would stop the proxy. Changes nothing."""
+    """Judge the settings, and ask the broker what would stop the proxy.
+
+    It asks for the broker's time by one record without a value in the settings topic. Compaction
+    removes it. Nothing else is written.
+    """
     settings = settings_for(config, bootstrap)
     findings = list(settings_findings(settings))
     if not offline and not _stops(findings):

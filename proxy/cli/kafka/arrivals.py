@@ -77,6 +77,6 @@ def arrivals(
             continue
         if (error := message.error()) is not None:
             if error.fatal() or not error.retriable():
-                raise explain(error, settings)
+                raise explain(error, settings, message.topic(), "Read")
             continue
         yield message

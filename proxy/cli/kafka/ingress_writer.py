@@ -63,7 +63,7 @@ def write_to_ingress(settings: Settings, record: IngressRecord) -> Message:
         raise BrokerLate(settings.bootstrap_servers, unconfirmed)
     error, message = reports[0]
     if error is not None:
-        raise explain(error, settings)
+        raise explain(error, settings, ingress, "Write")
     return message
 
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
+from proxy.kafka.access.rights import remedy
 
 LATE: Final = frozenset(
     {
@@ -125,9 +126,17 @@ def explained(settings: Settings) -> Iterator[None]:
         raise explain(error.args[0], settings) from error
 
 
-def explain(error: KafkaError, settings: Settings) -> ProxyError:
-    """The sentence for an error of librdkafka or of the broker."""
+def explain(
+    error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
+) -> ProxyError:
+    """Return the sentence for an error of librdkafka or of the broker.
+
+    `topic` and `operation`: what was tried, where one topic was concerned.
+    """
     bootstrap, said = settings.bootstrap_servers, error.str().rstrip(".")
+    if granting := remedy(error, settings, topic, operation):
+        what = f" ({topic})" if topic else ""
+        return BrokerRefused(f"The broker at {bootstrap} refused: {said}{what}.", granting)
     if meaning := _meaning(error):
         return BrokerRefused(f"The broker at {bootstrap} {meaning.found}: {said}.", meaning.remedy)
     if error.code() in LOCKED_OUT:

@@ -7,7 +7,8 @@ from confluent_kafka.admin import TopicDescription  # type: ignore[attr-defined]
 
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
-from proxy.kafka.access.broker_errors import HearingAdminClient
+from proxy.kafka.access.broker_errors import HearingAdminClient, explain
+from proxy.kafka.access.rights import is_refusal
 
 
 class TopicUnknown(ProxyError):
@@ -47,6 +48,8 @@ class Connection:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicUnknown(topic, self._settings.bootstrap_servers) from None
+            if is_refusal(error.args[0]):
+                raise explain(error.args[0], self._settings, topic) from None
             raise self.sentence(error) from None
         return description
 

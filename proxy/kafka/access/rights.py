@@ -3,6 +3,7 @@
 Source: docs/operations/topics.md#rights-of-the-proxys-user.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -55,15 +56,35 @@ class Right(NamedTuple):
 
 
 def grant(rights: Sequence[Right], settings: Settings) -> str:
-    """What to do: the line that grants these, all on one resource."""
+    """Return the command that grants these rights, all on one resource.
+
+    On a broker that asks for a login it names admin.properties, the administrator's own.
+    """
     one = rights[0]
     operations = " ".join(f"--operation {right.operation}" for right in rights)
     prefixed = " --resource-pattern-type prefixed" if one.is_prefix else ""
+    is_open = settings.kafka.get("security.protocol", "plaintext").lower() == "plaintext"
+    login = "" if is_open else " --command-config admin.properties"
+    principal = shlex.quote(f"User:{settings.kafka.get('sasl.username', 'NAME')}")
     return (
-        f"Grant it: kafka-acls.sh --bootstrap-server {settings.bootstrap_servers} --add "
-        f"--allow-principal User:{settings.kafka.get('sasl.username', 'NAME')} "
-        f"{operations} --{one.kind} {one.name}{prefixed}"
+        f"Grant it: kafka-acls.sh --bootstrap-server {settings.bootstrap_servers}{login} --add "
+        f"--allow-principal {principal} {operations} --{one.kind} {shlex.quote(one.name)}{prefixed}"
     )
+
+
+def remedy(
+    error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
+) -> str | None:
+    """Return the command that grants what the broker refuses, where it is known.
+
+    `operation` is what was tried on `topic`.
+    """
+    needed = {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
+        KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: transactional_right(settings),
+    }.get(error.code())
+    return grant([needed], settings) if needed else None
 
 
 def rights_on(topic: str, settings: Settings) -> list[Right]:
