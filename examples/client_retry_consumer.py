@@ -38,8 +38,7 @@ for text in expected:
     producer.produce("orders", text, key="k1")
 producer.flush(10)
 
-# With `producer_config={"transactional.id": "a name per process"}` each failure is retried
-# exactly once, even if this program is killed; without, at least once.
+# Each failure is retried at least once, even if this program is killed.
 consumer = RetryConsumer(config, GROUP, ["orders"], bill)
 signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
 consumer.run()

@@ -51,8 +51,8 @@ class DelayProducer:
     ) -> Future[Receipt]:
         """Send one record that appears in `topic` later; without a time, at once.
 
-        At most one of: `delay` (timedelta, milliseconds, or text such as `30s`), `deliver_at`
-        (aware datetime, epoch milliseconds, RFC 3339 text), `level` (delay level, 1 the shortest).
+        At most one of: `delay` (timedelta, or text such as `30s`), `deliver_at` (aware datetime,
+        epoch milliseconds, RFC 3339 text), `level` (delay level, 1 the shortest).
         With an `id` it replaces the pending record of that id, and can be cancelled by it.
         `partition` is the target's; without, the key decides as in Java.
 

@@ -33,6 +33,11 @@ def producer_settings(given: Settings) -> dict[str, Any]:
         raise ConfigRefused(
             "delivery.report.only.error is on: there would be no receipts; leave it out"
         )
+    if _acks(given) == "0":
+        raise ConfigRefused(
+            "acks is 0: no broker would say that it has a record, so there would be no receipts; "
+            "leave acks out"
+        )
     settings: dict[str, Any] = {PARTITIONER: BY_JAVA_HASH[0], **_durability(given), **given}
     return settings
 
@@ -44,6 +49,12 @@ def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
     end, it would miss what arrives before its first commit.
     """
     _need_brokers(given)
+    _must_be(
+        given,
+        "isolation.level",
+        "read_committed",
+        "a reader of aborted transactions would handle records that were never sent",
+    )
     _must_be(given, "group.id", group, "the group is an argument of its own")
     _must_be(given, "enable.auto.commit", "false", "offsets are committed once dealt with")
     _must_be(
@@ -54,10 +65,10 @@ def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
         "records, set the group's offsets with kafka-consumer-groups --reset-offsets",
     )
     return {
-        "isolation.level": "read_committed",
         "topic.metadata.refresh.interval.ms": NOTICE_TOPICS_WITHIN_MS,
         **given,
         "group.id": group,
+        "isolation.level": "read_committed",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
     }
@@ -106,17 +117,30 @@ def _refuse_other_partitioners(given: Settings) -> None:
 
 def _durability(given: Settings) -> dict[str, Any]:
     """acks=all and idempotence, unless what was given forbids it; librdkafka would refuse both."""
-    acks = given.get("acks", given.get("request.required.acks", "all"))
+    acks = _acks(given)
     in_flight = given.get("max.in.flight.requests.per.connection", given.get("max.in.flight", 0))
     retries = given.get("retries", given.get("message.send.max.retries", 1))
-    all_named = {} if "request.required.acks" in given else {"acks": acks}
-    may_be_idempotent = (
-        str(acks) in {"all", "-1"} and int(in_flight) <= MOST_IN_FLIGHT and int(retries) > 0
-    )
+    all_named = {} if {"acks", "request.required.acks"} & given.keys() else {"acks": acks}
+    may_be_idempotent = acks == "all" and int(in_flight) <= MOST_IN_FLIGHT and int(retries) > 0
     return {**all_named, "enable.idempotence": True} if may_be_idempotent else all_named
 
 
+def need_all_acks(given: Settings, because: str) -> None:
+    """Raises ConfigRefused when a record may count as stored that one broker alone has."""
+    if (acks := _acks(given)) != "all":
+        raise ConfigRefused(f"acks is {acks}, it must be 'all': {because}; leave acks out")
+
+
+def _acks(given: Settings) -> str:
+    nested = given.get("default.topic.config")
+    settings = {**nested, **given} if isinstance(nested, Mapping) else given
+    found = str(settings.get("acks", settings.get("request.required.acks", "all")))
+    return "all" if found == "-1" else found
+
+
 def _must_be(given: Settings, name: str, value: str, because: str) -> None:
-    found = str(given.get(name, value))
-    if found.lower() != value.lower():
-        raise ConfigRefused(f"{name} is {found!r}, it must be {value!r}: {because}")
+    nested = given.get("default.topic.config")
+    for settings in (given, nested if isinstance(nested, Mapping) else {}):
+        found = str(settings.get(name, value))
+        if found.lower() != value.lower():
+            raise ConfigRefused(f"{name} is {found!r}, it must be {value!r}: {because}")

@@ -32,11 +32,6 @@ def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str])
         time.sleep(LOOK_EVERY_S)
 
 
-def cluster_of(consumer: Consumer, topic: str) -> str:
-    """The id of the cluster with this topic, `-` where brokers say none. Raises KafkaException."""
-    return consumer.list_topics(topic, ASK_WITHIN_S).cluster_id or "-"
-
-
 def _make(missing: Sequence[str], settings: Settings) -> None:
     admin = AdminClient(connection_settings(settings))
     wanted = [NewTopic(topic, BROKERS_DEFAULT, BROKERS_DEFAULT) for topic in missing]

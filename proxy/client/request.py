@@ -33,8 +33,8 @@ ORIGIN: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,10})/(?P<off
 class DelayedRecord:
     """A record and when it should appear; at most one of `delay`, `deliver_at` and `level`.
 
-    `delay` is a timedelta, milliseconds or text (`30s`); `deliver_at` an aware datetime, epoch
-    milliseconds or RFC 3339 text. With an `id` it can be cancelled and replaced. `partition` is
+    `delay` is a timedelta or text (`30s`); `deliver_at` an aware datetime, epoch milliseconds or
+    RFC 3339 text. With an `id` it can be cancelled and replaced. `partition` is
     the target's.
     """
 

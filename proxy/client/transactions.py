@@ -2,12 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from proxy.client.errors import (
     ConfigRefused,
@@ -27,9 +27,9 @@ log = logging.getLogger("proxy.client")
 class Transactions:
     """The transactions of a writer whose producer has a `transactional.id`, one after the other.
 
-    `timeout_s` bounds each step: the first use of the id, sending the offsets, the commit. A commit
-    or abort that has not ended by then is made again before the next transaction begins: librdkafka
-    takes no other call before that (_CONFLICT).
+    `timeout_s` bounds each step: the first use of the id, and the commit. A commit or abort that
+    has not ended by then is made again before the next transaction begins: librdkafka takes no
+    other call before that (_CONFLICT).
     """
 
     def __init__(self, writer: IngressWriter, timeout_s: float) -> None:
@@ -62,18 +62,6 @@ class Transactions:
                 self._commit()
             finally:
                 self._is_open = False
-
-    def add_offsets(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Make a consumer's offsets part of the open transaction (KIP-447)."""
-        try:
-            self._insist(
-                lambda limit_s: self._producer.send_offsets_to_transaction(
-                    list(offsets), group_metadata, limit_s
-                ),
-                "the offsets were not taken",
-            )
-        except TransactionInDoubt as error:
-            raise TransactionFailed(error.error, "the offsets were not taken") from error
 
     def _begin(self) -> None:
         if self._is_open:

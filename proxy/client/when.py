@@ -1,10 +1,12 @@
 """When a record should appear: what a caller may say, and the header that says it.
 
 The rules: docs/guide.md#when.
-Nothing is guessed from magnitude, and a fraction of a millisecond counts as a whole one: later
-is allowed, early never.
+A number without a unit is refused. A fraction of a millisecond counts as a whole one: later is
+allowed, early never.
 """
 
+import re
+import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -13,8 +15,8 @@ from proxy.client.errors import RequestRefused
 from proxy.records.headers import DELAY, DELIVER_AT, LEVEL
 from proxy.requests.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
-Delay: TypeAlias = timedelta | int | str
-"""A timedelta, milliseconds, or text such as `30s`, `500ms`, `2h`, `PT30S`."""
+Delay: TypeAlias = timedelta | str
+"""A timedelta, or text with a unit such as `30s`, `500ms`, `2h`, `PT30S`."""
 Instant: TypeAlias = datetime | int | str
 """An aware datetime, epoch milliseconds, or RFC 3339 text with a zone."""
 
@@ -22,6 +24,8 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 TOO_LARGE: Final = 10**MAX_DIGITS
 KNOWN_DELAYS: Final = 1_000
+NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?", re.ASCII)
+YEAR_MS: Final = 366 * 86_400_000
 
 
 def time_headers(
@@ -41,7 +45,7 @@ def time_headers(
     return []
 
 
-def delay_text(delay: Delay, name: str) -> str:
+def delay_text(delay: object, name: str) -> str:
     """The delay as the protocol writes it; `name` is the argument to blame. Raises RequestRefused.
 
     Text is sent as it was given, so that the proxy's errors show the caller's own words.
@@ -51,18 +55,31 @@ def delay_text(delay: Delay, name: str) -> str:
         return str(_whole(delay_ms, name, "a length of time, 0 or longer"))
     if isinstance(delay, str):
         return _readable(delay, name)
-    return str(
-        _whole(delay, name, "0 or more: a timedelta, whole milliseconds, or text such as '30s'")
-    )
+    _refuse_bare_number(delay, name)
+    raise RequestRefused(f"{name} is {delay!r}: give a timedelta, or text such as '30s'")
 
 
 @lru_cache(KNOWN_DELAYS)
 def _readable(text: str, name: str) -> str:
+    _refuse_bare_number(text, name)
     try:
         parse_delay_ms(text)
-    except ValueError as error:
-        raise RequestRefused(f"{name}: {error}") from None
+    except ValueError:
+        raise RequestRefused(
+            f"{name} is {text!r}: write a number with a unit (500ms 30s 5m 2h 7d), an ISO 8601 "
+            "duration without years or months (PT30S), or give a timedelta"
+        ) from None
     return text
+
+
+def _refuse_bare_number(delay: object, name: str) -> None:
+    """Milliseconds are what the protocol means by it, and seconds what most people do."""
+    is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
+    if is_number or (isinstance(delay, str) and NUMBER.fullmatch(delay)):
+        raise RequestRefused(
+            f"{name} is {delay!r}, a number without a unit: write '{delay}s' for seconds or "
+            f"'{delay}ms' for milliseconds, or give a timedelta"
+        )
 
 
 def _instant_text(moment: Instant) -> str:
@@ -70,12 +87,26 @@ def _instant_text(moment: Instant) -> str:
         return str(_epoch_ms(moment))
     if not isinstance(moment, str):
         wanted = "after 1970: an aware datetime, epoch milliseconds, or RFC 3339 text"
-        return str(_whole(moment, "deliver_at", wanted))
+        return str(_refuse_long_past(_whole(moment, "deliver_at", wanted)))
     try:
-        _whole(parse_instant_ms(moment), "deliver_at", "a time after 1970")
+        instant_ms = _whole(parse_instant_ms(moment), "deliver_at", "a time after 1970")
     except ValueError as error:
         raise RequestRefused(str(error).removeprefix("deliver_at: ")) from None
+    if NUMBER.fullmatch(moment):
+        _refuse_long_past(instant_ms)
     return moment
+
+
+def _refuse_long_past(instant_ms: int) -> int:
+    """Refuse a number that is a time more than a year ago: it may be meant as seconds."""
+    if instant_ms < time.time() * 1000 - YEAR_MS:
+        in_words = (EPOCH + timedelta(milliseconds=instant_ms)).isoformat(timespec="milliseconds")
+        raise RequestRefused(
+            f"deliver_at is {instant_ms}. In epoch milliseconds that is {in_words}, more than a "
+            "year ago. If it means seconds, multiply it by 1000. For a time that long ago give an "
+            "aware datetime, or RFC 3339 text"
+        )
+    return instant_ms
 
 
 def _epoch_ms(moment: datetime) -> int:

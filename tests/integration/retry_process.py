@@ -30,7 +30,6 @@ CALLS = {
     "give_up": f"{RETRIES}.handling.handler_threads:HandlerThreads.give_up",
     "give_up_task": f"{RETRIES}.handling.handler_tasks:HandlerTasks.give_up",
     "commit": f"{RETRIES}.committing.settlement:commit",
-    "add_offsets": "proxy.client.transactions:Transactions.add_offsets",
     "settled": f"{RETRIES}.committing.backlog:Backlog.settled",
     "finish": f"{RETRIES}.consumer_loop:ConsumerLoop._finish",
     "revoke": f"{RETRIES}.consumer_loop:ConsumerLoop._on_revoke",

@@ -52,22 +52,16 @@ class World:
         return read_to_end(self.bootstrap, self.ingress, at_least)
 
     def committed(self, topic: str, partition: int = 0) -> int:
-        return self._committed(topic, partition).offset
-
-    def metadata(self, topic: str, partition: int = 0) -> str:
-        """What is committed beside the offset."""
-        return self._committed(topic, partition).metadata or ""
-
-    def _committed(self, topic: str, partition: int) -> TopicPartition:
         settings = {"bootstrap.servers": self.bootstrap, "group.id": self.group, **QUIET}
         consumer = Consumer(settings)
         try:
             (place,) = consumer.committed([TopicPartition(topic, partition)], WITHIN_S)
-            return place
+            assert not place.metadata
+            return place.offset
         except KafkaException as error:
             if error.args[0].code() not in NOT_LOOKED_AFTER_YET:
                 raise
-            return TopicPartition(topic, partition, OFFSET_INVALID)
+            return OFFSET_INVALID
         finally:
             consumer.close()
 

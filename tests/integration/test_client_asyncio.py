@@ -217,7 +217,7 @@ def test_what_is_sent_is_awaited_until_the_broker_has_it(kafka: str) -> None:
             fourth = await producer.recall(second)
             assert [one.offset for one in (first, second, third, fourth)] == [0, 1, 2, 3]
             assert fourth.partition == second.partition
-            many = [producer.send("orders", str(n), delay=1_000) for n in range(100)]
+            many = [producer.send("orders", str(n), delay="1s") for n in range(100)]
             assert len(await asyncio.gather(*many)) == 100
             with pytest.raises(RequestRefused):
                 await producer.send("orders", delay="soon")

@@ -89,7 +89,7 @@ def test_what_was_cancelled_never_arrives_and_what_was_replaced_arrives_once(
 def test_a_batch_taken_back_never_arrives(installation: Installation, target: str) -> None:
     settings = {"bootstrap.servers": installation.bootstrap, "transactional.id": target}
     with DelayProducer(settings, ingress=installation.ingress) as producer:
-        good = [DelayedRecord(target, f"good {n}", delay=n * 10) for n in range(50)]
+        good = [DelayedRecord(target, f"good {n}", delay=f"{n * 10}ms") for n in range(50)]
         with pytest.raises(ZeroDivisionError):
             _taken_back(producer, target)
         producer.send_batch(good, transaction=True)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.client import HandlersHang, Received
-from tests.conftest import StartBroker
 from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World, at_work
 from tests.support.records import Outgoing, read_to_end
 from tests.support.waiting import wait_for
@@ -19,7 +18,6 @@ pytestmark = pytest.mark.integration
 POLL_INTERVAL_MS = 6_000
 LONGER_S = 8.0
 HANGS = b"hangs"
-FEW_BYTES = 300
 
 
 @pytest.fixture
@@ -90,7 +88,7 @@ def test_a_handler_that_hangs_counts_as_failed_and_those_behind_go_on(
 
 def test_what_hangs_each_time_ends_in_the_dead_letters(world: World, handler: Handler) -> None:
     world.write(Outgoing(b"k", HANGS, partition=0))
-    with at_work(world, handler, handler_timeout=100, max_hanging=17), Relay(world):
+    with at_work(world, handler, handler_timeout="100ms", max_hanging=17), Relay(world):
         wait_for(lambda: len(handler.begun) == 17, WITHIN_S, "all attempts")
         (letter,) = read_to_end(world.bootstrap, world.dlq, 1)
     assert [record.attempt for record in handler.begun] == list(range(17))
@@ -159,25 +157,6 @@ def test_behind_a_record_that_hangs_all_others_of_its_partition_are_handled(
         handler.may_go.set()
         wait_for(lambda: world.committed(world.orders) == 2_501, WITHIN_S, "all of it")
     assert len(handler.handled) == 5_001
-
-
-def test_a_broker_that_takes_little_beside_an_offset_is_given_less(
-    own_broker: StartBroker, handler: Handler, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of what is done in too many pieces; nothing else comes of it, then or later."""
-    world = World(
-        own_broker(overrides={"offset.metadata.max.bytes": str(FEW_BYTES)}).bootstrap_servers
-    )
-    hanging = [Outgoing(None, HANGS if n % 10 == 0 else b"%d" % n, partition=0) for n in range(800)]
-    world.write(*hanging)
-    with at_work(world, handler, parallel=90):
-        wait_for(lambda: len(handler.handled) == 720, WITHIN_S, "the others")
-        wait_for(lambda: world.metadata(world.orders), WITHIN_S, "the metadata")
-        assert len(world.metadata(world.orders)) <= FEW_BYTES
-        assert "the broker takes less than 4,096 bytes" in caplog.text
-        handler.may_go.set()
-        wait_for(lambda: world.committed(world.orders) == 800, WITHIN_S, "all of it")
-    assert len(handler.handled) == 800
 
 
 def test_a_partition_that_comes_back_is_read_though_it_was_paused_when_it_went(

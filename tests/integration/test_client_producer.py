@@ -104,7 +104,7 @@ def _murmur2(key: bytes) -> int:
 def test_a_batch_in_one_transaction_appears_whole_or_not_at_all(
     kafka: str, transactional: dict[str, str], ingress: str
 ) -> None:
-    good = [DelayedRecord("orders", f"good-{n}", str(n), delay=n) for n in range(100)]
+    good = [DelayedRecord("orders", f"good-{n}", str(n), delay=f"{n}ms") for n in range(100)]
     bad = [DelayedRecord("orders", "bad", str(n)) for n in range(10)]
     with DelayProducer(transactional, ingress=ingress) as producer:
         with pytest.raises(BatchFailed) as raised:

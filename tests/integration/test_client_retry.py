@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
-from proxy.client import DeadLetter, Received, RetryNotStored, TransactionFailed
+from proxy.client import DeadLetter, Received, RetryNotStored
 from tests.conftest import StartBroker
 from tests.integration.retry_world import (
     CLASSIC,
@@ -31,7 +31,6 @@ pytestmark = pytest.mark.integration
 
 COOPERATIVE = {**CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
 KIP_848 = {"group.protocol": "consumer"}
-EXACTLY_ONCE_KIP_848 = pytest.param(KIP_848, True, marks=FROM_KAFKA_4)
 
 
 @pytest.fixture
@@ -152,32 +151,22 @@ def test_an_ingress_that_takes_nothing_stops_the_consumer_and_loses_nothing(worl
     seen: list[bytes | None] = []
     with at_work(world, lambda record: seen.append(record.value)):
         wait_for(lambda: world.committed(world.orders) == 4, WITHIN_S, "the rest")
-    assert seen == [b"x" * 5_000]
+    assert seen == [b"x" * 5_000, b"c"]
 
 
-def _exactly_once() -> Mapping[str, Any]:
-    return {"transactional.id": f"retry-{uuid.uuid4().hex[:8]}"}
-
-
-def test_with_a_transaction_requests_and_offsets_are_committed_together(world: World) -> None:
-    world.write(*(Outgoing(b"k", b"%d" % n, partition=0) for n in range(6)))
-    with at_work(world, fails(b"1", b"4"), producer_config=_exactly_once()):
-        requests = world.requests(2)
-        wait_for(lambda: world.committed(world.orders) == 6, WITHIN_S, "the offsets")
-    assert [request.value for request in requests] == [b"1", b"4"]
-
-
-def test_with_a_transaction_nothing_is_stored_or_committed_when_one_request_is_refused(
-    world: World,
-) -> None:
-    world.ingress = new_topic(world.bootstrap, "narrow", 1, {"max.message.bytes": "1000"})
-    values = [b"a", b"x" * 5_000]
-    world.write(*(Outgoing(b"k", value, partition=0) for value in values))
-    consumer = world.consumer(fails(*values), producer_config=_exactly_once())
-    with pytest.raises(RetryNotStored):
-        consumer.run()
-    assert world.requests(0) == []
-    assert world.committed(world.orders) < 0
+def test_offsets_with_the_metadata_of_older_versions_are_read_without_it(world: World) -> None:
+    """Those versions wrote beside an offset which records behind it are done."""
+    world.write(*(Outgoing(b"k", b"%d" % n, partition=0) for n in range(4)))
+    config = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
+    older = TopicPartition(world.orders, 0, 1, metadata="retry-1 - 1;failed 1 0:2:0;done 1 1")
+    consumer = Consumer(config)
+    consumer.commit(offsets=[older], asynchronous=False)
+    consumer.close()
+    seen: list[tuple[bytes | None, int]] = []
+    with at_work(world, lambda record: seen.append((record.value, record.attempt))):
+        wait_for(lambda: len(seen) == 3, WITHIN_S, "the records")
+    assert seen == [(b"1", 0), (b"2", 0), (b"3", 0)]
+    assert world.committed(world.orders) == 4
 
 
 WORK_S = 0.001
@@ -222,29 +211,21 @@ class Shared:
 
 
 @pytest.mark.parametrize(
-    ("config", "is_exact"),
-    [(CLASSIC, False), (CLASSIC, True), (COOPERATIVE, True), EXACTLY_ONCE_KIP_848],
-    ids=["plain", "exactly-once", "exactly-once-cooperative", "exactly-once-kip-848"],
+    "config",
+    [CLASSIC, COOPERATIVE, pytest.param(KIP_848, marks=FROM_KAFKA_4)],
+    ids=["classic", "cooperative", "kip-848"],
 )
 def test_while_consumers_come_and_go_every_failure_is_retried(
-    world: World, config: Mapping[str, Any], is_exact: bool
+    world: World, config: Mapping[str, Any]
 ) -> None:
-    """Exactly once in transactions; at least once without."""
     shared = Shared(world)
-
-    def options() -> dict[str, Any]:
-        exact = {"producer_config": _exactly_once()} if is_exact else {}
-        return {"config": config, **exact}
-
-    with at_work(world, shared.handler("first"), **options()):
+    with at_work(world, shared.handler("first"), config=config):
         wait_for(shared.has_begun, WITHIN_S, "the first to begin")
-        with at_work(world, shared.handler("second"), **options()):
+        with at_work(world, shared.handler("second"), config=config):
             wait_for(lambda: shared.both_have(50), WITHIN_S, "both to work")
         wait_for(shared.all_done, WITHIN_S, "everything")
-    failing = [b"%d" % number for number in range(0, shared.written, 3)]
-    asked = [request.value or b"" for request in world.requests(len(failing))]
-    assert set(asked) == set(failing)
-    assert len(asked) == len(failing) or not is_exact
+    failing = {b"%d" % number for number in range(0, shared.written, 3)}
+    assert {request.value for request in world.requests(len(failing))} == failing
 
 
 def test_stop_commits_what_is_handled_and_leaves_the_rest(world: World) -> None:
@@ -274,15 +255,8 @@ def test_an_interrupt_in_the_handler_ends_the_consumer_before_that_record(world:
     assert world.committed(world.orders) == 3
 
 
-@pytest.mark.parametrize(
-    "is_exact",
-    [
-        pytest.param(False, id="plain"),
-        pytest.param(True, id="exactly-once", marks=pytest.mark.long),
-    ],
-)
 def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
-    own_broker: StartBroker, is_exact: bool
+    own_broker: StartBroker,
 ) -> None:
     broker = own_broker()
     world = World(broker.bootstrap_servers)
@@ -292,10 +266,9 @@ def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
         broker.kill()
         raise ConnectionError("nothing answers any more")
 
-    quick = {**QUIET, "message.timeout.ms": 2_000, "transaction.timeout.ms": 10_000}
-    producer_config = {**quick, **(_exactly_once() if is_exact else {})}
-    with pytest.raises((RetryNotStored, TransactionFailed)):
-        world.consumer(handler, producer_config=producer_config).run()
+    quick = {**QUIET, "message.timeout.ms": 2_000}
+    with pytest.raises(RetryNotStored):
+        world.consumer(handler, producer_config=quick).run()
     broker.start()
     again: list[int] = []
     with at_work(world, lambda record: again.append(record.attempt)):

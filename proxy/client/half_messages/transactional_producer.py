@@ -18,6 +18,7 @@ from proxy.client.kafka_settings import (
     Settings,
     connection_settings,
     consumer_settings,
+    need_all_acks,
 )
 from proxy.client.receipt import Receipt
 from proxy.client.request import Data, DelayedRecord, Headers
@@ -73,6 +74,7 @@ class TransactionalDelayProducer:
                 "a transactional.id makes Kafka transactions, which half messages are not and do "
                 "not need: leave it out"
             )
+        need_all_acks(config, "a half message that a broker loses is never delivered")
         if not is_legal_topic(check_topic):
             raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
         if not callable(getattr(listener, "check", None)):

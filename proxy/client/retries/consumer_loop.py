@@ -4,23 +4,15 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from proxy.client.place import Partition, Place, UnreadableHeaders, place_of
+from proxy.client.place import Partition, UnreadableHeaders, place_of
 from proxy.client.request import Request
 from proxy.client.retries.committing.backlog import Backlog
-from proxy.client.retries.committing.settlement import (
-    GroupMoved,
-    MetadataTooLarge,
-    OffsetsUnknown,
-    Settlement,
-    committed,
-    log_end,
-)
+from proxy.client.retries.committing.settlement import GroupMoved, Settlement
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
@@ -35,12 +27,8 @@ POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Of all records that wait for a handler; and of a partition's requests that are not stored."""
+"""The size of the records that wait for a handler; and of the requests that are not stored."""
 MOST_WAITING: Final = 100
-MOST_UNDONE: Final = 1_000
-"""Records of a partition that are read and not done with."""
-SEEK_OVER: Final = 10_000
-"""So many records that are done already are not read again."""
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
 """Of a partition's records that are suspended, or wait behind another of their key."""
 
@@ -67,35 +55,29 @@ class ConsumerLoop:
         max_hanging: int,
         revoke_within_s: float,
         local_retries: LocalRetries | None = None,
-        cluster: str = "-",
     ) -> None:
         self._consumer, self._settlement, self._handling = consumer, settlement, handling
         self._rules, self._request_of, self._retry_topic = rules, request_of, retry_topic
         self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
         self._local_retries = local_retries
-        self._backlog, self._pauses = Backlog(cluster), Pauses(consumer)
+        self._backlog, self._pauses = Backlog(), Pauses(consumer)
         self._polled_s = 0.0
         self._unsettled_since_s: float | None = None
-        self._is_stopping: Callable[[], bool] = lambda: False
         self._is_over = False
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
         """Work until told to stop; then wait for the handlers at work and commit."""
-        self._is_stopping = is_stopping
         self.join(topics)
         try:
-            with suppress(OffsetsUnknown):
-                while not is_stopping():
-                    self.turn()
+            while not is_stopping():
+                self.turn()
             self._finish()
         finally:
             self._is_over = True
 
     def join(self, topics: list[str]) -> None:
         """Ask the group for partitions of these topics."""
-        self._consumer.subscribe(
-            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._consumer.subscribe(topics, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def turn(self) -> None:
         """Read what is there, note what handlers have come to, and commit when it is time."""
@@ -103,8 +85,7 @@ class ConsumerLoop:
         self._note_outcomes(0 if has_more else LOOK_EVERY_S)
         if self._is_time() or (not has_more and self._handling.is_idle):
             self._settle()
-        if not self._backlog.attempts.unsaved:
-            self._handling.resume()
+        self._handling.resume()
 
     def _may_poll(self) -> bool:
         """Polled all the same, with everything paused, when it has been full for long."""
@@ -155,34 +136,21 @@ class ConsumerLoop:
     def _crowded(self) -> AbstractSet[Partition]:
         """Partitions with too many records behind one that is not done with, or too large ones."""
         backlog, handling = self._backlog, self._handling
-        half = backlog.crowded(MOST_UNDONE // 2, MOST_BYTES // 2)
-        still = half | handling.crowded(MOST_HELD_BYTES // 2)
-        now = backlog.crowded(MOST_UNDONE, MOST_BYTES) | handling.crowded(MOST_HELD_BYTES)
+        still = backlog.crowded(share=2) | handling.crowded(MOST_HELD_BYTES // 2)
+        now = backlog.crowded() | handling.crowded(MOST_HELD_BYTES)
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
         place = place_of(message)
         if not self._backlog.taken(place):
-            self._leave_out(place)
+            log.debug("%s is done, or in hand, and is left out", place)
             return
         try:
             record = received(message, self._retry_topic)
         except UnreadableHeaders as error:
             self._failed(_without_headers(message), Failure(str(error), is_final=True))
             return
-        attempt = self._backlog.attempts.of(place)
-        if attempt is None or self._local_retries is None:
-            self._handling.add(record)
-        else:
-            wait_s = self._local_retries.wait_s(attempt)
-            self._handling.add(replace(record, attempt=attempt.failures), wait_s)
-
-    def _leave_out(self, place: Place) -> None:
-        """It came again, or was done before a restart, and many behind it maybe."""
-        log.debug("%s is done, or in hand, and is left out", place)
-        position = self._backlog.position(place.topic_partition)
-        if position - place.offset > SEEK_OVER:
-            self._consumer.seek(TopicPartition(place.topic, place.partition, position))
+        self._handling.add(record)
 
     def _note_outcomes(self, wait_s: float) -> None:
         """Raises what ends the consumer, after all that has ended is noted."""
@@ -219,14 +187,12 @@ class ConsumerLoop:
         self, record: Received, failure: Failure, local_retries: LocalRetries
     ) -> None:
         """Its key waits for it, until it is given up."""
-        attempt = local_retries.next_attempt(record, failure)
-        if attempt is None:
+        wait_s = local_retries.wait_s(record, failure)
+        if wait_s is None:
             self._failed(record, Failure(failure.reason, is_final=True))
             self._handling.release(record)
         else:
-            self._backlog.waits(record.read_from, attempt)
-            again = replace(record, attempt=attempt.failures)
-            self._handling.suspend(again, local_retries.wait_s(attempt))
+            self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)
 
     def _failed(self, record: Received, failure: Failure) -> None:
         self._backlog.failed(record.read_from, self._request_of(record, failure))
@@ -235,13 +201,11 @@ class ConsumerLoop:
         if not self._backlog:
             self._unsettled_since_s = None
             return False
-        if self._backlog.attempts.unsaved:
-            return True
         now_s = time.monotonic()
         self._unsettled_since_s = self._unsettled_since_s or now_s
         return (
             self._backlog.records >= MOST_UNSETTLED
-            or self._backlog.new_request_bytes >= MOST_BYTES
+            or self._backlog.request_bytes >= MOST_BYTES
             or now_s - self._unsettled_since_s >= SETTLE_EVERY_S
         )
 
@@ -250,7 +214,7 @@ class ConsumerLoop:
         if not self._backlog:
             return True
         try:
-            self._settle_whatever_the_broker_takes()
+            self._settlement.settle(self._backlog)
         except GroupMoved as moved:
             log.info("the group is being shared out anew: %s", moved)
             return False
@@ -259,15 +223,6 @@ class ConsumerLoop:
             raise
         self._unsettled_since_s = None
         return True
-
-    def _settle_whatever_the_broker_takes(self) -> None:
-        while True:
-            try:
-                self._settlement.settle(self._backlog)
-                return
-            except MetadataTooLarge:
-                if not self._backlog.shorten():
-                    raise
 
     def _finish(self) -> None:
         """What no handler has begun with is left; it will be read again.
@@ -286,22 +241,7 @@ class ConsumerLoop:
     def _poll_for_nothing(self, wait_s: float) -> None:
         """A record that comes all the same is left: nobody commits it."""
         self._pauses.pause_all()
-        with suppress(OffsetsUnknown):
-            self._consumer.poll(wait_s)
-
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """What has failed there before goes on to be counted, what was done is not done again.
-
-        One that leaves the group may still get partitions, and no answers any more.
-        """
-        if self._is_over:
-            return
-        found = committed(consumer, partitions, self._revoke_within_s, self._is_stopping)
-        until_s = time.monotonic() + self._revoke_within_s
-        for one in found:
-            partition = (one.topic, one.partition)
-            end = log_end(consumer, one, until_s) if one.metadata else None
-            self._backlog.restore(partition, one.offset, one.metadata, end)
+        self._consumer.poll(wait_s)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What is in hand may end, for as long as the group waits for its members."""

@@ -17,11 +17,12 @@ from proxy.client.kafka_settings import (
     Settings,
     connection_settings,
     consumer_settings,
+    need_all_acks,
     producer_settings,
     refuse_no_mapping,
 )
-from proxy.client.needed_topics import cluster_of, ensure_topics
-from proxy.client.retries.committing.settlement import AtLeastOnce, ExactlyOnce, Settlement
+from proxy.client.needed_topics import ensure_topics
+from proxy.client.retries.committing.settlement import Settlement
 from proxy.client.retries.consumer_arguments import (
     checked_retry_topic,
     checked_topics,
@@ -35,7 +36,6 @@ from proxy.client.retries.handling.job import Runner
 from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
 from proxy.client.retries.local_retries import local_retries
 from proxy.client.retries.retry_request import retry_request
-from proxy.client.transactions import Transactions
 from proxy.client.when import Delay, delay_text
 from proxy.requests.times import parse_delay_ms
 
@@ -72,10 +72,9 @@ class RetryConsumer:
     is a dead letter. Other keys go on meanwhile; docs/client.md#in-order-whatever-fails.
 
     `config` is what confluent_kafka.Consumer takes. `producer_config` is for the producer of the
-    retry requests; how to reach the broker it takes from `config`. With a `transactional.id` in
-    it a retry request and the offsets are one Kafka transaction: each failure is retried exactly
-    once. Without, the request is stored first, so a crash in between retries it twice. A handler
-    itself always runs at least once.
+    retry requests; how to reach the broker it takes from `config`. The offsets of a partition are
+    committed up to its first record that is not done. After a crash everything behind that offset
+    comes again, and a failure that was handed over may be handed over again.
 
     Unless `orderly`, it is the proxy that gives up, by its settings. Where these differ,
     `retry_topic` and `max_attempts` must be what they say; the topic of dead letters is then yours
@@ -125,8 +124,8 @@ class RetryConsumer:
 
         Raises RetryNotStored when a failed record cannot be handed over: its offset stays
         uncommitted, so that nothing is lost. HandlersHang when too many handlers do not return;
-        TransactionInDoubt or ProducerFenced when its transaction went wrong; KafkaException when
-        the broker refuses the consumer; what a handler raises that is no Exception.
+        KafkaException when the broker refuses the consumer; what a handler raises that is no
+        Exception.
         """
         self.run_with(HandlerThreads(self._handler, self._parallel))
 
@@ -161,7 +160,7 @@ class RetryConsumer:
         handling = self._handling = self._new_handling(runner)
         loop = ConsumerLoop(
             consumer,
-            _settlement(consumer, writer),
+            Settlement(consumer, writer),
             handling,
             self._rules,
             request_of,
@@ -169,7 +168,6 @@ class RetryConsumer:
             self._max_hanging,
             _poll_interval_s(self._consumer_settings) / 2,
             self._local_retries,
-            cluster_of(consumer, self._retry_topic),
         )
         loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
 
@@ -181,12 +179,6 @@ class RetryConsumer:
             self._may_begin,
             key_of=by_key_or_partition if self._local_retries else by_key,
         )
-
-
-def _settlement(consumer: Consumer, writer: IngressWriter) -> Settlement:
-    if writer.transactional_id:
-        return ExactlyOnce(consumer, writer, Transactions(writer, STORE_WITHIN_MS / 1000))
-    return AtLeastOnce(consumer, writer)
 
 
 def _poll_interval_s(settings: dict[str, Any]) -> float:
@@ -209,9 +201,15 @@ def _seconds(length: Delay, name: str) -> float:
 def _for_requests(config: Settings, given: Settings) -> dict[str, object]:
     """Settings of the producer: a request must be stored well before the group gives up on us."""
     refuse_no_mapping(given)
+    if given.get(TRANSACTIONAL_ID):
+        raise ConfigRefused(
+            "producer_config has a transactional.id. A RetryConsumer works at least once, without "
+            "transactions. Leave transactional.id out, and make handlers repeatable"
+        )
     within = {"message.timeout.ms": STORE_WITHIN_MS}
-    if {"message.timeout.ms", "delivery.timeout.ms"} & given.keys() or TRANSACTIONAL_ID in given:
+    if {"message.timeout.ms", "delivery.timeout.ms"} & given.keys():
         within = {}
     settings = {**connection_settings(config), **within, **given}
     producer_settings(settings)
+    need_all_acks(settings, "a retry request that a broker loses is a record that is lost")
     return settings

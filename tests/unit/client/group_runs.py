@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
-from confluent_kafka import KafkaException, TopicPartition
-
-from proxy.client.errors import TransactionFailed
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
 from proxy.client.retries import consumer_loop
-from proxy.client.retries.committing.offset_metadata import Attempt, read
-from proxy.client.retries.committing.settlement import AtLeastOnce, ExactlyOnce
+from proxy.client.retries.committing.settlement import Settlement
 from proxy.client.retries.consumer_loop import ConsumerLoop
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import Handling
@@ -35,20 +29,12 @@ MOST_FAILURES = 2
 PARALLEL = 3
 TIMEOUT_MS = 60_000
 DELAY_MS = 1_000
-METADATA_PRECISION_MS = 1_000
 EVERY_IGNORED = 4
 MEMBERS = 2
 RECORDS = 12
 MOVES_EACH = 150
 MOVES = ("turn", "end", "pass", "share out", "refuse", "kill")
 WEIGHTS = (40, 30, 20, 4, 4, 4)
-
-
-class Kind(NamedTuple):
-    """Of consumers: whether keys wait for their failed records, whether there are transactions."""
-
-    is_orderly: bool
-    is_exact: bool
 
 
 class Story:
@@ -58,26 +44,22 @@ class Story:
         self,
         group: GroupStandIn,
         failing: dict[tuple[int, int], int],
-        time: ManualTime,
-        kind: Kind,
+        *,
+        is_orderly: bool,
     ) -> None:
-        self._group, self._failing, self._time, self._kind = group, failing, time, kind
+        self._group, self._failing, self._is_orderly = group, failing, is_orderly
         self.over: set[Place] = set()
         self.given_up: set[Place] = set()
         self.handed_over: Counter[Place] = Counter()
         self._failures: dict[Place, int] = defaultdict(int)
-        self._reached: dict[Place, int] = defaultdict(int)
 
     def begins(self, record: Received) -> None:
         place = record.read_from
-        committed = self._committed(place)
-        if self._kind.is_orderly:
+        committed = self._group.committed[place.partition].offset
+        assert place.offset >= committed, "it is handled again behind the committed offset"
+        if self._is_orderly:
             self._begins_in_order(place)
-        if self._kind.is_orderly and place not in self.over:
-            assert self._reached[place] <= record.attempt <= self._failures[place]
-            assert record.attempt <= committed.failures
-            assert committed.due_ms < self._time.wall_now_ms + METADATA_PRECISION_MS
-            self._reached[place] = record.attempt
+            assert record.attempt <= self._failures[place]
 
     def _begins_in_order(self, place: Place) -> None:
         keys = self._group.keys[place.partition]
@@ -94,55 +76,27 @@ class Story:
         self.given_up.discard(place)
         return KeyError("that does not matter") if place.offset % EVERY_IGNORED == 1 else None
 
-    def _committed(self, place: Place) -> Attempt:
-        committed = self._group.committed[place.partition]
-        assert place.offset >= committed.offset, "it is handled again behind the committed offset"
-        waiting, done = read("-", committed.offset, committed.metadata) or ({}, [])
-        is_done = any(start <= place.offset < end for start, end in done)
-        assert not is_done, "it is handled again though a commit says that it is done"
-        return waiting.get(place.offset, Attempt(0, 0))
-
     def fails(self, record: Received) -> None:
         self._failures[record.read_from] += 1
-        if not self._kind.is_orderly or record.attempt >= MOST_FAILURES:
+        if not self._is_orderly or record.attempt >= MOST_FAILURES:
             self.over.add(record.read_from)
             self.given_up.add(record.read_from)
 
     def is_stored(self, request: Request) -> None:
         headers = dict(request.headers)
-        assert headers["timer-attempt"] == (b"1000" if self._kind.is_orderly else b"0")
+        assert headers["timer-attempt"] == (b"1000" if self._is_orderly else b"0")
         number, offset = headers["retry-original-partition"], headers["retry-original-offset"]
         self.handed_over[Place(TOPIC, int(number or b""), int(offset or b""))] += 1
 
 
 class Wire:
-    """A writer and its transactions. What is written in one is stored with its offsets, or not."""
+    """A writer whose records are stored at once."""
 
-    def __init__(self, consumer: MemberStandIn, story: Story) -> None:
-        self._consumer, self._story = consumer, story
-        self._offsets: list[TopicPartition] = []
-        self._written: list[Request] | None = None
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._written = []
-        yield
-        written, self._written = self._written, None
-        try:
-            self._consumer.commit(offsets=self._offsets, asynchronous=False)
-        except KafkaException as error:
-            raise TransactionFailed(error.args[0], "the offsets were not taken") from error
-        for request in written:
-            self._story.is_stored(request)
-
-    def add_offsets(self, offsets: Sequence[TopicPartition], _metadata: object) -> None:
-        self._offsets = list(offsets)
+    def __init__(self, story: Story) -> None:
+        self._story = story
 
     def write(self, request: Request) -> Future[Receipt]:
-        if self._written is None:
-            self._story.is_stored(request)
-        else:
-            self._written.append(request)
+        self._story.is_stored(request)
         stored: Future[Receipt] = Future()
         stored.set_result(Receipt("ingress", 0, 0, 0))
         return stored
@@ -156,20 +110,21 @@ class Member:
         group: GroupStandIn,
         story: Story,
         time: ManualTime,
-        kind: Kind,
         revoke_within_s: float,
+        *,
+        is_orderly: bool,
     ) -> None:
         self.running: list[tuple[Job, Jobs]] = []
         self.partitions: set[int] = set()
         self.consumer = MemberStandIn(group)
         self._story = story
-        self._key_of = by_key_or_partition if kind.is_orderly else by_key
-        local_retries = LocalRetries([DELAY_MS], MOST_FAILURES, lambda: time.wall_now_ms)
+        self._key_of = by_key_or_partition if is_orderly else by_key
+        local_retries = LocalRetries([DELAY_MS], MOST_FAILURES)
         consumer: Any = self.consumer
-        wire: Any = Wire(consumer, story)
+        wire: Any = Wire(story)
         self._loop = ConsumerLoop(
             consumer,
-            ExactlyOnce(consumer, wire, wire) if kind.is_exact else AtLeastOnce(consumer, wire),
+            Settlement(consumer, wire),
             Handling(
                 self,
                 PARALLEL,
@@ -178,11 +133,11 @@ class Member:
                 key_of=self._key_of,
             ),
             FailureRules(ignore=[KeyError]),
-            partial(retry_request, group="billing", max_attempts=1_000 if kind.is_orderly else 16),
+            partial(retry_request, group="billing", max_attempts=1_000 if is_orderly else 16),
             "retry.billing",
             max_hanging=1_000,
             revoke_within_s=revoke_within_s,
-            local_retries=local_retries if kind.is_orderly else None,
+            local_retries=local_retries if is_orderly else None,
         )
         self._loop.join([TOPIC])
 
@@ -224,17 +179,24 @@ class World:
         self,
         keys: list[list[bytes | None]],
         failing: dict[tuple[int, int], int],
-        kind: Kind,
         revoke_within_s: float = 0,
+        *,
+        is_orderly: bool,
     ) -> None:
         self.group = GroupStandIn(keys)
         self.time = ManualTime()
-        self.story = Story(self.group, failing, self.time, kind)
-        self._kind, self._revoke_within_s = kind, revoke_within_s
+        self.story = Story(self.group, failing, is_orderly=is_orderly)
+        self._is_orderly, self._revoke_within_s = is_orderly, revoke_within_s
         self.members = [self._member() for _ in range(MEMBERS)]
 
     def _member(self) -> Member:
-        return Member(self.group, self.story, self.time, self._kind, self._revoke_within_s)
+        return Member(
+            self.group,
+            self.story,
+            self.time,
+            self._revoke_within_s,
+            is_orderly=self._is_orderly,
+        )
 
     def share_out(self, owners: tuple[int, ...]) -> None:
         wanted = [{n for n, owner in enumerate(owners) if owner == i} for i in range(MEMBERS)]
@@ -284,7 +246,7 @@ class World:
         raise AssertionError(f"it does not end: {self.group.committed}")
 
 
-def random_run(seed: int, kind: Kind) -> World:
+def random_run(seed: int, *, is_orderly: bool) -> World:
     """One that has come to its end: all is committed."""
     chance = Random(seed)
     keys = [chance.choices([None, b"a", b"b", b"c"], k=RECORDS) for _ in range(2)]
@@ -293,8 +255,8 @@ def random_run(seed: int, kind: Kind) -> World:
         for number in range(2)
         for offset in range(RECORDS)
     }
-    world = World(keys, failing, kind)
-    with patch.multiple(consumer_loop, LOOK_EVERY_S=0, SEEK_OVER=2):
+    world = World(keys, failing, is_orderly=is_orderly)
+    with patch.multiple(consumer_loop, LOOK_EVERY_S=0):
         world.share_out((0, 1))
         for _ in range(MOVES_EACH):
             world.move(chance)

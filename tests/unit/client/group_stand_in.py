@@ -76,8 +76,6 @@ class MemberStandIn:
 
     def give(self, numbers: Collection[int]) -> None:
         """It has got these partitions besides."""
-        places = [TopicPartition(TOPIC, number) for number in numbers]
-        self._told["on_assign"](self, places)
         for number in numbers:
             self.positions[number] = max(0, self._group.committed[number].offset)
 
@@ -105,26 +103,14 @@ class MemberStandIn:
                 return StoredMessage(number, offset, keys[offset])
         return None
 
-    def seek(self, place: TopicPartition) -> None:
-        assert place.offset > self.positions[place.partition]
-        self.positions[place.partition] = place.offset
-
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         assert not asynchronous
         if self._group.refuses_commits:
             self._group.refuses_commits -= 1
             raise KafkaException(KafkaError(KafkaError.REBALANCE_IN_PROGRESS))
         for place in offsets:
+            assert not place.metadata
             assert place.partition in self.positions
             assert place.offset >= self._group.committed[place.partition].offset
             self._group.committed[place.partition] = place
         return offsets
-
-    def get_watermark_offsets(self, place: TopicPartition, _within_s: float) -> tuple[int, int]:
-        return 0, len(self._group.keys[place.partition])
-
-    def consumer_group_metadata(self) -> object:
-        return "metadata"
-
-    def committed(self, partitions: list[TopicPartition], _within_s: float) -> list[TopicPartition]:
-        return [self._group.committed[one.partition] for one in partitions]

@@ -71,7 +71,7 @@ def test_an_empty_batch_is_no_failure() -> None:
 
 
 def test_a_failure_leaves_the_others_stored_and_is_told_by_its_place() -> None:
-    asked = [*records("a", "b"), DelayedRecord("orders", "c", delay=-1), *records("d")]
+    asked = [*records("a", "b"), DelayedRecord("orders", "c", delay="-1s"), *records("d")]
     with pytest.raises(BatchFailed, match="2 of 4 records are not stored; record 1:") as raised:
         write(Writer(b="refused"), asked)
     assert [receipt and receipt.offset for receipt in raised.value.receipts] == [0, None, None, 2]
@@ -116,14 +116,15 @@ def test_a_batch_of_delays_of_their_own_lands_in_the_ingress(mock_kafka: MockKaf
     ingress = mock_kafka.name()
     with DelayProducer(mock_kafka.settings, ingress=ingress) as producer:
         receipts = producer.send_batch(
-            DelayedRecord("orders", str(number), str(number), delay=number) for number in range(50)
+            DelayedRecord("orders", str(number), str(number), delay=f"{number}ms")
+            for number in range(50)
         )
     found = {
         (record.partition(), record.offset()): record for record in mock_kafka.records(ingress, 50)
     }
     for number, receipt in enumerate(receipts):
         record = found[receipt.partition, receipt.offset]
-        assert ("timer-delay", b"%d" % number) in (record.headers() or [])
+        assert ("timer-delay", b"%dms" % number) in (record.headers() or [])
 
 
 def test_a_batch_in_one_transaction_can_be_followed_by_another(mock_kafka: MockKafka) -> None:

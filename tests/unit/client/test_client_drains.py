@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from proxy.client.retries import consumer_loop
-from proxy.client.retries.committing.offset_metadata import Attempt, read
 from proxy.client.retries.handling.handling import Handling, Outcome
-from tests.unit.client.group_runs import DELAY_MS, Kind, Member, World
+from tests.unit.client.group_runs import Member, World
 
 WITHIN_S = 60.0
-BESIDE_EACH_OTHER = Kind(is_orderly=False, is_exact=False)
-IN_ORDER = Kind(is_orderly=True, is_exact=False)
 
 Drain = Callable[[Member], None]
 
@@ -32,11 +28,9 @@ def give_up(member: Member) -> None:
 in_both_ways = pytest.mark.parametrize("drain", [stop, give_up])
 
 
-def at_work(
-    kind: Kind, failing: dict[tuple[int, int], int] | None = None, within_s: float = WITHIN_S
-) -> World:
+def at_work(within_s: float = WITHIN_S) -> World:
     """The first member has begun with both records of a partition."""
-    world = World([[b"a", b"b"], []], failing or {}, kind, within_s)
+    world = World([[b"a", b"b"], []], {}, within_s, is_orderly=False)
     world.share_out((0, 0))
     world.members[0].turn()
     return world
@@ -61,7 +55,7 @@ def at_each_look(*steps: Callable[[], object]) -> Iterator[None]:
 
 @in_both_ways
 def test_what_has_ended_is_committed_before_the_slowest_handler_ends(drain: Drain) -> None:
-    world = at_work(BESIDE_EACH_OTHER)
+    world = at_work()
     member, committed = world.members[0], []
 
     def look() -> None:
@@ -73,25 +67,8 @@ def test_what_has_ended_is_committed_before_the_slowest_handler_ends(drain: Drai
     assert (committed, world.group.committed[0].offset) == ([1], 2)
 
 
-@in_both_ways
-def test_a_failure_is_committed_before_the_slowest_handler_ends(drain: Drain) -> None:
-    world = at_work(IN_ORDER, {(0, 0): 1})
-    member, waiting = world.members[0], []
-
-    def look() -> None:
-        place = world.group.committed[0]
-        waiting.append(read("-", place.offset, place.metadata))
-        member.end(0)
-
-    with at_each_look(lambda: member.end(0), look):
-        drain(member)
-    (remembered,) = waiting
-    assert remembered is not None
-    assert remembered.waiting == {0: Attempt(1, world.time.wall_now_ms + DELAY_MS)}
-
-
 def test_what_ends_the_consumer_while_it_gives_partitions_up_costs_no_commit() -> None:
-    world = at_work(BESIDE_EACH_OTHER)
+    world = at_work()
     member = world.members[0]
     job, jobs = member.running.pop(1)
 
@@ -105,7 +82,7 @@ def test_what_ends_the_consumer_while_it_gives_partitions_up_costs_no_commit() -
 
 
 def test_while_partitions_are_given_up_a_commit_that_is_refused_is_tried_at_the_end_alone() -> None:
-    world = at_work(BESIDE_EACH_OTHER)
+    world = at_work()
     member = world.members[0]
     world.group.refuses_commits = 1
     with at_each_look(lambda: member.end(0), lambda: None, lambda: member.end(0)):
@@ -114,7 +91,7 @@ def test_while_partitions_are_given_up_a_commit_that_is_refused_is_tried_at_the_
 
 
 def test_the_last_commit_is_tried_again_when_the_group_is_being_shared_out() -> None:
-    world = at_work(BESIDE_EACH_OTHER)
+    world = at_work()
     member = world.members[0]
     member.end(0)
     member.end(0)
@@ -125,7 +102,7 @@ def test_the_last_commit_is_tried_again_when_the_group_is_being_shared_out() -> 
 
 
 def test_but_not_for_ever() -> None:
-    world = at_work(BESIDE_EACH_OTHER, within_s=0)
+    world = at_work(within_s=0)
     member = world.members[0]
     member.end(0)
     member.end(0)
@@ -133,25 +110,3 @@ def test_but_not_for_ever() -> None:
     with at_each_look():
         stop(member)
     assert world.group.refuses_commits == 998
-
-
-def test_one_that_stops_while_new_partitions_offsets_are_unknown_commits_what_it_has_done() -> None:
-    """And handles nothing of these: what was done there, and failed, is not known."""
-    world = World([[b"a", b"b"], [b"c"]], {}, BESIDE_EACH_OTHER, WITHIN_S)
-    world.share_out((0, 1))
-    member, consumer = world.members[0], world.members[0].consumer
-    member.turn()
-    handled = list(member.running)
-    unknown = KafkaException(KafkaError(KafkaError._TIMED_OUT))
-    polls = iter([lambda: consumer.give({1})])
-
-    def poll(_wait_s: float) -> None:
-        next(polls, lambda: None)()
-
-    with (
-        patch.multiple(consumer, committed=Mock(side_effect=unknown), poll=poll),
-        at_each_look(*[lambda: member.end(0)] * len(handled)),
-    ):
-        member.stop(after_turns=1)
-    assert [world.group.committed[n].offset for n in (0, 1)] == [len(handled), OFFSET_INVALID]
-    assert member.running == []

@@ -35,19 +35,16 @@ def test_a_prepare_names_its_transaction_and_where_to_ask() -> None:
     assert request == Request(b"tx-1", b"v", headers)
 
 
-@pytest.mark.parametrize(
-    ("immunity", "text"), [("30s", b"30s"), (timedelta(minutes=1), b"60000"), (5, b"5")]
-)
-def test_immunity_is_given_in_any_form_of_a_delay(
-    immunity: timedelta | int | str, text: bytes
-) -> None:
+@pytest.mark.parametrize(("immunity", "text"), [("30s", b"30s"), (timedelta(minutes=1), b"60000")])
+def test_immunity_is_given_in_any_form_of_a_delay(immunity: timedelta | str, text: bytes) -> None:
     headers = prepared(RECORD, "tx-1", "checks", immunity).headers
     assert ("timer-check-immunity", text) in headers
 
 
-def test_an_unreadable_immunity_is_refused_by_its_name() -> None:
+@pytest.mark.parametrize("immunity", ["a while", 5, "5"])
+def test_an_unreadable_immunity_is_refused_by_its_name(immunity: Any) -> None:
     with pytest.raises(RequestRefused, match="immunity"):
-        prepared(RECORD, "tx-1", "checks", "a while")
+        prepared(RECORD, "tx-1", "checks", immunity)
 
 
 def test_delays_and_transactions_combine() -> None:

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from proxy.client.retries import consumer_loop
-from tests.unit.client.group_runs import Kind, World
+from tests.unit.client.group_runs import World
 
 MANY = 300
 FEW_BYTES = 30
@@ -27,9 +27,7 @@ def work_beside_the_first(world: World, turns: int) -> None:
 
 @in_both_modes
 def test_many_records_of_one_key_do_not_keep_others_from_being_read(is_orderly: bool) -> None:
-    world = World(
-        [[b"slow"] * MANY, [b"a", b"b", None]], {}, Kind(is_orderly=is_orderly, is_exact=False)
-    )
+    world = World([[b"slow"] * MANY, [b"a", b"b", None]], {}, is_orderly=is_orderly)
     with patch.multiple(consumer_loop, LOOK_EVERY_S=0, SETTLE_EVERY_S=0):
         world.share_out((0, 0))
         work_beside_the_first(world, turns=20)
@@ -39,9 +37,7 @@ def test_many_records_of_one_key_do_not_keep_others_from_being_read(is_orderly: 
 
 @in_both_modes
 def test_their_bytes_are_bounded_by_partition(is_orderly: bool) -> None:
-    world = World(
-        [[b"slow"] * MANY, [b"a", b"b", None]], {}, Kind(is_orderly=is_orderly, is_exact=False)
-    )
+    world = World([[b"slow"] * MANY, [b"a", b"b", None]], {}, is_orderly=is_orderly)
     with patch.multiple(consumer_loop, LOOK_EVERY_S=0, SETTLE_EVERY_S=0, MOST_HELD_BYTES=FEW_BYTES):
         world.share_out((0, 0))
         work_beside_the_first(world, turns=20)

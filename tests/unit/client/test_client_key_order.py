@@ -24,9 +24,9 @@ def order_of(*records: Received, key_of: KeyOf = by_key) -> KeyOrder:
     return order
 
 
-def offsets_now(order: KeyOrder, now_s: float = 0.0) -> list[int]:
+def offsets_now(order: KeyOrder) -> list[int]:
     """Everything that may be handled beside each other."""
-    return [one.read_from.offset for one in iter(lambda: order.next(now_s), None)]
+    return [one.read_from.offset for one in iter(order.next, None)]
 
 
 def test_one_key_is_handled_in_order_and_others_meanwhile() -> None:
@@ -50,7 +50,7 @@ def test_a_key_is_one_key_in_whatever_topic_it_is_read() -> None:
 def test_one_at_a_time_the_order_is_that_of_reading_across_keys() -> None:
     first = record(0, b"a")
     order = order_of(first, record(1, b"a"), record(2, b"b"))
-    assert order.next(0.0) == first
+    assert order.next() == first
     order.done(first)
     assert offsets_now(order) == [1, 2]
 
@@ -70,7 +70,7 @@ def test_what_waits_is_counted_and_what_is_behind_a_key_apart_by_partition() -> 
 def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere() -> None:
     held = record(0, b"a")
     order = order_of(held, record(1, b"b"), record(5, b"b", 1), record(2, b"a"), record(6, b"a", 1))
-    assert order.next(0.0) == held
+    assert order.next() == held
     order.drop([("orders", 0)])
     assert (order.records, order.size_bytes, order.behind) == (1, 2, 1)
     assert order.held_bytes == {("orders", 1): 2}
@@ -82,7 +82,7 @@ def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere
 def suspended_order() -> KeyOrder:
     """Key a is suspended until 5 s, with two records behind it; b waits."""
     order = order_of(record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a"))
-    first = order.next(0.0)
+    first = order.next()
     assert first is not None
     order.suspend(first, 5.0)
     return order
@@ -92,12 +92,12 @@ def test_a_suspended_record_holds_its_key_alone_until_it_is_due() -> None:
     order = suspended_order()
     assert order.first_due_s() == 5.0
     order.resume(4.9)
-    assert offsets_now(order, 4.9) == [2]
+    assert offsets_now(order) == [2]
     order.resume(5.0)
     assert order.first_due_s() is None
-    assert offsets_now(order, 5.0) == [0]
+    assert offsets_now(order) == [0]
     order.done(record(0, b"a"))
-    assert offsets_now(order, 5.0) == [1]
+    assert offsets_now(order) == [1]
 
 
 def test_what_is_held_back_does_not_wait_for_a_handler_and_is_counted_by_partition() -> None:
@@ -110,7 +110,7 @@ def test_what_is_held_back_does_not_wait_for_a_handler_and_is_counted_by_partiti
     assert order.held_bytes == {("orders", 0): 8, ("orders", 1): 2}
     order.resume(5.0)
     assert (order.records, order.behind) == (2, 4)
-    assert offsets_now(order, 5.0) == [0, 2]
+    assert offsets_now(order) == [0, 2]
     order.done(record(0, b"a"))
     assert order.records == 1
     assert order.held_bytes == {("orders", 0): 4, ("orders", 1): 2}
@@ -131,34 +131,22 @@ def test_a_key_stays_suspended_when_another_partition_is_gone() -> None:
     assert order.held_bytes == {("orders", 0): 6}
     assert offsets_now(order) == [2]
     order.resume(5.0)
-    assert offsets_now(order, 5.0) == [0]
+    assert offsets_now(order) == [0]
     order.done(record(0, b"a"))
-    assert offsets_now(order, 5.0) == [1]
+    assert offsets_now(order) == [1]
 
 
 def test_after_a_partition_is_gone_a_record_that_is_due_again_still_goes_first() -> None:
     order = suspended_order()
     order.resume(5.0)
     order.drop([("orders", 1)])
-    assert offsets_now(order, 5.0) == [0, 2]
-
-
-def test_a_record_that_is_not_due_when_it_is_its_turn_is_suspended_then() -> None:
-    order = order_of(record(0, b"a"))
-    order.add(record(1, b"a"), due_s=9.0)
-    order.add(record(2, b"a"))
-    assert offsets_now(order) == [0]
-    order.done(record(0, b"a"))
-    assert offsets_now(order) == []
-    assert (order.records, order.held_bytes) == (0, {("orders", 0): 4})
-    order.resume(9.0)
-    assert offsets_now(order, 9.0) == [1]
+    assert offsets_now(order) == [0, 2]
 
 
 def test_in_the_orderly_mode_records_without_a_key_have_the_order_of_their_partition() -> None:
     records = record(0, None), record(1, None), record(0, None, partition=1)
     order = order_of(*records, key_of=by_key_or_partition)
-    assert [one.read_from for one in iter(lambda: order.next(0.0), None)] == [
+    assert [one.read_from for one in iter(order.next, None)] == [
         records[0].read_from,
         records[2].read_from,
     ]
@@ -178,7 +166,7 @@ def test_all_are_handled_and_no_two_of_a_key_at_a_time_nor_out_of_order(
     in_hand: list[Received] = []
     handled: list[Received] = []
     while len(handled) < len(wanted):
-        while len(in_hand) < at_once and (one := order.next(0.0)):
+        while len(in_hand) < at_once and (one := order.next()):
             in_hand.append(one)
         named = [one.key for one in in_hand if one.key is not None]
         assert len(named) == len(set(named))

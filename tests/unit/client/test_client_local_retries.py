@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from proxy.client.place import Place
-from proxy.client.retries.committing.offset_metadata import Attempt
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.local_retries import DELAYS, LocalRetries
 from proxy.client.retries.received import Received
 from proxy.requests.times import parse_levels
-from tests.support.simulation.manual_clock import START_MS, ManualTime
 
 PLACE = Place("orders", 0, 7)
 NO = Failure("ValueError: no")
@@ -21,45 +19,29 @@ def failed(times: int) -> Received:
 
 
 @pytest.fixture
-def time() -> ManualTime:
-    return ManualTime()
-
-
-@pytest.fixture
-def retries(time: ManualTime) -> LocalRetries:
-    return LocalRetries((1_000, 5_000), 3, lambda: time.wall_now_ms)
+def retries() -> LocalRetries:
+    return LocalRetries((1_000, 5_000), 3)
 
 
 def test_each_failure_has_its_delay_and_the_last_delay_goes_for_all_that_follow(
     retries: LocalRetries,
 ) -> None:
-    attempts = [retries.next_attempt(failed(times), NO) for times in range(3)]
-    due_ms = [START_MS + delay_ms for delay_ms in (1_000, 5_000, 5_000)]
-    assert attempts == [Attempt(n + 1, due) for n, due in enumerate(due_ms)]
+    assert [retries.wait_s(failed(times), NO) for times in range(3)] == [1, 5, 5]
 
 
 def test_a_handler_chooses_the_delay_itself(retries: LocalRetries) -> None:
     failure = Failure("busy", delay="2h")
-    assert retries.next_attempt(failed(0), failure) == Attempt(1, START_MS + 7_200_000)
+    assert retries.wait_s(failed(0), failure) == 7_200
 
 
 @pytest.mark.parametrize("failure", [NO, Failure("busy", delay="2h")])
 def test_after_so_many_attempts_it_is_given_up(retries: LocalRetries, failure: Failure) -> None:
-    assert retries.next_attempt(failed(2), failure) is not None
-    assert retries.next_attempt(failed(3), failure) is None
+    assert retries.wait_s(failed(2), failure) is not None
+    assert retries.wait_s(failed(3), failure) is None
 
 
 def test_what_is_final_is_given_up_at_once(retries: LocalRetries) -> None:
-    assert retries.next_attempt(failed(0), Failure("hopeless", is_final=True)) is None
-
-
-def test_it_waits_for_what_is_left_of_its_delay(retries: LocalRetries, time: ManualTime) -> None:
-    attempt = retries.next_attempt(failed(1), NO)
-    assert attempt is not None
-    time.pass_ms(1_500)
-    assert retries.wait_s(attempt) == 3.5
-    time.pass_ms(10_000)
-    assert retries.wait_s(attempt) == 0
+    assert retries.wait_s(failed(0), Failure("hopeless", is_final=True)) is None
 
 
 def test_the_usual_delays_begin_as_rocketmq_suspends_and_outlive_an_hour() -> None:

@@ -1,18 +1,18 @@
-"""What an orderly consumer reads while a key waits for its failed record, and at its end."""
+"""What an orderly consumer reads while a key waits for its failed record."""
 
 from __future__ import annotations
 
 from unittest.mock import patch
 
 from proxy.client.retries import consumer_loop
-from tests.unit.client.group_runs import Kind, World
+from tests.unit.client.group_runs import World
 
 FEW_BYTES = 30
 READ_AT_MOST = 20
 
 
 def test_a_partition_with_much_that_is_held_back_is_paused_and_others_are_read() -> None:
-    world = World([[b"a"], []], {(0, 0): 1}, Kind(is_orderly=True, is_exact=False))
+    world = World([[b"a"], []], {(0, 0): 1}, is_orderly=True)
     member = world.members[0]
     with patch.multiple(consumer_loop, LOOK_EVERY_S=0, MOST_HELD_BYTES=FEW_BYTES):
         world.share_out((0, 0))
@@ -28,12 +28,3 @@ def test_a_partition_with_much_that_is_held_back_is_paused_and_others_are_read()
         assert world.group.committed[1].offset == 5
         world.finish()
     assert len(world.story.over) == 206
-
-
-def test_a_consumer_that_leaves_its_group_asks_for_nothing_of_partitions_that_it_gets() -> None:
-    """While it closes no broker answers it, and it would wait for long."""
-    world = World([[b"a"]], {}, Kind(is_orderly=True, is_exact=False))
-    member = world.members[0]
-    member.stop()
-    with patch.object(member.consumer, "committed", side_effect=AssertionError):
-        member.consumer.give({0})

@@ -35,7 +35,7 @@ def test_a_number_that_makes_no_sense_is_refused(option: str, value: Any) -> Non
         RetryConsumer(CONFIG, "billing", ["orders"], handle, **given)
 
 
-@pytest.mark.parametrize("value", [0, "0s", "soon", -5, None])
+@pytest.mark.parametrize("value", [0, 30, "30", "0s", "soon", -5, None])
 def test_a_time_limit_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises((ConfigRefused, RequestRefused), match="handler_timeout"):
         RetryConsumer(CONFIG, "billing", ["orders"], handle, handler_timeout=value)
@@ -48,7 +48,8 @@ def test_a_time_limit_that_is_none_is_refused(value: Any) -> None:
         ({"orderly_delays": "1s"}, "orderly_delays is for orderly=True alone"),
         ({"orderly": True, "orderly_delays": ""}, "orderly_delays .* is empty"),
         ({"orderly": True, "orderly_delays": "5s 1s"}, "orderly_delays .* '5s 1s' must not fall"),
-        ({"orderly": True, "orderly_delays": "soon"}, "'soon' is not a delay"),
+        ({"orderly": True, "orderly_delays": "soon"}, "is 'soon': write a number with a unit"),
+        ({"orderly": True, "orderly_delays": "1 5 10"}, "is '1', a number without a unit"),
         ({"orderly": True, "orderly_delays": 5}, "orderly_delays is 5: write delays"),
     ],
 )

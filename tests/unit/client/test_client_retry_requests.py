@@ -134,7 +134,7 @@ def test_a_dead_letter_asks_for_the_last_attempt_and_gives_the_reason() -> None:
 
 @pytest.mark.parametrize(
     ("delay", "asked"),
-    [(1_500, b"1500"), ("30s", b"30s"), (timedelta(minutes=2), b"120000"), (0, b"0")],
+    [("1500ms", b"1500ms"), ("30s", b"30s"), (timedelta(minutes=2), b"120000"), ("0s", b"0s")],
 )
 def test_a_handler_may_choose_the_delay_and_it_counts_as_a_failure(
     delay: Delay, asked: bytes
@@ -148,14 +148,14 @@ def test_a_handler_may_choose_the_delay_and_it_counts_as_a_failure(
 
 
 def test_a_chosen_delay_keeps_a_retry_topic_of_another_name() -> None:
-    assert request_headers(record(), RetryLater(5), target="again")["timer-topic"] == b"again"
+    assert request_headers(record(), RetryLater("5ms"), target="again")["timer-topic"] == b"again"
 
 
 def test_the_reason_for_a_chosen_delay_is_told() -> None:
     assert request_headers(record(), RetryLater("5m", "closed"))["retry-exception"] == b"closed"
 
 
-@pytest.mark.parametrize("delay", ["soon", -1, 1.5, timedelta(seconds=-1), None, True])
+@pytest.mark.parametrize("delay", ["soon", -1, 30, 1.5, timedelta(seconds=-1), None, True])
 def test_a_delay_that_cannot_be_read_is_refused_where_it_is_raised(delay: Any) -> None:
     with pytest.raises(RequestRefused, match="RetryLater's delay"):
         raise RetryLater(delay)

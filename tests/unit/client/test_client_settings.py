@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from proxy.client import HalfMessage, RetryConsumer, State, TransactionalDelayProducer
 from proxy.client.errors import ConfigRefused
 from proxy.client.kafka_settings import connection_settings, consumer_settings, producer_settings
 
@@ -30,7 +31,6 @@ def test_the_caller_s_own_settings_win() -> None:
     "given",
     [
         {"acks": 1},
-        {"acks": "0"},
         {"request.required.acks": 1},
         {"max.in.flight.requests.per.connection": 10},
         {"max.in.flight": "6"},
@@ -93,12 +93,56 @@ def test_a_consumer_commits_by_itself_and_begins_at_the_start() -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"enable.auto.commit": True}, {"auto.offset.reset": "latest"}, {"group.id": "another"}],
+    [
+        {"enable.auto.commit": True},
+        {"auto.offset.reset": "latest"},
+        {"group.id": "another"},
+        {"isolation.level": "read_uncommitted"},
+    ],
 )
 def test_settings_that_would_lose_records_of_a_consumer_are_refused(given: dict[str, Any]) -> None:
     (name,) = given
     with pytest.raises(ConfigRefused, match=name):
         consumer_settings({**BROKER, **given}, "g")
+
+
+def test_nor_may_they_hide_in_the_settings_of_topics() -> None:
+    nested = {"default.topic.config": {"auto.offset.reset": "latest"}}
+    with pytest.raises(ConfigRefused, match=r"auto\.offset\.reset is 'latest'"):
+        consumer_settings({**BROKER, **nested}, "g")
+
+
+NO_ACKS = [{"acks": 0}, {"acks": "0"}, {"request.required.acks": 0}]
+NESTED = {"default.topic.config": {"acks": 0}}
+
+
+@pytest.mark.parametrize("given", [*NO_ACKS, NESTED])
+def test_without_acks_there_would_be_no_receipts(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigRefused, match=r"acks is 0: .* leave acks out"):
+        producer_settings({**BROKER, **given})
+
+
+@pytest.mark.parametrize("given", [{"acks": 1}, {"request.required.acks": "1"}])
+def test_what_one_broker_alone_has_is_not_stored_for_retries_and_half_messages(
+    given: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigRefused, match="acks is 1, it must be 'all'"):
+        RetryConsumer(BROKER, "g", ["orders"], print, producer_config=given)
+    with pytest.raises(ConfigRefused, match="acks is 1, it must be 'all'"):
+        TransactionalDelayProducer({**BROKER, **given}, Listener(), "checks")
+
+
+class Listener:
+    """Knows of no transaction."""
+
+    def check(self, _half: HalfMessage) -> State:
+        return State.UNKNOWN
+
+
+def test_a_transactional_id_is_refused_by_the_retry_consumer_and_told_what_to_do() -> None:
+    given = {"transactional.id": "billing-1"}
+    with pytest.raises(ConfigRefused, match=r"transactional\.id out, and make handlers repeatable"):
+        RetryConsumer(BROKER, "g", ["orders"], print, producer_config=given)
 
 
 def test_only_how_to_reach_the_broker_is_passed_on_from_one_client_to_the_other() -> None:

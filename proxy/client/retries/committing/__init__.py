@@ -1,4 +1,4 @@
-"""What is done of the records that were read, and how it is committed with their retry requests.
+"""Which records are done, and how retry requests are stored and offsets committed.
 
 May use the modules of `proxy.client`. Begin with `backlog`; how a commit is made: `settlement`.
 """

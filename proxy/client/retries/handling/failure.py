@@ -19,11 +19,11 @@ class DeadLetter(Exception):
 class RetryLater(Exception):
     """Raised by a handler: give me this record again after `delay`, whatever the retry levels say.
 
-    `delay` is a timedelta, milliseconds or text (`30s`), as in `DelayProducer.send`. It counts as
-    a failure like any other: after `max_attempts` of them the record goes to the dead letters. The
-    reason, text or an exception, ends up in the header `retry-exception`. Raises RequestRefused for
-    a delay that cannot be read; one beyond the proxy's `max_delay` makes the record a dead letter
-    of the proxy's.
+    `delay` is a timedelta or text (`30s`), as in `DelayProducer.send`. It counts as a failure like
+    any other: after `max_attempts` of them the record goes to the dead letters. The reason, text or
+    an exception, ends up in the header `retry-exception`. Raises RequestRefused for a delay that
+    cannot be read. A delay beyond the proxy's `max_delay` makes the record a dead letter of the
+    proxy's.
     """
 
     def __init__(self, delay: Delay, reason: str | BaseException = "") -> None:

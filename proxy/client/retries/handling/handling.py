@@ -131,10 +131,10 @@ class Handling:
             held = self._order.held_bytes.items()
             return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
 
-    def add(self, record: Received, wait_s: float = 0.0) -> None:
-        """To be handled when it is its turn, after `wait_s`, and somebody has been woken."""
+    def add(self, record: Received) -> None:
+        """To be handled when it is its turn, and somebody has been woken."""
         with self._changed:
-            self._order.add(record, self._now_s() + wait_s if wait_s else 0.0)
+            self._order.add(record)
 
     def release(self, record: Received) -> None:
         """After an outcome with an error: the next record of its key may be handled."""
@@ -162,10 +162,10 @@ class Handling:
             is_enough = self._is_over or len(self._in_hand) >= self._parallel
             if is_enough or not self._may_begin():
                 return None
-            now_s = self._now_s()
-            record = self._order.next(now_s)
+            record = self._order.next()
             if record is None:
                 return None
+            now_s = self._now_s()
             job = Job(record, now_s)
             self._in_hand[job] = None
             self._moved_s, self._idle_since_s = now_s, None

@@ -50,20 +50,18 @@ class KeyOrder:
         self.held_bytes: dict[Partition, int] = {}
         """Of what is suspended or behind a key."""
 
-    def add(self, record: Received, due_s: float = 0.0) -> None:
-        """It waits, behind what waits already; suspended, if it is not due when it is its turn."""
+    def add(self, record: Received) -> None:
+        """It waits, behind what waits already."""
         self._added += 1
-        self._put(_Waiting(self._added, record, due_s))
+        self._put(_Waiting(self._added, record, 0.0))
 
-    def next(self, now_s: float) -> Received | None:
+    def next(self) -> Received | None:
         """The first record that may be handled now, which takes its key; None without any."""
-        while self._ready:
-            one = heappop(self._ready)
-            self._count(one, -1)
-            if one.due_s <= now_s:
-                return one.record
-            self._suspend(one)
-        return None
+        if not self._ready:
+            return None
+        one = heappop(self._ready)
+        self._count(one, -1)
+        return one.record
 
     def done(self, record: Received) -> None:
         """The next record of its key may be handled."""
