@@ -11,7 +11,9 @@ config = {
     # Only needed for `transaction=True`. In a program of yours: a fixed name per process.
     "transactional.id": f"example-{uuid.uuid4()}",
 }
-records = [DelayedRecord("orders", f"number {n}", key=str(n), delay=f"{n * 20}ms") for n in range(100)]
+records = [
+    DelayedRecord("orders", f"number {n}", key=str(n), delay=f"{n * 20}ms") for n in range(100)
+]
 
 with Arrivals("orders") as arrivals, DelayProducer(config) as producer:
     # One Kafka transaction: all of it, or nothing.

@@ -1,20 +1,93 @@
-"""Topics that a consumer of this package needs: looked for, and made where they are missing."""
+"""Topics that a consumer of this package needs: made where they are missing, and watched."""
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.client.errors import TopicsMissing
 from proxy.client.kafka_settings import Settings, connection_settings
+from proxy.client.place import Partition
 
 ASK_WITHIN_S: Final = 30.0
 SEEN_WITHIN_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.05
 BROKERS_DEFAULT: Final = -1
+IDS_WITHIN_S: Final = 3.0
+NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What a broker without topic ids says (before Kafka 2.8)."""
+
+IdsOf: TypeAlias = Callable[[Collection[str]], Mapping[str, str | None]]
+"""Return the id of each topic, None for a topic that does not exist. A topic without an answer is
+left out. Raises KafkaException when no broker answers."""
+
+
+class TopicWatch:
+    """Notices when a topic of a consumer's partitions was deleted, or deleted and made anew.
+
+    Its offsets are those of other records then. The new topic has the same name and another id.
+    """
+
+    def __init__(self, ids_of: IdsOf) -> None:
+        self._ids_of = ids_of
+        self._ids: dict[Partition, str | None] = {}
+        """The id of each partition's topic when the consumer got it. None: not known yet."""
+        self.gone: set[Partition] = set()
+        """The partitions whose topic did not exist at the last look."""
+
+    @property
+    def partitions(self) -> Collection[Partition]:
+        """All that are watched."""
+        return self._ids.keys()
+
+    def begin(self, partitions: Collection[Partition]) -> None:
+        """The consumer gets these partitions."""
+        self._ids.update(dict.fromkeys(partitions))
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """They went to another consumer, or begin anew."""
+        for partition in partitions:
+            self._ids.pop(partition, None)
+        self.gone.difference_update(partitions)
+
+    def look(self) -> set[Partition]:
+        """Return the partitions whose topic was made anew. Raises KafkaException."""
+        found = self._ids_of({topic for topic, _ in self._ids}) if self._ids else {}
+        self.gone = {one for one in self._ids if one[0] in found and found[one[0]] is None}
+        anew = set()
+        for partition, known in self._ids.items():
+            now = found.get(partition[0])
+            if known is None:
+                self._ids[partition] = now
+            elif now is not None and now != known:
+                anew.add(partition)
+        return anew
+
+
+def ids_from(settings: Settings) -> IdsOf:
+    """Ask the brokers that these settings name."""
+    admin = AdminClient(connection_settings(settings))
+
+    def ids_of(topics: Collection[str]) -> dict[str, str | None]:
+        asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=IDS_WITHIN_S)
+        found: dict[str, str | None] = {}
+        for topic, answer in asked.items():
+            try:
+                ident = str(answer.result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    found[topic] = None
+                elif error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+            else:
+                if ident != NO_ID:
+                    found[topic] = ident
+        return found
+
+    return ids_of
 
 
 def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str]) -> None:

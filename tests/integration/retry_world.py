@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from proxy.client import Received, RetryConsumer
-from tests.support.quiet_clients import QUIET
+from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write
 
 WITHIN_S = 180
@@ -47,6 +47,16 @@ class World:
 
     def write(self, *records: Outgoing) -> None:
         write(self.bootstrap, self.orders, records)
+
+    def write_retry(self, value: bytes) -> None:
+        """A record of the retry topic's own."""
+        write(self.bootstrap, self.retry, [Outgoing(b"k", value)])
+
+    def retries_committed(self) -> int:
+        """How many records of the retry topic are, in all its partitions."""
+        found = admin_client(self.bootstrap).list_topics(self.retry, WITHIN_S)
+        numbers = found.topics[self.retry].partitions
+        return sum(max(0, self.committed(self.retry, number)) for number in numbers)
 
     def requests(self, at_least: int) -> list[Incoming]:
         return read_to_end(self.bootstrap, self.ingress, at_least)

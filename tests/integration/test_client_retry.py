@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from proxy.client import DeadLetter, Received, RetryNotStored
+from proxy.client import ClientError, DeadLetter, Received, RetryLater, RetryNotStored
 from tests.conftest import StartBroker
 from tests.integration.retry_world import (
     CLASSIC,
@@ -275,3 +276,31 @@ def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
         wait_for(lambda: again, WITHIN_S, "the record to come again")
     assert again == [0]
     assert world.requests(0) == []
+
+
+STOPS_WITHIN_S = 60
+
+
+@pytest.mark.parametrize("is_orderly", [False, True], ids=["handled", "waits"])
+def test_one_that_stops_while_no_broker_answers_ends_soon_and_says_what_comes_again(
+    own_broker: StartBroker, is_orderly: bool
+) -> None:
+    broker = own_broker()
+    world = World(broker.bootstrap_servers)
+    world.write(Outgoing(b"a", b"first", partition=0), Outgoing(b"b", b"second", partition=0))
+
+    killed_s: list[float] = []
+
+    def handler(record: Received) -> None:
+        if record.value == b"first" and is_orderly:
+            raise RetryLater("1h")
+        if record.value == b"second":
+            broker.kill()
+            killed_s.append(time.monotonic())
+            consumer.stop()
+
+    consumer = world.consumer(handler, orderly=is_orderly)
+    told = nullcontext() if is_orderly else pytest.raises(ClientError, match="will come again")
+    with told:
+        consumer.run()
+    assert time.monotonic() < killed_s[0] + STOPS_WITHIN_S

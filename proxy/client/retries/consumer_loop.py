@@ -2,17 +2,19 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from proxy.client.place import Partition, UnreadableHeaders, place_of
+from proxy.client.errors import ClientError
+from proxy.client.needed_topics import TopicWatch
+from proxy.client.place import Partition, Place, UnreadableHeaders, place_of
 from proxy.client.request import Request
-from proxy.client.retries.committing.backlog import Backlog
-from proxy.client.retries.committing.settlement import GroupMoved, Settlement
+from proxy.client.retries.committing.backlog import Backlog, Position
+from proxy.client.retries.committing.settlement import GroupMoved, NoAnswer, Settlement, commit
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
@@ -25,12 +27,21 @@ LOOK_EVERY_S: Final = 0.02
 """While handlers are at work, for records that have come meanwhile."""
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
+TOPICS_EVERY_S: Final = 5.0
+"""So often the broker is asked whether topics were made anew; before a commit once a second."""
+FINISH_WITHIN_S: Final = 10.0
+"""A consumer that stops, and whose last commit no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
 """The size of the records that wait for a handler; and of the requests that are not stored."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
 """Of a partition's records that are suspended, or wait behind another of their key."""
+
+
+class LogsBeganAnew(Exception):
+    """Offsets of some partitions are those of other records now: open another consumer."""
+
 
 RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
@@ -54,38 +65,58 @@ class ConsumerLoop:
         retry_topic: str,
         max_hanging: int,
         revoke_within_s: float,
+        watch: TopicWatch,
         local_retries: LocalRetries | None = None,
     ) -> None:
         self._consumer, self._settlement, self._handling = consumer, settlement, handling
         self._rules, self._request_of, self._retry_topic = rules, request_of, retry_topic
         self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
-        self._local_retries = local_retries
+        self._watch, self._local_retries = watch, local_retries
         self._backlog, self._pauses = Backlog(), Pauses(consumer)
         self._polled_s = 0.0
         self._unsettled_since_s: float | None = None
+        self._unanswered: NoAnswer | None = None
+        self._settle_not_before_s = self._looked_s = self._asked_s = 0.0
+        self._has_begun_anew = False
         self._is_over = False
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
-        """Work until told to stop; then wait for the handlers at work and commit."""
+        """Work until told to stop; then wait for the handlers at work and commit.
+
+        Raises LogsBeganAnew after what else is in hand has had a moment to end.
+        """
         self.join(topics)
         try:
             while not is_stopping():
                 self.turn()
             self._finish()
+        except LogsBeganAnew:
+            self._drain(self._watch.partitions, time.monotonic() + FINISH_WITHIN_S)
+            self._settle()
+            self._drop(list(self._watch.partitions))
+            raise
         finally:
             self._is_over = True
 
     def join(self, topics: list[str]) -> None:
         """Ask the group for partitions of these topics."""
-        self._consumer.subscribe(topics, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._consumer.subscribe(
+            topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def turn(self) -> None:
-        """Read what is there, note what handlers have come to, and commit when it is time."""
+        """Read what is there, note what handlers have come to, and commit when it is time.
+
+        Raises LogsBeganAnew.
+        """
+        self._look(TOPICS_EVERY_S)
         has_more = self._may_poll() and self._take_what_is_there()
         self._note_outcomes(0 if has_more else LOOK_EVERY_S)
         if self._is_time() or (not has_more and self._handling.is_idle):
             self._settle()
         self._handling.resume()
+        if self._has_begun_anew:
+            raise LogsBeganAnew
 
     def _may_poll(self) -> bool:
         """Polled all the same, with everything paused, when it has been full for long."""
@@ -142,7 +173,9 @@ class ConsumerLoop:
 
     def _take(self, message: Message) -> None:
         place = place_of(message)
-        if not self._backlog.taken(place):
+        if not self._is_of_this_log(place, message.leader_epoch() or 0):
+            return
+        if not self._backlog.taken(place, message.leader_epoch() or 0):
             log.debug("%s is done, or in hand, and is left out", place)
             return
         try:
@@ -151,6 +184,60 @@ class ConsumerLoop:
             self._failed(_without_headers(message), Failure(str(error), is_final=True))
             return
         self._handling.add(record)
+
+    def _is_of_this_log(self, place: Place, epoch: int) -> bool:
+        """False when the log is another, or may be, than the one that was read before.
+
+        Then the partition begins anew, and the record comes again.
+        """
+        is_known = not self._backlog.reads_back(place) or self._look()
+        if not self._has_begun_anew and (not is_known or self._backlog.is_rewritten(place, epoch)):
+            start = min(place.offset, self._backlog.end(place.topic_partition))
+            self._begin_anew({place.topic_partition: start}, "the log was cut off")
+        return not self._has_begun_anew
+
+    def _look(self, every_s: float = 0.0) -> bool:
+        """Ask the broker whether topics were made anew. False when it does not say.
+
+        `every_s`: not when it was asked so little a time ago.
+        """
+        now_s = time.monotonic()
+        if now_s - self._asked_s < every_s:
+            return self._looked_s >= self._asked_s
+        self._asked_s = now_s
+        try:
+            anew = self._watch.look()
+        except KafkaException as error:
+            log.debug("no broker says whether topics were made anew: %s", error.args[0].str())
+            return False
+        self._looked_s = now_s
+        if anew:
+            self._begin_anew(dict.fromkeys(anew, 0), "the topic was deleted and made anew")
+        return True
+
+    def _may_commit(self) -> AbstractSet[Partition]:
+        """Return the partitions whose topic is gone. A topic that was made anew has begun anew."""
+        if not self._look(SETTLE_EVERY_S):
+            raise NoAnswer("no broker says whether the topics are still the same")
+        return self._watch.gone
+
+    def _begin_anew(self, starts: Mapping[Partition, int], why: str) -> None:
+        """Give up what is in hand of these partitions: its offsets are those of other records now.
+
+        The group goes on from `starts`, and this consumer is replaced by another.
+        """
+        self._has_begun_anew = True
+        for (topic, number), start in sorted(starts.items()):
+            log.warning(
+                "%s/%s: %s. It is read again from offset %s. Records of the old log that were in "
+                "hand are given up",
+                *(topic, number, why, start),
+            )
+        self._drop(starts)
+        try:
+            commit(self._consumer, [Position(*one) for one in starts.items()])
+        except (GroupMoved, NoAnswer, KafkaException) as error:
+            log.warning("the new offsets of %s were not committed: %s", sorted(starts), error)
 
     def _note_outcomes(self, wait_s: float) -> None:
         """Raises what ends the consumer, after all that has ended is noted."""
@@ -213,10 +300,18 @@ class ConsumerLoop:
         """False when it has to be done again after a poll."""
         if not self._backlog:
             return True
+        if time.monotonic() < self._settle_not_before_s:
+            return False
+        self._unanswered = None
         try:
-            self._settlement.settle(self._backlog)
+            self._settlement.settle(self._backlog, self._may_commit)
         except GroupMoved as moved:
             log.info("the group is being shared out anew: %s", moved)
+            return False
+        except NoAnswer as unanswered:
+            log.warning("offsets are not committed yet: %s", unanswered)
+            self._unanswered = unanswered
+            self._settle_not_before_s = time.monotonic() + SETTLE_EVERY_S
             return False
         except Exception:
             self._backlog.clear()
@@ -234,14 +329,30 @@ class ConsumerLoop:
             self._note_outcomes(LOOK_EVERY_S)
             if self._is_time():
                 self._settle()
-        until_s = time.monotonic() + self._revoke_within_s
-        while not self._settle() and time.monotonic() < until_s:
+        began_s = time.monotonic()
+        while not self._settle():
+            within_s = FINISH_WITHIN_S if self._unanswered else self._revoke_within_s
+            if time.monotonic() >= began_s + within_s:
+                break
             self._poll_for_nothing(POLL_S)
+        if self._unanswered:
+            self._backlog.clear()
+            raise ClientError(
+                f"the last offsets could not be committed within {FINISH_WITHIN_S:g} s "
+                f"({self._unanswered}): the records behind the last commit will come again; see "
+                "whether the brokers can be reached"
+            )
 
     def _poll_for_nothing(self, wait_s: float) -> None:
         """A record that comes all the same is left: nobody commits it."""
         self._pauses.pause_all()
         self._consumer.poll(wait_s)
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Before the committed offsets are read. One that leaves the group gets no answers."""
+        if not self._is_over:
+            self._watch.begin(_names(partitions))
+            self._look()
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """What is in hand may end, for as long as the group waits for its members."""
@@ -270,6 +381,7 @@ class ConsumerLoop:
         self._drop(_names(partitions))
 
     def _drop(self, gone: Collection[Partition]) -> None:
+        self._watch.forget(gone)
         self._pauses.forget(gone)
         self._handling.drop(gone)
         self._backlog.drop(gone)

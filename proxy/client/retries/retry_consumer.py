@@ -1,5 +1,6 @@
 """A consumer whose failed records come again later, through the proxy (RocketMQ's retry levels)."""
 
+import logging
 import threading
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -21,14 +22,14 @@ from proxy.client.kafka_settings import (
     producer_settings,
     refuse_no_mapping,
 )
-from proxy.client.needed_topics import ensure_topics
+from proxy.client.needed_topics import TopicWatch, ensure_topics, ids_from
 from proxy.client.retries.committing.settlement import Settlement
 from proxy.client.retries.consumer_arguments import (
     checked_retry_topic,
     checked_topics,
     refuse_unusable_handler,
 )
-from proxy.client.retries.consumer_loop import ConsumerLoop
+from proxy.client.retries.consumer_loop import ConsumerLoop, LogsBeganAnew
 from proxy.client.retries.handling.failure_rules import Exceptions, FailureRules
 from proxy.client.retries.handling.handler_threads import Handler, HandlerThreads
 from proxy.client.retries.handling.handling import Handling
@@ -48,6 +49,8 @@ STORE_WITHIN_MS: Final = 30_000
 CLOSE_WITHIN_S: Final = 10.0
 MAX_POLL_INTERVAL_MS: Final = 300_000
 """librdkafka's own: how long the group waits for a member when it is shared out anew."""
+
+log = logging.getLogger("proxy.client")
 
 
 class RetryConsumer:
@@ -142,13 +145,24 @@ class RetryConsumer:
             self._handling.raise_if_too_many_hang(self._max_hanging)
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
         try:
-            with closing(runner), closing(Consumer(self._consumer_settings)) as consumer:
-                self._work(consumer, writer, runner)
+            with closing(runner):
+                handling = self._handling = self._new_handling(runner)
+                while not self._is_done(writer, handling):
+                    log.info("another consumer is opened")
         finally:
             with suppress(StillUnsent):  # what was not stored has its offset uncommitted
                 writer.close(CLOSE_WITHIN_S)
 
-    def _work(self, consumer: Consumer, writer: IngressWriter, runner: Runner) -> None:
+    def _is_done(self, writer: IngressWriter, handling: Handling) -> bool:
+        """Work with a consumer of its own. False: another one has to go on."""
+        try:
+            with closing(Consumer(self._consumer_settings)) as consumer:
+                self._work(consumer, writer, handling)
+        except LogsBeganAnew:
+            return False
+        return True
+
+    def _work(self, consumer: Consumer, writer: IngressWriter, handling: Handling) -> None:
         own = [] if self._retry_target else [f"dlq.{self._group}"]
         ensure_topics(consumer, self._consumer_settings, [self._retry_topic, *own])
         request_of = partial(
@@ -157,7 +171,6 @@ class RetryConsumer:
             max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
             target=self._retry_target,
         )
-        handling = self._handling = self._new_handling(runner)
         loop = ConsumerLoop(
             consumer,
             Settlement(consumer, writer),
@@ -167,6 +180,7 @@ class RetryConsumer:
             self._retry_topic,
             self._max_hanging,
             _poll_interval_s(self._consumer_settings) / 2,
+            TopicWatch(ids_from(self._consumer_settings)),
             self._local_retries,
         )
         loop.run([*self._topics, self._retry_topic], self._stopping.is_set)

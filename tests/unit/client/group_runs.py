@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from proxy.client.needed_topics import TopicWatch
 from proxy.client.place import Place
 from proxy.client.receipt import Receipt
 from proxy.client.request import Request
@@ -137,6 +138,7 @@ class Member:
             "retry.billing",
             max_hanging=1_000,
             revoke_within_s=revoke_within_s,
+            watch=TopicWatch(group.ids_of),
             local_retries=local_retries if is_orderly else None,
         )
         self._loop.join([TOPIC])

@@ -21,6 +21,7 @@ class StoredMessage:
     number: int
     at: int
     stored_key: bytes | None
+    epoch: int
 
     def topic(self) -> str:
         return TOPIC
@@ -46,6 +47,9 @@ class StoredMessage:
     def error(self) -> None:
         return None
 
+    def leader_epoch(self) -> int:
+        return self.epoch
+
 
 class GroupStandIn:
     """The topic, by partition the keys of its records; and what the group has committed."""
@@ -55,6 +59,29 @@ class GroupStandIn:
         self.committed = {n: TopicPartition(TOPIC, n, OFFSET_INVALID) for n in range(len(keys))}
         self.refuses_commits = 0
         """So many more, because the group is being shared out anew."""
+        self.topic_id: str | None = "id-0"
+        """None: the topic does not exist."""
+        self.answers = True
+        """Whether it says the id of its topic."""
+        self.written_in: dict[tuple[int, int], int] = {}
+        """The leader epoch of each record, by partition and offset, where it is not 0."""
+
+    def make_anew(self, number: int, keys: list[bytes | None]) -> None:
+        """The topic is deleted and made anew: nothing is committed in it."""
+        self.topic_id = "id-1"
+        self.keys[number][:] = keys
+        self.committed[number] = TopicPartition(TOPIC, number, OFFSET_INVALID)
+
+    def cut_off(self, number: int, end: int, keys: list[bytes | None]) -> None:
+        """The partition loses what it has from `end` on, and these are written by a new leader."""
+        self.keys[number][end:] = keys
+        written = range(end, len(self.keys[number]))
+        self.written_in |= {(number, offset): 1 for offset in written}
+
+    def ids_of(self, topics: Collection[str]) -> dict[str, str | None]:
+        if not self.answers:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return dict.fromkeys(topics, self.topic_id)
 
     def is_done(self) -> bool:
         """Whether all of it is committed."""
@@ -68,6 +95,7 @@ class MemberStandIn:
     def __init__(self, group: GroupStandIn) -> None:
         self._group = group
         self.positions: dict[int, int] = {}
+        self.may_go_back = False
         self._paused: set[int] = set()
         self._told: dict[str, Told] = {}
 
@@ -76,6 +104,8 @@ class MemberStandIn:
 
     def give(self, numbers: Collection[int]) -> None:
         """It has got these partitions besides."""
+        places = [TopicPartition(TOPIC, number) for number in numbers]
+        self._told["on_assign"](self, places)
         for number in numbers:
             self.positions[number] = max(0, self._group.committed[number].offset)
 
@@ -100,7 +130,8 @@ class MemberStandIn:
             keys = self._group.keys[number]
             if number not in self._paused and offset < len(keys):
                 self.positions[number] += 1
-                return StoredMessage(number, offset, keys[offset])
+                epoch = self._group.written_in.get((number, offset), 0)
+                return StoredMessage(number, offset, keys[offset], epoch)
         return None
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
@@ -111,6 +142,6 @@ class MemberStandIn:
         for place in offsets:
             assert not place.metadata
             assert place.partition in self.positions
-            assert place.offset >= self._group.committed[place.partition].offset
+            assert place.offset >= self._group.committed[place.partition].offset or self.may_go_back
             self._group.committed[place.partition] = place
         return offsets

@@ -22,6 +22,10 @@ class Position(NamedTuple):
 
     partition: Partition
     offset: int
+    epoch: int = -1
+    """The highest leader epoch before it. With it the client library notices a log that was cut
+    off. -1: not known.
+    """
 
 
 class Progress:
@@ -33,7 +37,11 @@ class Progress:
     def __init__(self, first: int) -> None:
         self.committed = first
         self.position = first
-        """The offset behind the last record that was read."""
+        """The offset behind all records that were read."""
+        self.epoch = -1
+        """The highest leader epoch of these records."""
+        self.given = first - 1
+        """The offset that the client library gave last: it falls when it reads back."""
         self._undone: list[int] = []
 
     @property
@@ -46,12 +54,13 @@ class Progress:
         """The offset that may be committed."""
         return self._undone[0] if self._undone else self.position
 
-    def take(self, offset: int) -> bool:
+    def take(self, offset: int, epoch: int) -> bool:
         """Note that the record there was read. False if it had been read before."""
+        self.given = offset
         if offset < self.position:
             return False
         self._undone.append(offset)
-        self.position = offset + 1
+        self.position, self.epoch = offset + 1, max(self.epoch, epoch)
         return True
 
     def done(self, offset: int) -> None:
@@ -72,12 +81,29 @@ class Backlog:
         self.request_bytes = 0
         """The size of the requests that are not stored."""
 
-    def taken(self, place: Place) -> bool:
+    def taken(self, place: Place, epoch: int = -1) -> bool:
         """Note that the record there was read. False if it had been read before: the client
         library can give a record twice after a rebalance.
         """
         progress = self._progress.setdefault(place.topic_partition, Progress(place.offset))
-        return progress.take(place.offset)
+        return progress.take(place.offset, epoch)
+
+    def reads_back(self, place: Place) -> bool:
+        """Whether the client library went back in the partition, to this place."""
+        progress = self._progress.get(place.topic_partition)
+        return progress is not None and place.offset <= progress.given
+
+    def is_rewritten(self, place: Place, epoch: int) -> bool:
+        """Whether another record was read there before: the log was cut off and has grown again.
+
+        Records that are written after a cut have a higher leader epoch than all before it.
+        """
+        progress = self._progress.get(place.topic_partition)
+        return progress is not None and place.offset < progress.position and epoch > progress.epoch
+
+    def end(self, partition: Partition) -> int:
+        """The offset of the partition's first record that is not done."""
+        return self._progress[partition].end
 
     def handled(self, place: Place) -> None:
         """The record there is done."""
@@ -116,7 +142,7 @@ class Backlog:
     def positions(self) -> list[Position]:
         """The offsets to be committed. Partitions without news are left out."""
         return [
-            Position(partition, progress.end)
+            Position(partition, progress.end, progress.epoch)
             for partition, progress in self._progress.items()
             if progress.end != progress.committed
         ]
@@ -124,7 +150,7 @@ class Backlog:
     def settled(self, positions: Iterable[Position]) -> None:
         """These positions are committed."""
         self.records = 0
-        for partition, offset in positions:
+        for partition, offset, _ in positions:
             self._progress[partition].committed = offset
 
     def drop(self, partitions: Collection[Partition]) -> None:
