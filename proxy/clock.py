@@ -87,6 +87,13 @@ class Clock:
         """The present, for dues and for intervals."""
         return Moment(self.now_ms(), self._monotonic_ms())
 
+    def stamp_ms(self) -> int:
+        """The time that records carry: the logical one, or the broker's where that is later.
+
+        Topics refuse times that are too far from the broker's (message.timestamp.before.max.ms).
+        """
+        return max(self.now_ms(), self.broker_ms or 0)
+
     def set_broker_time(self, broker: BrokerTime | None) -> None:
         """What the broker has answered; None: it cannot be asked."""
         self._broker = broker

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from proxy.dispatch.hops import failures, is_move
-from proxy.dispatch.known_targets import KnownTargets
+from proxy.dispatch.known_targets import UNTIMELY, KnownTargets
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.refusals import BY_RECORD_BATCH, RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
@@ -24,6 +24,8 @@ from proxy.records.rejection import Rejection, unforeseen
 from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
+LATEST_UNTIMELY_MS: Final = 300_000
+"""A record whose time was refused is tried again after as long as it is late, this at most."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
 """These pass, or an operator can mend them: they are tried again at the retry levels."""
 
@@ -134,7 +136,14 @@ class Dispatcher:
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Tried again at the retry levels, or the end when it has failed often enough."""
+        """Tried again at the retry levels, or the end when it has failed often enough.
+
+        A refusal of its time does not count: a clock is wrong, and the record is not.
+        """
+        if reason.code == UNTIMELY:
+            overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
+            again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)
+            return Hop(delivery, REQUEUED, f"{reason.code}: {reason.detail}", again_ms)
         failed = failures(delivery.header(HOP_ATTEMPT)) + 1
         if reason.code not in TRANSIENT or failed >= self._retry.max_attempts:
             return reason

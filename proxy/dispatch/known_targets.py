@@ -16,6 +16,8 @@ IN_COMPANY_BYTES: Final = 10
 """What a record may take more behind others: larger deltas of offset and time."""
 USUAL_LIMIT_BYTES: Final = 1_048_588
 """The largest record batch that topics take unless they are told otherwise."""
+UNTIMELY: Final = "time-refused"
+"""Code of a refusal that concerns the time of records, and so a clock: never a dead letter's."""
 NONE: Final = -1
 """Partition count of a topic that cannot be written to."""
 
@@ -60,8 +62,9 @@ class KnownTargets:
     `unavailable[topic]` is there for topics some of whose partitions cannot be written to now:
     partition -> why.
     `rules[topic]` is there for topics that have refused a record batch, `tried[topic]` where these
-    rules may not be asked for. `is_compressing`: whether the producer does, so that the size of a
-    record is known to the broker alone.
+    rules may not be asked for. `untimely[topic]` says why the time of records was refused there.
+    `is_compressing`: whether the producer does, so that the size of a record is known to the broker
+    alone.
     """
 
     def __init__(self, *, is_compressing: bool = False) -> None:
@@ -69,6 +72,7 @@ class KnownTargets:
         self.rules: dict[str, TopicRules] = {}
         self.tried: dict[str, TriedSizes] = {}
         self.unavailable: dict[str, Mapping[int, str]] = {}
+        self.untimely: dict[str, Rejection] = {}
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
 
@@ -92,6 +96,7 @@ class KnownTargets:
         """Forget everything."""
         for memory in (self.partitions, self.rules, self.tried, self.unavailable, self._refusals):
             memory.clear()
+        self.untimely.clear()
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
         """Record batches of at most `refused_bytes` were refused: the next are half as large."""
@@ -116,7 +121,8 @@ class KnownTargets:
 
     def takes(self, topic: str) -> bool:
         """Whether the topic is known, and each of its partitions can be written to."""
-        return self.partitions.get(topic, NONE) != NONE and topic not in self.unavailable
+        is_known = self.partitions.get(topic, NONE) != NONE
+        return is_known and topic not in self.unavailable and topic not in self.untimely
 
     def refusal(self, topic: str) -> Rejection | None:
         """Why nothing can be written to this topic; None where it can."""
@@ -126,7 +132,8 @@ class KnownTargets:
         """Why nothing can be delivered to this partition (ANY: by key) of the target, or None."""
         count = self.partitions.get(target, NONE)
         if partition < count:
-            return self._unavailable_at(target, partition, key, count)
+            unavailable = self._unavailable_at(target, partition, key, count)
+            return unavailable or self.untimely.get(target)
         if partition == GONE:
             return _body_gone(target)
         return self._refusals.get(target) or Rejection(

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from proxy.dispatch.known_targets import KnownTargets
+from proxy.dispatch.known_targets import UNTIMELY, KnownTargets
 from proxy.records.message import IngressPartition
 from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import AuxiliaryRecord
@@ -43,7 +43,8 @@ class Refusals:
     rules are asked for and kept. Where that is not allowed, record batches that are too large are
     halved until they are taken, or hold one record. A record refused for any other reason goes
     `alone`, in a record batch of its own. What fails then is `refused`, and a dead letter goes
-    `without_value`, then `bare`.
+    `without_value`, then `bare`. `listed` are topics whose partitions the client library was made
+    to ask for, `unlisted` those for which it is to.
     """
 
     refused: dict[RecordRef, Rejection] = field(default_factory=dict)
@@ -52,6 +53,20 @@ class Refusals:
     limited: set[str] = field(default_factory=set)
     alone: set[tuple[str, RecordRef]] = field(default_factory=set)
     reports: dict[RecordRef, Report] = field(default_factory=dict)
+    listed: set[str] = field(default_factory=set)
+    unlisted: set[str] = field(default_factory=set)
+
+    def is_to_be_listed(self, topic: str) -> bool:
+        """The client library does not know a partition of this topic: whether it is to ask."""
+        if topic not in self.listed:
+            self.unlisted.add(topic)
+        return topic in self.unlisted
+
+    def take_unlisted(self) -> set[str]:
+        """The topics for which it is to ask now."""
+        taken, self.unlisted = self.unlisted, set()
+        self.listed |= taken
+        return taken
 
     def learn(self, targets: KnownTargets) -> int:
         """Draw conclusions from the aborted transaction's reports; from how many there were any.
@@ -60,7 +75,7 @@ class Refusals:
         """
         were_limited = set(self.limited)
         halved_bytes: Counter[str] = Counter()
-        learnt = 0
+        learnt = len(self.unlisted)
         for ref, report in self.reports.items():
             if _tells_sizes(report, were_limited, targets):
                 if not report.was_alone:
@@ -68,14 +83,21 @@ class Refusals:
                     learnt += 1
                     continue
                 targets.refuse_from(report.topic, report.size_bytes)
-            learnt += self._learn_one(ref, report, were_limited)
+            learnt += self._learn_one(ref, report, were_limited, targets)
         for topic, refused_bytes in halved_bytes.items():
             targets.shrink_batches(topic, refused_bytes)
         self.reports = {}
         return learnt
 
-    def _learn_one(self, ref: RecordRef, report: Report, were_limited: set[str]) -> bool:
+    def _learn_one(
+        self, ref: RecordRef, report: Report, were_limited: set[str], targets: KnownTargets
+    ) -> bool:
         code = report.rejection.code
+        if code == UNTIMELY:
+            is_new = not report.is_dead_letter and report.topic not in targets.untimely
+            if is_new:
+                targets.untimely[report.topic] = report.rejection
+            return is_new
         if report.is_dead_letter and code != "too-large":
             return False
         if code in BY_RECORD_BATCH and report.topic not in were_limited:

@@ -176,3 +176,9 @@ def is_compressing(settings: Settings) -> bool:
     """Whether the user has asked the client to compress what it sends."""
     names = ("compression.type", "compression.codec")
     return any(settings.kafka.get(name, "none") != "none" for name in names)
+
+
+def transaction_timeout_s(settings: Settings) -> float:
+    """How long a transaction may last before the broker aborts it."""
+    name = "transaction.timeout.ms"
+    return float(settings.kafka.get(name, TUNED_PRODUCER[name])) / 1_000

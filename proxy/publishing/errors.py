@@ -17,7 +17,14 @@ class ClientStuck(SessionLost):
 
 
 class TransactionAborted(Exception):
-    """The transaction was aborted and may be made again."""
+    """The transaction was aborted and may be made again.
+
+    `code`: of the error that the broker or the client library gave for it, if any.
+    """
+
+    def __init__(self, why: str, code: int | None = None) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class PartitionsUnavailable(Exception):

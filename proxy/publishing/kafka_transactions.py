@@ -32,6 +32,12 @@ FLUSH_SLICE_S: Final = 0.25
 BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned so long after its time-out never will."""
+WRITTEN_WITHIN: Final = 0.4
+SENT_WITHIN: Final = 0.7
+"""Shares of transaction.timeout.ms. The first bounds how long records are produced, the second how
+long the broker may take to have them all. Beyond that the broker would end the transaction by
+itself, and fence the producer."""
+CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
 """Each producer that is left behind keeps one busy until all its partitions are back. They follow
 one another in the brokers that coordinate them: one may write the end of no transaction for 30 s
@@ -54,12 +60,14 @@ log = structlog.get_logger(__name__)
 class PendingCommit:
     """A commit on its way: given up before the broker is asked for it, or out of our hands.
 
-    `moved_at_s`: when it last came forward.
+    `moved_at_s`: when it last came forward. `until_s`: it is given up where the broker has not got
+    all records by then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
         self.moved_at_s = time.monotonic()
+        self.until_s = until_s
         self._lock = Lock()
         self._is_claimed = False
 
@@ -81,7 +89,7 @@ class KafkaTransactions:
     `new_producer` makes one whose transactional id has this number, 0 for the first. Made, it has
     fenced every producer with the same id, and settled what they left open. `new_commits` makes
     that where the commits of one producer are waited for; `heartbeat` is called meanwhile, so that
-    waiting is not taken for hanging.
+    waiting is not taken for hanging. `timeout_s` is the transaction.timeout.ms of the producers.
     """
 
     def __init__(
@@ -89,9 +97,12 @@ class KafkaTransactions:
         new_producer: Callable[[int], Producer],
         new_commits: Callable[[], Executor],
         heartbeat: Callable[[], None],
+        timeout_s: float,
     ) -> None:
         self._new_producer, self._new_commits = new_producer, new_commits
-        self._heartbeat = heartbeat
+        self._heartbeat, self._timeout_s = heartbeat, timeout_s
+        self._sent_until_s = self.write_until_s = math.inf
+        """Of the transaction that is open, by the monotonic clock."""
         self._id_number = 0
         self._replaced_at_s: deque[float] = deque(maxlen=DOUBLED_AT_MOST)
         self._open()
@@ -99,10 +110,13 @@ class KafkaTransactions:
     def begin(self) -> None:
         """Begin a transaction: what is produced from now on belongs to it."""
         self.producer.begin_transaction()
+        now_s = time.monotonic()
+        self.write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
+        self._sent_until_s = now_s + SENT_WITHIN * self._timeout_s
 
     def commit(self, offsets: Sequence[TopicPartition], group_metadata: object) -> PendingCommit:
         """Ask for the commit of what was produced, and of `offsets`; not waited for."""
-        pending = PendingCommit()
+        pending = PendingCommit(self._sent_until_s)
         pending.result = self._commits.submit(
             _commit, self.producer, pending, list(offsets), group_metadata
         )
@@ -127,6 +141,23 @@ class KafkaTransactions:
                     raise PartitionsUnavailable("what was produced does not arrive") from None
                 if stands_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
                     raise ClientStuck(stands_s) from None
+
+    def cause_of(
+        self, error: KafkaError, offsets: Sequence[TopicPartition], group_metadata: object
+    ) -> KafkaError:
+        """Why the open transaction takes no further record.
+
+        `produce` says only that it does not. Any other transactional call says why. This one does
+        no harm should it succeed: the transaction is aborted.
+        """
+        if error.code() == KafkaError._STATE:  # noqa: SLF001
+            try:
+                self.producer.send_offsets_to_transaction(
+                    list(offsets), group_metadata, CAUSE_TIMEOUT_S
+                )
+            except KafkaException as raised:
+                return raised.args[0]  # type: ignore[no-any-return]
+        return error
 
     def abort(self) -> None:
         """Abort; what was produced and not yet sent is purged, its reports served.
@@ -193,9 +224,10 @@ def _commit(
     while left := producer.flush(FLUSH_SLICE_S):
         if left < least_left:
             least_left, pending.moved_at_s = left, time.monotonic()
-        has_waited = time.monotonic() - pending.moved_at_s > CALL_TIMEOUT_S
+        now_s = time.monotonic()
+        has_waited = now_s > min(pending.moved_at_s + CALL_TIMEOUT_S, pending.until_s)
         if pending.is_claimed or (has_waited and pending.claim()):
-            raise SessionLost(f"{left} records not delivered within {CALL_TIMEOUT_S:g} s")
+            raise AbortUnfinished(f"{left} records do not arrive in time")
     if pending.claim():
         _call(producer, pending, producer.commit_transaction)
 
@@ -218,8 +250,9 @@ def _call(
             raise SessionLost(error.str()) from raised
         pending.moved_at_s = time.monotonic()
         _abort(producer)
-        kind = GroupMoved if error.code() in OTHER_GENERATION else TransactionAborted
-        raise kind(error.str()) from raised
+        if error.code() in OTHER_GENERATION:
+            raise GroupMoved(error.str()) from raised
+        raise TransactionAborted(error.str(), error.code()) from raised
 
 
 def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:

@@ -22,9 +22,10 @@ class Publisher:
     """Makes transactions of a transactional producer, one at a time.
 
     `heartbeat` is called while waiting for the broker, so that waiting is not taken for hanging.
-    `new_producer` and `new_commits` are as `KafkaTransactions` takes them. `retry` says when what
-    could not be published is tried again, `release` what is held back though it could be;
-    `authenticator` signs what goes to the ingress.
+    `new_producer`, `new_commits` and `timeout_s` are as `KafkaTransactions` takes them. `retry`
+    says when what could not be published is tried again, `release` what is held back though it
+    could be; `authenticator` signs what goes to the ingress; `stamp_ms` gives the time that records
+    carry.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class Publisher:
         retry: RetryGroup,
         release: ReleaseControl,
         authenticator: HopAuthenticator,
+        stamp_ms: Callable[[], int],
+        timeout_s: float,
     ) -> None:
         self._targets, self._retry, self._release = targets, retry, release
         self._authenticator = authenticator
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._kafka = KafkaTransactions(new_producer, new_commits, heartbeat)
-        self._writer = RecordWriter(self._kafka, heartbeat)
+        self._kafka = KafkaTransactions(new_producer, new_commits, heartbeat, timeout_s)
+        self._writer = RecordWriter(self._kafka, heartbeat, stamp_ms)
         self._last_topics: set[str] = set()
 
     def publish(

@@ -1,11 +1,14 @@
 """Hands records to the client library: the only place that produces."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from proxy.dispatch.outgoing_records import OutgoingRecord
+from proxy.publishing.errors import NotFlushed
 from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.records.body import BY_KEY, Kept, unpacked
 from proxy.records.headers import DUE, ORIGIN, PREFIX
@@ -15,29 +18,38 @@ from storage.store import Entry
 UNPACKED_AT_ONCE: Final = 128
 QUEUE_FULL_WAIT_S: Final = 0.1
 METADATA_TIMEOUT_S: Final = 2.0
-NOW: Final = 0
-"""The timestamp with which librdkafka takes its own clock's."""
 
 
 class RecordWriter:
     """Produces records within the transaction of `kafka` that is open.
 
-    `heartbeat` is called while the client library has no room.
+    `heartbeat` is called while the client library has no room. `stamp_ms` gives the time that
+    records carry: without one they carry the wall clock of the process, and a wrong wall clock
+    makes the broker refuse them.
     """
 
-    def __init__(self, kafka: KafkaTransactions, heartbeat: Callable[[], None]) -> None:
-        self._kafka, self._heartbeat = kafka, heartbeat
+    def __init__(
+        self, kafka: KafkaTransactions, heartbeat: Callable[[], None], stamp_ms: Callable[[], int]
+    ) -> None:
+        self._kafka, self._heartbeat, self._stamp_ms = kafka, heartbeat, stamp_ms
+        self._time_ms = 0
+
+    def begin(self) -> None:
+        """Give the records of one transaction one time."""
+        self._time_ms = self._stamp_ms()
 
     def flush(self, timeout_s: float) -> int:
         """Wait for what was produced to arrive; gives how many records have not."""
-        return self._kafka.producer.flush(timeout_s)
+        left_s = self._kafka.write_until_s - time.monotonic()
+        return self._kafka.producer.flush(max(0.0, min(timeout_s, left_s)))
 
     def renew_metadata(self, topic: str) -> None:
         """Have the producer ask what partitions the topic has; by itself it does every 5 minutes.
 
-        Raises KafkaException when no answer comes.
+        Without an answer it knows what it knew.
         """
-        self._kafka.producer.list_topics(topic, METADATA_TIMEOUT_S)
+        with suppress(KafkaException):
+            self._kafka.producer.list_topics(topic, METADATA_TIMEOUT_S)
         self._heartbeat()
 
     def produce(
@@ -46,6 +58,8 @@ class RecordWriter:
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
         """Produce one record, waiting while the client library has no room.
+
+        Raises NotFlushed when that takes too long.
 
         Without `on_delivery` there is no delivery report, which costs more than the record. It
         goes in as `callback`: librdkafka's wrapper looks at no other once that one is given.
@@ -61,10 +75,12 @@ class RecordWriter:
                     partition,
                     on_delivery,
                     None,
-                    NOW,
+                    self._time_ms,
                     headers,  # type: ignore[arg-type]
                 )
             except BufferError:
+                if time.monotonic() > self._kafka.write_until_s:
+                    raise NotFlushed("the client library has no room for more records") from None
                 producer.poll(QUEUE_FULL_WAIT_S)
                 self._heartbeat()
 
@@ -74,6 +90,7 @@ class RecordWriter:
         By position: named arguments make `produce` a quarter dearer.
         """
         prefix, produce = batch.ingress.prefix, self._kafka.producer.produce
+        time_ms = self._time_ms
         for entry, (partition, key, value, headers) in _contents(batch.deliveries):
             stamps: Any = (ORIGIN, f"{prefix}{entry[1]}"), (DUE, str(entry[0]))
             if headers is None or isinstance(headers, bytes):
@@ -82,7 +99,7 @@ class RecordWriter:
                 stamped = [header for header in headers if header[0][:6] != PREFIX]
                 stamped += stamps
             try:
-                produce(entry[2], value, key, partition, None, None, NOW, stamped)
+                produce(entry[2], value, key, partition, None, None, time_ms, stamped)
             except BufferError:
                 self.produce(OutgoingRecord(entry[2], value, key, partition, stamped))
 

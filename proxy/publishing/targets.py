@@ -70,6 +70,7 @@ class Targets:
         """When a topic was last asked about and the answer waited for: it is no older than that."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
         self._tried_until_ms: dict[str, int] = {}
+        self._untimely_until_ms: dict[str, int] = {}
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
         """Ask at once which partitions cannot be written to, when what was produced to these topics
@@ -91,7 +92,7 @@ class Targets:
         What is said of those that take records is renewed without waiting: until the answer is
         there they are taken for what they were.
         """
-        self._try_sizes_again(topics, now_ms)
+        self._try_again(topics, now_ms)
         until_ms = self._known_until_ms
         old = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
         if not old and not self._renewed:
@@ -102,6 +103,7 @@ class Targets:
             until_ms.clear()
             self._waited_for_ms.clear()
             self._tried_until_ms.clear()
+            self._untimely_until_ms.clear()
             self.known.clear()
             self._unavailable.clear()
             self._renewed.clear()
@@ -149,8 +151,12 @@ class Targets:
             self._renewed.pop(topic, None)
             self.known.rules.pop(topic, None)
 
-    def _try_sizes_again(self, topics: set[str], now_ms: int) -> None:
-        """Nobody says when a topic whose rules may not be asked for takes more."""
+    def _try_again(self, topics: set[str], now_ms: int) -> None:
+        """Nobody says when a topic whose rules may not be asked for takes more, or when a topic
+        takes the time of records again."""
+        for topic in topics & self.known.untimely.keys():
+            if self._untimely_until_ms.setdefault(topic, now_ms + MISSING_FOR_MS) <= now_ms:
+                del self.known.untimely[topic], self._untimely_until_ms[topic]
         for topic in topics & self.known.tried.keys():
             if self._tried_until_ms.setdefault(topic, now_ms + KNOWN_FOR_MS) <= now_ms:
                 self.known.try_sizes_again(topic)

@@ -9,15 +9,17 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from proxy.dispatch.known_targets import (
     IN_COMPANY_BYTES,
     RECORD_BATCH_BYTES,
+    UNTIMELY,
     KnownTargets,
     record_batch_bytes,
 )
 from proxy.dispatch.outgoing_records import OutgoingRecord
 from proxy.dispatch.refusals import RecordRef, Refusals, Report
-from proxy.publishing.errors import NotFlushed
+from proxy.publishing.errors import NotFlushed, TransactionAborted
 from proxy.records.rejection import Rejection
 
 FLUSH_TIMEOUT_S: Final = 2.0
+INVALID: Final = "publish-failed"
 REFUSAL_CODES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "not-authorised",
@@ -25,11 +27,11 @@ REFUSAL_CODES: Final = {
     KafkaError.TOPIC_EXCEPTION: "target-illegal",
     KafkaError._UNKNOWN_TOPIC: "target-unknown",
     KafkaError._UNKNOWN_PARTITION: "partition-bad",
-    KafkaError.INVALID_MSG: "publish-failed",
+    KafkaError.INVALID_MSG: INVALID,
     KafkaError.RECORD_LIST_TOO_LARGE: "too-large",
-    KafkaError.INVALID_RECORD: "publish-failed",
-    KafkaError.POLICY_VIOLATION: "publish-failed",
-    KafkaError.INVALID_TIMESTAMP: "publish-failed",
+    KafkaError.INVALID_RECORD: INVALID,
+    KafkaError.POLICY_VIOLATION: INVALID,
+    KafkaError.INVALID_TIMESTAMP: INVALID,
 }
 """A record meets these again each time; all others are the broker's or the network's."""
 RAISED_CODES: Final = {
@@ -43,25 +45,22 @@ without any harm to the transaction."""
 class TrackedSender:
     """Sends with a delivery report per record, once through a transaction's records.
 
-    `produce` is `RecordWriter.produce`, `flush` waits for what was produced, `renew` makes the
-    client library ask for a topic's partitions. In topics of which `targets` knows a limit record
-    batches are ended before they grow too large. What the refusals want alone gets a record batch
-    of its own.
+    `produce` is `RecordWriter.produce`, `flush` waits for what was produced. In topics of which
+    `targets` knows a limit record batches are ended before they grow too large. What the refusals
+    want alone gets a record batch of its own.
     """
 
     def __init__(
         self,
         produce: Callable[..., None],
         flush: Callable[[float], int],
-        renew: Callable[[str], None],
         targets: KnownTargets,
         refusals: Refusals,
     ) -> None:
-        self._produce, self._flush_producer, self._renew = produce, flush, renew
+        self._produce, self._flush_producer = produce, flush
         self._targets, self._refusals = targets, refusals
         self._filled_bytes: dict[str, int] = {}
         self._raised: KafkaException | None = None
-        self._renewed: set[str] = set()
 
     def send(self, record: OutgoingRecord) -> None:
         """Produce one record; a refusal is reported under its `ref`.
@@ -80,7 +79,7 @@ class TrackedSender:
             self._flush()
         on_delivery = partial(_report, self._refusals.reports, record, size_bytes, was_alone)
         try:
-            self._produce_renewed(record, on_delivery)
+            self._produce(record, on_delivery)
         except KafkaException as raised:
             self._note_raised(record, record.ref, size_bytes, raised)
         if is_alone:
@@ -94,26 +93,19 @@ class TrackedSender:
         if self._raised is not None:
             raise self._raised
 
-    def _produce_renewed(self, record: OutgoingRecord, on_delivery: Callable[..., None]) -> None:
-        """Produce it, if need be once the client library knows what partitions there are now."""
-        topic = record.topic
-        try:
-            self._produce(record, on_delivery)
-        except KafkaException as raised:
-            error: KafkaError = raised.args[0]
-            if error.code() != KafkaError._UNKNOWN_PARTITION or topic in self._renewed:
-                raise
-            self._renewed.add(topic)
-            self._renew(topic)
-            self._produce(record, on_delivery)
-
     def _note_raised(
         self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
     ) -> None:
-        """Go on, so that all such records are found at once, where this one alone is at fault."""
+        """Go on, so that all such records are found at once, where this one alone is at fault.
+
+        A partition may be unknown because the client library has not asked for a while.
+        """
         error: KafkaError = raised.args[0]
         code = RAISED_CODES.get(error.code())
         is_partition = error.code() == KafkaError._UNKNOWN_PARTITION
+        if is_partition and self._refusals.is_to_be_listed(record.topic):
+            self._raised = raised
+            return
         if code is None or (is_partition and record.topic not in self._targets.partitions):
             raise raised
         self._raised = raised
@@ -142,6 +134,25 @@ class TrackedSender:
         left = self._flush_producer(FLUSH_TIMEOUT_S)
         if left:
             raise NotFlushed(f"{left} records not sent after {FLUSH_TIMEOUT_S:g} s")
+
+
+def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
+    """Tell records that are invalid from those whose time the broker refuses.
+
+    A report calls both invalid; only the error of the transaction tells them apart. That error is
+    of one record batch, so it counts for the topic of this batch alone. What is known of other
+    topics is dropped: the next attempt shows it again.
+    """
+    invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}
+    topics = list(dict.fromkeys(one.topic for one in invalid.values()))
+    if aborted.code == KafkaError.INVALID_TIMESTAMP:
+        refused = Rejection(UNTIMELY, f"{aborted}: compare the clocks (kafka-delay-proxy check)")
+        reports |= {ref: one._replace(rejection=refused) for ref, one in invalid.items()}
+        return
+    at_fault = next((t for t in topics if f"ProduceRequest for {t} [" in str(aborted)), None)
+    for ref, one in invalid.items():
+        if one.topic != (at_fault or topics[0]):
+            del reports[ref]
 
 
 def _report(

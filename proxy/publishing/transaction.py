@@ -24,7 +24,7 @@ from proxy.publishing.errors import (
 from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
-from proxy.publishing.tracked_sender import TrackedSender
+from proxy.publishing.tracked_sender import TrackedSender, judge_invalid
 from proxy.scheduling.batch import Batch, ResolvedBatch
 
 FRUITLESS_ABORTS: Final = 8
@@ -60,11 +60,27 @@ class TransactionContents:
         self._dispatcher, self._records, self._refusals = dispatcher, records, refusals
         self._also_suspected = also_suspected
         self.topics = {entry[2] for batch in batches for entry in batch.deliveries}
+        self._is_tracked = False
+        self._resolved: list[ResolvedBatch] | None = None
 
-    def look_up(self, now_ms: int) -> None:
-        """Ask the broker about topics of which nothing is known, or too little."""
+    def look_up(self, now_ms: int, *, is_again: bool) -> None:
+        """Ask the broker about topics of which nothing is known, or too little; decide on records.
+
+        All of that is done before the transaction begins: it may take as long as the transaction
+        may last.
+        """
         self._targets.learn(asked_about(self.topics, self._batches), now_ms)
         self._targets.learn_rules(self._refusals.limited)
+        for topic in self._refusals.take_unlisted():
+            self._writer.renew_metadata(topic)
+        known = self._targets.known
+        is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
+        self._is_tracked = is_again or is_limited
+        self._resolved = None
+        if self._is_tracked or self._dispatcher.is_needed(self.topics, self._batches):
+            self._resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
+            if self._targets.ask_again(self._dispatcher.doubted, now_ms):
+                self._resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
 
     def find_unavailable(self, now_ms: int) -> bool:
         """Ask which partitions cannot be written to now; whether these may be what it waits for.
@@ -75,21 +91,27 @@ class TransactionContents:
         suspected = asked_about(self.topics, self._batches) | self._also_suspected | own
         return self._targets.find_unavailable(suspected, now_ms)
 
-    def write(self, now_ms: int, *, is_again: bool) -> Sequence[Batch | ResolvedBatch]:
+    def write(self) -> Sequence[Batch | ResolvedBatch]:
         """Produce everything into the open transaction; gives the batches as they were written.
 
         Raises KafkaException or NotFlushed when the transaction cannot go on.
         """
-        known = self._targets.known
-        is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
-        is_tracked = is_again or is_limited
-        if not is_tracked and not self._dispatcher.is_needed(self.topics, self._batches):
-            return self._write_as_planned()
-        return self._write_resolved(now_ms, is_tracked=is_tracked)
+        self._writer.begin()
+        return self._write_as_planned() if self._resolved is None else self._write_resolved()
 
-    def learn(self) -> int:
+    def learn(self, aborted: Exception) -> int:
         """After an abort: how many records have taught something for the next time."""
-        learnt = self._refusals.learn(self._targets.known)
+        known = self._targets.known
+        were_untimely = set(known.untimely)
+        if isinstance(aborted, TransactionAborted):
+            judge_invalid(self._refusals.reports, aborted)
+        learnt = self._refusals.learn(known)
+        for topic in known.untimely.keys() - were_untimely:
+            log.warning(
+                "the broker refuses the time of records: they are tried again until it does not",
+                topic=topic,
+                why=known.untimely[topic].detail,
+            )
         self._targets.forget(self.topics | self._refusals.limited)
         return learnt
 
@@ -100,22 +122,20 @@ class TransactionContents:
                 self._writer.produce(record)
         return self._batches
 
-    def _write_resolved(self, now_ms: int, *, is_tracked: bool) -> Sequence[ResolvedBatch]:
-        writer, known = self._writer, self._targets.known
-        tracked = TrackedSender(
-            writer.produce, writer.flush, writer.renew_metadata, known, self._refusals
+    def _write_resolved(self) -> Sequence[ResolvedBatch]:
+        assert self._resolved is not None
+        writer = self._writer
+        tracked = TrackedSender(writer.produce, writer.flush, self._targets.known, self._refusals)
+        send: Callable[[OutgoingRecord], None] = (
+            tracked.send if self._is_tracked else writer.produce
         )
-        send: Callable[[OutgoingRecord], None] = tracked.send if is_tracked else writer.produce
-        resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
-        if self._targets.ask_again(self._dispatcher.doubted, now_ms):
-            resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
-        for batch in resolved:
+        for batch in self._resolved:
             for record in self._records.deliveries(batch):
                 send(record)
             for record in self._records.beside_deliveries(batch):
                 send(record)
         tracked.end()
-        return resolved
+        return self._resolved
 
 
 class State(Enum):
@@ -160,7 +180,7 @@ class Transaction:
     def send(self) -> None:
         """Produce everything and ask for the commit, without waiting for it."""
         while self.state is State.PLANNED:
-            self._contents.look_up(self._now_ms)
+            self._contents.look_up(self._now_ms, is_again=self._aborts > 0)
             with self._followed():
                 if self._renew_producer:
                     self._renew_producer()
@@ -182,15 +202,16 @@ class Transaction:
 
     def _write(self) -> None:
         try:
-            self._written = self._contents.write(self._now_ms, is_again=self._aborts > 0)
+            self._written = self._contents.write()
         except NotFlushed as error:
             if self._finds_unavailable():
                 raise PartitionsUnavailable(str(error)) from error
             self._kafka.abort()
             raise TransactionAborted(str(error)) from error
-        except KafkaException as error:
-            self._kafka.abort()  # a record sent before has failed: nothing more is taken
-            raise TransactionAborted(str(error)) from error
+        except KafkaException as error:  # a record sent before has failed: nothing more is taken
+            cause = self._kafka.cause_of(error.args[0], self._offsets, self._group_metadata)
+            self._kafka.abort()
+            raise TransactionAborted(cause.str(), cause.code()) from error
 
     def _finds_unavailable(self) -> bool:
         return self._contents.find_unavailable(self._now_ms)
@@ -201,13 +222,13 @@ class Transaction:
         try:
             yield
         except TransactionAborted as aborted:
-            self._note_abort(aborted, self._contents.learn())
+            self._note_abort(aborted, self._contents.learn(aborted))
         except PartitionsUnavailable as unavailable:
             self._renew_producer = self._kafka.replace_producer
             self._note_abort(unavailable, learnt=1)
         except AbortUnfinished as unfinished:
             self._renew_producer = self._kafka.fence_producer
-            self._note_abort(unfinished, self._contents.learn())
+            self._note_abort(unfinished, self._contents.learn(unfinished))
         except GroupMoved:
             self.state = State.GROUP_MOVED
             raise

@@ -18,7 +18,7 @@ from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
-from proxy.kafka.client_settings import is_compressing
+from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
 from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
@@ -28,7 +28,7 @@ from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
-from proxy.requests.policy import Policy
+from proxy.requests.policy import Policy, RetryGroup
 from proxy.scheduling.missed_moves import missed_place
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
@@ -116,18 +116,9 @@ def assemble(
     policy = replace(policy, hop_key=signing_key.digest)
     digest = kafka.settings_topic.ensure(policy)
     kafka.settings_topic.ensure_overdue_rules(overdue_rules_json(asked))
-    create = DerivedTopics(kafka.admin, settings).create
-    publisher = Publisher(
-        kafka.new_producer,
-        Targets(kafka.admin, create, is_compressing=is_compressing(settings)),
-        names.dead_letters,
-        names.outcomes,
-        heartbeat,
-        kafka.new_commits,
-        policy.retry_of(""),
-        release,
-        HopAuthenticator(signing_key, topic.topic_id),
-    )
+    authenticator = HopAuthenticator(signing_key, topic.topic_id)
+    retry = policy.retry_of("")
+    publisher = _publisher(kafka, settings, retry, release, authenticator, clock, heartbeat)
     ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
     recovery = Recovery(
@@ -166,3 +157,28 @@ def _back_pressure(settings: Settings, ingress: Ingress, folders: LocalFolders) 
     reserve = DiskReserve(settings.disk_reserve_bytes)
     limits = WaitingLimits(settings.admission)
     return BackPressure(ingress, reserve, folders.disk_size_and_free_bytes, limits)
+
+
+def _publisher(
+    kafka: KafkaClients,
+    settings: Settings,
+    retry: RetryGroup,
+    release: ReleaseControl,
+    authenticator: HopAuthenticator,
+    clock: Clock,
+    heartbeat: Callable[[], None],
+) -> Publisher:
+    create = DerivedTopics(kafka.admin, settings).create
+    return Publisher(
+        kafka.new_producer,
+        Targets(kafka.admin, create, is_compressing=is_compressing(settings)),
+        settings.topics.dead_letters,
+        settings.topics.outcomes,
+        heartbeat,
+        kafka.new_commits,
+        retry,
+        release,
+        authenticator,
+        clock.stamp_ms,
+        transaction_timeout_s(settings),
+    )

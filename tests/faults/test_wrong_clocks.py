@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -21,11 +22,24 @@ AHEAD_S = 3_600
 LATE_AT_MOST_MS = 120_000
 """Far less than the clock was wrong by, and more than any machine takes."""
 SAID_WITHIN_S = 60
+MINUTES_MS = str(120_000)
+PRODUCERS_TIME = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": MINUTES_MS,
+    "message.timestamp.after.max.ms": MINUTES_MS,
+}
+"""A topic that refuses records whose time is some minutes from the broker's."""
 
 
 def _asking(topic: str, delay: str, ident: str) -> Outgoing:
     headers = {"timer-topic": topic, "timer-delay": delay, "timer-id": ident}
     return Outgoing(ident.encode(), b"v", [(name, v.encode()) for name, v in headers.items()])
+
+
+def _due(topic: str, before_s: float) -> Outgoing:
+    due_ms = int((time.time() - before_s) * 1_000)
+    asked = [("timer-topic", topic.encode()), ("timer-deliver-at", b"%d" % due_ms)]
+    return Outgoing(b"k", b"v", asked)
 
 
 def _check(proxy: ProxyProcess, subject: str = "clock") -> list[dict[str, str]]:
@@ -96,3 +110,32 @@ def test_a_watermark_that_was_left_ahead_is_named_and_can_be_set_back(
     ends = read_ends(installation)
     assert ends.counts == {"delivered": 2, "cancelled": 2, "applied": 2}
     assert sum(late_ms < 0 for late_ms in ends.lateness_ms) == 1
+
+
+@pytest.mark.parametrize("ahead_s", [AHEAD_S + 100, -AHEAD_S - 100], ids=["ahead", "behind"])
+def test_what_is_delivered_carries_a_time_that_its_target_takes(
+    installation: Installation, ahead_s: int
+) -> None:
+    topic = installation.target(config=PRODUCERS_TIME)
+    installation.proxy().start_ready(clock_ahead_s=ahead_s)
+    installation.send([_due(topic, 2 * AHEAD_S)])
+    ends = installation.judge()
+    assert ends.counts == {"delivered": 1}
+
+
+def test_a_record_whose_time_is_refused_waits_until_the_clock_is_right(
+    installation: Installation,
+) -> None:
+    """The broker could not be asked for its time."""
+    topic, proxy = installation.target(config=PRODUCERS_TIME), installation.proxy()
+    installation.create_settings_topic({"message.timestamp.type": "CreateTime"})
+    proxy.start_ready(clock_ahead_s=-AHEAD_S - 100)
+    installation.send([_due(topic, AHEAD_S + 100)])
+    said = "the broker refuses the time of records"
+    wait_for(lambda: said in proxy.log, SAID_WITHIN_S, "the line in the log")
+    proxy.shift_clock(0)
+    wait_for(
+        lambda: read_ends(installation).counts["delivered"] == 1, SAID_WITHIN_S, "its delivery"
+    )
+    ends = installation.judge()
+    assert ends.counts.keys() == {"delivered", "requeued"}

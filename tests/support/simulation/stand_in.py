@@ -28,6 +28,7 @@ class Record:
     """One record of a topic, with the interface of confluent_kafka.Message.
 
     `is_missing`: compacted away; consumers of the group still see it, `StandInReader` does not.
+    `timestamp_ms` is the broker's time, `stamp_ms` what the proxy's producer gave.
     """
 
     topic_: str
@@ -39,6 +40,7 @@ class Record:
     timestamp_ms: int
     error_: KafkaError | None = None
     is_missing: bool = False
+    stamp_ms: int | None = None
 
     def partition(self) -> int:
         return self.partition_
@@ -86,6 +88,8 @@ class StandInKafka:
     stable_ends: of the ingress; from there on a transaction is open, and nothing is read.
     generation: the group's; a transaction with the offsets of an older one is refused.
     is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
+    `time_limits`: by topic, how many ms before and after the broker's time a record may be stamped.
+    `keyless_refused`: topics that take no record without a key, as compacted ones do.
     """
 
     partitions: int = 2
@@ -100,6 +104,8 @@ class StandInKafka:
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
     max_sent_bytes: int = 1 << 30
+    time_limits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    keyless_refused: set[str] = field(default_factory=set)
     tells_rules: bool = False
     leaderless: set[tuple[str, int]] = field(default_factory=set)
     short_of_replicas: set[tuple[str, int]] = field(default_factory=set)
@@ -126,6 +132,23 @@ class StandInKafka:
         """All of a topic's committed records, partition by partition."""
         return [r for (name, _), log in sorted(self.logs.items()) if name == topic for r in log]
 
+    def refusal(
+        self, topic: str, key: bytes | None, value: bytes | None, size_bytes: int, stamp_ms: int
+    ) -> KafkaException | None:
+        """Why the broker does not take this record. It names a time that is refused to the
+        transaction, and calls the record invalid."""
+        most_bytes = self.max_record_bytes.get(topic, 1 << 30)
+        is_large = len(value or b"") > self.max_bytes.get(topic, 1 << 30)
+        if is_large or size_bytes > most_bytes:
+            return kafka_error(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
+        before_ms, after_ms = self.time_limits.get(topic, (1 << 62, 1 << 62))
+        if not -before_ms <= stamp_ms - self.now_ms() <= after_ms:
+            return kafka_error(KafkaError.INVALID_TIMESTAMP, txn_requires_abort=True)
+        if key is None and topic in self.keyless_refused:
+            why = f"ProduceRequest for {topic} [0] with 1 message(s) failed"
+            return kafka_error(KafkaError.INVALID_RECORD, why, txn_requires_abort=True)
+        return None
+
     def end(self, partition: int) -> int:
         return len(self.logs[INGRESS, partition])
 
@@ -135,7 +158,10 @@ class StandInKafka:
 
 
 class StandInProducer:
-    """A transactional producer of one StandInKafka."""
+    """A transactional producer of one StandInKafka.
+
+    As with librdkafka, the transaction takes no further record once one has been refused.
+    """
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
@@ -145,6 +171,11 @@ class StandInProducer:
         self._failed: KafkaException | None = None
         self._partitions: dict[str, int] = {}
         """Of topics written to, as they were then: asked for again by `list_topics` alone."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is."""
+        return self._open
 
     def init_transactions(self, timeout: float) -> None:
         self._forget()
@@ -165,6 +196,8 @@ class StandInProducer:
         headers: list[tuple[str, Any]] | None = None,
     ) -> None:
         assert self._open, "produced outside a transaction"
+        if self._failed is not None:
+            raise kafka_error(KafkaError._STATE)
         encoded = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers or []]
         size_bytes = record_batch_bytes(key, value, encoded)
         if topic in self._kafka.topics:
@@ -173,16 +206,17 @@ class StandInProducer:
                 raise kafka_error(KafkaError._UNKNOWN_PARTITION)
         if size_bytes > self._kafka.max_sent_bytes:
             raise kafka_error(KafkaError.MSG_SIZE_TOO_LARGE)
-        if len(value or b"") > self._kafka.max_bytes.get(
-            topic, 1 << 30
-        ) or size_bytes > self._kafka.max_record_bytes.get(topic, 1 << 30):
-            error = kafka_error(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
-            self._failed = error
+        refusal = self._kafka.refusal(topic, key, value, size_bytes, timestamp)
+        if refusal is not None:
+            self._failed = refusal
+            code = refusal.args[0].code()
+            told = KafkaError.INVALID_RECORD if code == KafkaError.INVALID_TIMESTAMP else code
             report = on_delivery if callback is ABSENT else callback
             if report:
-                report(error.args[0], None)
+                report(KafkaError(told), None)
             return
-        self._sent.append((topic, self._place(topic, partition, key), key, value, encoded))
+        place = self._place(topic, partition, key)
+        self._sent.append((topic, place, key, value, encoded, timestamp))
 
     def _place(self, topic: str, partition: int, key: bytes | None) -> int:
         count = self._kafka.topics.get(topic)
@@ -213,8 +247,8 @@ class StandInProducer:
             self._kafka.meanwhile.pop(0)()
         when, fault = self._kafka.commit_faults.pop(0) if self._kafka.commit_faults else ("", None)
         if when != "before":
-            for sent in self._sent:
-                self._kafka.append(*sent)
+            for *sent, stamp_ms in self._sent:
+                self._kafka.append(*sent).stamp_ms = stamp_ms
             for place in self._offsets:
                 self._kafka.committed[place.partition] = (place.offset, place.metadata or "")
             self._forget()

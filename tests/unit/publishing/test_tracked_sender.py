@@ -31,15 +31,10 @@ class Sending:
         self.reports: list[Callable[..., None] | None] = []
         self.raised: dict[int, KafkaException] = {}
         """By offset: what producing the record raises."""
-        self.mended: tuple[int, ...] = ()
-        """Those of them that it raises no more once the metadata are renewed."""
         self._unsent = unsent
         self.targets = KnownTargets()
         self.targets.rules = rules or {}
-        self.renewed: list[str] = []
-        self._sender = TrackedSender(
-            self._produce, self._flush, self._renew, self.targets, self.refusals
-        )
+        self._sender = TrackedSender(self._produce, self._flush, self.targets, self.refusals)
 
     def send(self, *records: OutgoingRecord) -> list[int]:
         """How many records each group has."""
@@ -55,11 +50,6 @@ class Sending:
             raise self.raised[record.ref[1]]
         self.groups[-1].append(record)
         self.reports.append(on_delivery)
-
-    def _renew(self, topic: str) -> None:
-        self.renewed.append(topic)
-        for offset in self.mended:
-            self.raised.pop(offset, None)
 
     def _flush(self, timeout_s: float) -> int:
         self.groups.append([])
@@ -143,17 +133,21 @@ def test_any_other_error_as_a_record_is_produced_is_of_the_transaction() -> None
     sending.end()
 
 
-def test_partition_that_the_client_library_does_not_know_yet_is_asked_for_once() -> None:
+def test_partition_that_the_client_library_does_not_know_is_asked_for_once() -> None:
+    """That may take as long as the transaction may last, so it is done before the next attempt."""
     sending = Sending()
     sending.targets.learn("orders", 8, None)
-    sending.raised = dict.fromkeys((1, 2, 3), kafka_error(KafkaError._UNKNOWN_PARTITION))
-    sending.mended = (1, 2)
+    sending.raised = dict.fromkeys((1, 3), kafka_error(KafkaError._UNKNOWN_PARTITION))
     sending.send(*map(a_record, range(5)))
-    assert sending.renewed == ["orders"]
-    assert [record.ref[1] for record in sending.groups[0] if record.ref] == [0, 1, 2, 4]
-    reports = sending.refusals.reports
-    assert {ref[1]: told.rejection.code for ref, told in reports.items()} == {
-        3: "partition-unavailable"
+    with pytest.raises(KafkaException):
+        sending.end()
+    assert sending.refusals.reports == {}
+    assert sending.refusals.learn(sending.targets) == 1
+    assert sending.refusals.take_unlisted() == {"orders"}
+    sending.send(*map(a_record, range(5)))
+    assert {ref[1]: told.rejection.code for ref, told in sending.refusals.reports.items()} == {
+        1: "partition-unavailable",
+        3: "partition-unavailable",
     }
 
 
@@ -163,6 +157,7 @@ def test_partition_of_no_target_that_the_client_library_does_not_know_fails_the_
     """A successor would be a dead letter for it, though the ingress has the partition."""
     sending = Sending()
     sending.raised = {1: kafka_error(KafkaError._UNKNOWN_PARTITION)}
+    sending.send(a_record(1))
+    assert sending.refusals.take_unlisted() == {"orders"}
     with pytest.raises(KafkaException):
         sending.send(a_record(1))
-    assert sending.renewed == ["orders"]

@@ -37,6 +37,7 @@ from tests.support.simulation.stand_in_admin import StandInAdmin
 ENTRY = (1_000, 7, "orders", packer()((-1, b"key", b"value", [])))
 BATCH = Batch(IngressPartition(INGRESS, 0), [ENTRY])
 OFFSET = TopicPartition(INGRESS, 0, 8)
+STAMP_MS = 1_001
 GENERATION = StandInKafka().generation
 ABORTED = kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True)
 
@@ -54,10 +55,12 @@ def a_publisher(
     new_producer: Any = None,
     attempts: int = 1,
     release: ReleaseControl | None = None,
+    timeout_s: float = 10.0,
+    admin: StandInAdmin | None = None,
 ) -> Publisher:
     return Publisher(
         new_producer or (lambda _number: cast(Any, StandInProducer(kafka))),
-        Targets(cast(Any, StandInAdmin(kafka))),
+        Targets(cast(Any, admin or StandInAdmin(kafka))),
         "dead",
         "outcomes",
         lambda: None,
@@ -65,6 +68,8 @@ def a_publisher(
         RetryGroup("", (10,), attempts),
         release or ReleaseControl(),
         HopAuthenticator(HopKey.new(), "id-1"),
+        lambda: STAMP_MS,
+        timeout_s,
     )
 
 
@@ -249,7 +254,7 @@ def test_commit_that_the_broker_was_asked_for_is_never_given_up(kafka: StandInKa
     assert asked.claim()
     asked.moved_at_s -= 1_000
     transactions = KafkaTransactions(
-        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, lambda: None
+        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, lambda: None, 10.0
     )
     with pytest.raises(ClientStuck):
         transactions.wait_for(asked, lambda: True)
@@ -257,7 +262,7 @@ def test_commit_that_the_broker_was_asked_for_is_never_given_up(kafka: StandInKa
 
 def test_commit_that_was_given_up_is_never_asked_for(kafka: StandInKafka) -> None:
     transactions = KafkaTransactions(
-        lambda _number: cast(Any, StandInProducer(kafka)), WhenAsked, lambda: None
+        lambda _number: cast(Any, StandInProducer(kafka)), WhenAsked, lambda: None, 10.0
     )
     transactions.begin()
     transactions.producer.produce("orders", b"value")
@@ -280,10 +285,10 @@ def test_transactional_id_held_by_a_transaction_that_cannot_end_is_passed_over(
         made.append(number)
         return (StandInProducer if number == 2 else Held)(kafka)
 
-    KafkaTransactions(new_producer, AtOnce, lambda: None)
+    KafkaTransactions(new_producer, AtOnce, lambda: None, 10.0)
     assert made == [0, 1, 2]
     with pytest.raises(SessionLost, match="all transactional ids are held"):
-        KafkaTransactions(lambda _number: cast(Any, Held(kafka)), AtOnce, lambda: None)
+        KafkaTransactions(lambda _number: cast(Any, Held(kafka)), AtOnce, lambda: None, 10.0)
 
 
 class LookedTwice(Exception):
@@ -303,7 +308,7 @@ def test_each_producer_left_behind_doubles_the_patience_with_the_next(
             raise LookedTwice
 
     transactions = KafkaTransactions(
-        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, heartbeat
+        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, heartbeat, 10.0
     )
 
     def is_given_up_after(stands_s: float) -> bool:
@@ -319,3 +324,76 @@ def test_each_producer_left_behind_doubles_the_patience_with_the_next(
         assert not is_given_up_after(patience_s - 0.5)
         assert is_given_up_after(patience_s)
         transactions.replace_producer()
+
+
+class _NoneOpen(StandInAdmin):
+    """Is asked only while no transaction is open: its answer may take as long as one may last."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        super().__init__(kafka)
+        self.producer = StandInProducer(kafka)
+        self.asked: list[str] = []
+
+    def describe_topics(self, asked: Any, **more: object) -> Any:
+        self._note("topics")
+        return super().describe_topics(asked, **more)
+
+    def describe_configs(self, asked: Any, **more: object) -> Any:
+        self._note("rules")
+        return super().describe_configs(asked, **more)
+
+    def _note(self, what: str) -> None:
+        assert not self.producer.is_open
+        self.asked.append(what)
+
+
+class _ListingOutside(StandInProducer):
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert not self.is_open
+        super().list_topics(topic, timeout)
+
+
+def test_the_broker_is_asked_nothing_while_a_transaction_is_open(kafka: StandInKafka) -> None:
+    """Partitions that a target has got since, and how large a record it takes."""
+    admin = _NoneOpen(kafka)
+    admin.producer = producer = _ListingOutside(kafka)
+    publisher = a_publisher(kafka, new_producer=lambda _number: producer, admin=admin)
+    publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
+    kafka.topics["orders"], kafka.max_record_bytes["orders"] = 8, 200
+    records = [(5, b"value"), (9, b"value"), (-1, bytes(300))]
+    entries = [
+        (1_000, 8 + number, "orders", packer()((partition, b"key", value, [])))
+        for number, (partition, value) in enumerate(records)
+    ]
+    batch = Batch(IngressPartition(INGRESS, 0), entries)
+    (written,) = publisher.publish([batch], [OFFSET], GENERATION, 7_000).wait()
+    assert len(kafka.read("orders")) == 2
+    assert [letter.reason.code for letter in written.dead_letters] == ["partition-bad", "too-large"]
+    assert admin.asked.count("topics") >= 2
+    assert "rules" in admin.asked
+
+
+def test_records_that_do_not_arrive_in_time_are_written_by_another_producer(
+    kafka: StandInKafka,
+) -> None:
+    """The broker would abort the transaction by itself, and the session would be lost."""
+
+    class Slow(StandInProducer):
+        def flush(self, timeout: float) -> int:
+            return 1
+
+    made: list[int] = []
+
+    def new_producer(number: int) -> Any:
+        made.append(number)
+        return (Slow if len(made) == 1 else StandInProducer)(kafka)
+
+    publisher = a_publisher(kafka, new_producer=new_producer, timeout_s=0.05)
+    publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
+    assert made == [0, 0]
+    assert len(kafka.read("orders")) == 1
+
+
+def test_records_carry_the_time_of_the_clock_that_is_handed_in(kafka: StandInKafka) -> None:
+    a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
+    assert [record.stamp_ms for record in kafka.read("orders")] == [STAMP_MS]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import structlog
 
 from proxy.clock import CONFIRMED_AFTER_MS
 from tests.support.simulation.manual_clock import START_MS
-from tests.support.simulation.world import World
+from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
 
 HOUR_MS = 3_600_000
 
@@ -142,3 +143,71 @@ def test_a_watermark_that_is_set_back_lets_newcomers_come_on_time_and_nothing_tw
     world.settle()
     assert world.origins() == [f"timer.ingress/0/{offset}" for offset in (0, 3, 2, 1)]
     assert world.positions()[0].set_back is None
+
+
+@pytest.mark.parametrize("step_ms", [-HOUR_MS - 60_000, HOUR_MS + 60_000], ids=["behind", "ahead"])
+def test_all_that_is_written_carries_a_time_that_the_broker_takes(step_ms: int) -> None:
+    """A target refuses times that are some minutes from its own."""
+    world = World()
+    world.time.step_ms(step_ms)
+    for topic in ("orders", DEAD_LETTERS, OUTCOMES):
+        world.kafka.time_limits[topic] = 60_000, 60_000
+    world.send(after("0"))
+    world.send({})
+    world.time.pass_ms(HOUR_MS + 120_000)
+    world.ask_broker_time()
+    world.settle()
+    written = [*world.delivered(), *world.kafka.read(DEAD_LETTERS), *world.kafka.read(OUTCOMES)]
+    assert len(written) == 3
+    assert {record.stamp_ms for record in written} == {world.time.broker_now_ms}
+    assert [letter.header("timer-error") for letter in world.kafka.read(DEAD_LETTERS)] == [
+        b"target-missing"
+    ]
+
+
+def test_a_record_whose_time_is_refused_is_tried_until_the_clock_is_right_again() -> None:
+    """Nobody can say by which clock it is: the broker cannot be asked."""
+    world = World(targets=("orders", "bills"))
+    world.asks_broker_time = False
+    world.time.step_ms(HOUR_MS + 60_000)
+    world.kafka.time_limits["orders"] = 60_000, 60_000
+    world.send(after("0"))
+    world.send({"timer-topic": "bills", "timer-delay": "0"})
+    world.settle()
+    assert world.origins("bills") == ["timer.ingress/0/1"]
+    for _ in range(30):
+        world.time.pass_ms(300_000)
+        world.settle()
+    assert (world.delivered(), world.kafka.read(DEAD_LETTERS)) == ([], [])
+    written = world.kafka.end(0)
+    world.stop()
+    world.time.step_ms(-HOUR_MS - 60_000)
+    world.time.pass_ms(HOUR_MS + 360_000)
+    world.settle()
+    assert [record.header("timer-first-origin") for record in world.delivered()] == [
+        b"timer.ingress/0/0"
+    ]
+    assert world.kafka.read(DEAD_LETTERS) == []
+    assert world.kafka.end(0) == written <= 40, "it is written again after as long as it is late"
+
+
+def test_an_invalid_record_beside_one_whose_time_is_refused_is_the_only_dead_letter() -> None:
+    """The broker's reports call both invalid."""
+    world = World(targets=("orders", "bills"))
+    world.asks_broker_time = False
+    world.time.step_ms(HOUR_MS)
+    world.kafka.time_limits["orders"] = 60_000, 60_000
+    world.kafka.keyless_refused.add("bills")
+    for _ in range(3):
+        world.send(after("0"))
+        world.send({"timer-topic": "bills", "timer-delay": "0"}, key=None)
+        world.send({"timer-topic": "bills", "timer-delay": "0"})
+    world.settle()
+    letters = world.kafka.read(DEAD_LETTERS)
+    assert [letter.header("timer-origin") for letter in letters] == [
+        b"timer.ingress/0/1",
+        b"timer.ingress/0/4",
+        b"timer.ingress/0/7",
+    ]
+    assert len(world.delivered("bills")) == 3
+    assert [end for _, end, _ in world.ends() if end == "requeued"] == ["requeued"] * 3
