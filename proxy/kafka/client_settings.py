@@ -50,8 +50,13 @@ the queue is bounded by what a transaction holds (setting `memory`)."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
-    """Connection settings, with librdkafka's own log lines sent to ours."""
-    return {**settings.kafka, "logger": client_logger()}
+    """Connection settings, with librdkafka's own log lines sent to ours.
+
+    Brokers close idle connections. When the last one closes, librdkafka would bootstrap anew. It
+    forgets the coordinators then, and records that come meanwhile are seconds late. Without it a
+    client never learns that all brokers have moved: whoever gets no answer makes a new client.
+    """
+    return {"metadata.recovery.strategy": "none", **settings.kafka, "logger": client_logger()}
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:

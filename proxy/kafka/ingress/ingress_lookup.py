@@ -108,6 +108,7 @@ class IngressLookup:
             self._heartbeat()
         if first is None:
             if self._now_s() - self._heard_s > SILENT_AT_MOST_S:
+                self.close()
                 raise KafkaException(self._last_error)
             return False
         more: list[Any] = self._consumer.consume(AT_ONCE_RECORDS, 0)

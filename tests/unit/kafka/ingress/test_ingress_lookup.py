@@ -110,6 +110,8 @@ def test_a_partition_that_ends_before_the_record_is_an_error_and_not_a_loss(
         library.find(RECORDS)
     assert cast(KafkaError, silent.value.args[0]).code() == KafkaError._TIMED_OUT
     assert SILENT_AT_MOST_S < library.beats <= SILENT_AT_MOST_S + 1
+    assert library.find(1) == [1]
+    assert len(library.readers) == 2
 
 
 def test_a_fatal_error_ends_the_read_at_once(library: Library) -> None:
