@@ -64,7 +64,7 @@ class ParkedRecords:
     spread."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
-        self._release, self._partitions = release, partitions
+        self._release, self.partitions = release, partitions
         self._passes: dict[int, _Pass] = {}
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
         self._allowed: dict[tuple[int, str], tuple[float, int]] = {}
@@ -171,7 +171,7 @@ class ParkedRecords:
         """How many may go now: what a second allows at most is saved up."""
         if per_second is None:
             return NEVER
-        share = per_second / self._partitions
+        share = per_second / self.partitions
         place = shard.ingress.number, pattern
         allowed, at_ms = self._allowed.get(place, (1.0, now_ms))
         allowed = min(max(1.0, share), allowed + share * max(0, now_ms - at_ms) / 1000)

@@ -23,7 +23,9 @@ TUNED_CONSUMER: Final = {
     "max.poll.interval.ms": 300_000,
     "fetch.error.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 5_000,
 }
+"""The metadata is asked for so often that partitions which are added are soon assigned."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

@@ -33,7 +33,7 @@ from proxy.kafka.replication import MIN_INSYNC, replication_in
 ASK_TIMEOUT_S: Final = 10.0
 KNOWN_WITHIN_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.02
-ID_EVERY_S: Final = 2.0
+TOPIC_EVERY_S: Final = 2.0
 DAY_MS: Final = 86_400_000
 INGRESS_DAYS: Final = 14
 
@@ -187,29 +187,51 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
     return TopicFacts(name, _id_of(found), len(found.partitions))
 
 
-class TopicIdWatch:
-    """Notices that a topic was deleted and created anew, without waiting for the broker's answers.
+class TopicWatch:
+    """Notices what becomes of a topic, without waiting for the broker's answers.
 
-    Consumers do not: they read on at their offsets, which are those of another log.
+    Consumers do not notice that it was deleted and created anew. They read on at their offsets,
+    which are those of another log. `on_growth` is told how many partitions there are once some were
+    added.
     """
 
     def __init__(
-        self, admin: AdminClient, topic: TopicFacts, now_s: Callable[[], float] = time.monotonic
+        self,
+        admin: AdminClient,
+        topic: TopicFacts,
+        on_growth: Callable[[int], None],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin, self._topic, self._now_s = admin, topic, now_s
+        self._on_growth, self._partitions = on_growth, topic.partitions
         self._answer: Future[TopicDescription] | None = None
         self._next_look_s = 0.0
 
     def is_another(self) -> bool:
-        """Called often; asks every ID_EVERY_S. Whether the last answer named another id."""
+        """Called often; asks every TOPIC_EVERY_S. Whether the last answer named another id."""
         answer, name = self._answer, self._topic.name
         if answer is not None and answer.done():
             self._answer = None
-            return answer.exception() is None and _id_of(answer.result()) != self._topic.topic_id
+            return answer.exception() is None and self._is_other(answer.result())
         if answer is None and self._now_s() >= self._next_look_s:
-            self._next_look_s = self._now_s() + ID_EVERY_S
+            self._next_look_s = self._now_s() + TOPIC_EVERY_S
             asked = TopicCollection([name])
             self._answer = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)[name]
+        return False
+
+    def _is_other(self, topic: TopicDescription) -> bool:
+        if _id_of(topic) != self._topic.topic_id:
+            return True
+        if (partitions := len(topic.partitions)) > self._partitions:
+            log.warning(
+                "partitions were added to the ingress: keys move to other partitions, so a cancel "
+                "or a replacement by id may miss a record that was written before",
+                topic=self._topic.name,
+                partitions=partitions,
+                before=self._partitions,
+            )
+            self._partitions = partitions
+            self._on_growth(partitions)
         return False
 
 

@@ -125,6 +125,10 @@ class Pipeline:
             self.shards, self.shards, is_memory_exceeded=self.memory.is_exceeded
         )
 
+    def share_rates_among(self, partitions: int) -> None:
+        """The ingress has so many partitions now."""
+        self._parked.partitions = partitions
+
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered.
 

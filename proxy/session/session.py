@@ -14,7 +14,7 @@ import structlog
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.kafka.group.unassigned_partitions import UnassignedPartitions
-from proxy.kafka.topics import TopicIdWatch
+from proxy.kafka.topics import TopicWatch
 from proxy.publishing.errors import SessionLost
 from proxy.session.assembly import Parts
 from proxy.session.clock_watch import ClockWatch
@@ -41,14 +41,14 @@ class Session:
         reporter: Reporter,
         unassigned: UnassignedPartitions,
         clock_watch: ClockWatch,
-        topic_id: TopicIdWatch,
+        ingress_topic: TopicWatch,
     ) -> None:
         self._settings_topic, self._release = parts.settings_topic, parts.release
         self._rate = parts.rate
         self._ingress, self._lookup = parts.ingress, parts.lookup
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
-        self._clock_watch, self._topic_id = clock_watch, topic_id
+        self._clock_watch, self._ingress_topic = clock_watch, ingress_topic
         self._freed_memory = FreedMemory()
         self._next_look_s = 0.0
 
@@ -114,7 +114,7 @@ class Session:
             last_first.callback(self._publisher.close)
 
     def _look_around(self) -> None:
-        if self._topic_id.is_another():
+        if self._ingress_topic.is_another():
             raise SessionLost("the ingress topic was deleted and created anew")
         if self._settings_topic.look():
             self._apply_controls()

@@ -21,11 +21,11 @@ from proxy.kafka.client_settings import (
     lookup_config,
     producer_config,
 )
-from proxy.kafka.group.owners import ask_in_thread
+from proxy.kafka.group.owners import Place, ask_in_thread
 from proxy.kafka.group.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings.settings_topic import open_settings_topic
-from proxy.kafka.topics import TopicIdWatch, describe_topic, ingress_config, retention_ms
+from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
 from proxy.publishing.commit_thread import CommitThread
 from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
@@ -74,8 +74,15 @@ def open_session(
     reporter = Reporter(parts, clock, side, retention, folders)
     unassigned = _unassigned_partitions(settings, kafka.topic.partitions)
     watch = _clock_watch(settings, clock, side)
-    topic_id = TopicIdWatch(admin, kafka.topic)
-    return Session(parts, side.mailbox, reporter, unassigned, watch, topic_id)
+
+    def on_growth(partitions: int) -> None:
+        side.metrics.ingress_partitions.set(partitions)
+        say_if_too_few(partitions)
+        unassigned.watch(_places(settings, partitions))
+        parts.pipeline.share_rates_among(partitions)
+
+    topic = TopicWatch(admin, kafka.topic, on_growth)
+    return Session(parts, side.mailbox, reporter, unassigned, watch, topic)
 
 
 def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatch:
@@ -123,6 +130,10 @@ def _unassigned_partitions(settings: Settings, partitions: int) -> UnassignedPar
     group_id, ingress = settings.group_id, settings.topics.ingress
     return UnassignedPartitions(
         partial(ask_in_thread, common_config(settings), group_id),
-        {(ingress, number) for number in range(partitions)},
+        _places(settings, partitions),
         partial(force_rebalance, common_config(settings), group_id, ingress),
     )
+
+
+def _places(settings: Settings, partitions: int) -> set[Place]:
+    return {(settings.topics.ingress, number) for number in range(partitions)}

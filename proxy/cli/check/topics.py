@@ -26,6 +26,7 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
         yield from retention_findings(settings, ingress)
         yield from _largest(ingress, settings)
         yield from _spread(ingress, settings.workers or 1)
+        yield from _added(ingress, settings)
         if dead_letters := topics.get("dead_letters"):
             yield from _sizes(ingress, dead_letters)
     own = topics.get("settings")
@@ -104,6 +105,19 @@ def _spread(ingress: TopicConfig, workers: int) -> Iterator[Finding]:
             f"topic {ingress.name}",
             f"has {ingress.partitions} partitions for {workers} workers",
             "Workers beyond the number of partitions stay idle.",
+        )
+
+
+def _added(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
+    named = settings.topics.partitions
+    if settings.topics.create and ingress.partitions > named:
+        yield advice(
+            f"topic {ingress.name}",
+            f"has {ingress.partitions} partitions, `topics: partitions` says {named}",
+            "If partitions were added while records waited: keys have moved to other partitions, "
+            "and ids count within one partition. A cancel or a replacement by id misses a record "
+            "that was written before. Recall such a record by its origin (`timer-recall`). Then "
+            f"set `topics: partitions: {ingress.partitions}`.",
         )
 
 

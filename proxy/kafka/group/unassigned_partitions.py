@@ -50,6 +50,12 @@ class UnassignedPartitions:
         self._found: set[Place] = set()
         self._looks = self._whole = 0
 
+    def watch(self, partitions: set[Place]) -> None:
+        """Some were added: look for owners of these, once the members may have seen them."""
+        self._partitions = partitions
+        self._looks = self._whole = 0
+        self._next_look_s = self._now_s() + PAUSE_S
+
     def look(self) -> None:
         """Called often; asks the brokers every LOOK_EVERY_S and takes the answer that has come."""
         if self._answer is not None:

@@ -45,6 +45,13 @@ def test_create_time_would_stop_the_proxy_and_is_advised_against_where_it_may_be
     assert "LogAppendTime" in finding.remedy
 
 
+def test_partitions_that_may_have_been_added_are_said_to_move_keys() -> None:
+    topics = {"ingress": TopicConfig("timer.ingress", 5, GOOD_INGRESS)}
+    (finding,) = [f for f in topic_findings(Settings(), topics) if f.severity is not Severity.OK]
+    assert finding.severity is Severity.ADVICE
+    assert "misses a record" in finding.remedy
+
+
 def test_a_compacted_ingress_topic_would_stop_the_proxy() -> None:
     (finding,) = found_in_ingress(cleanup_policy="compact,delete")
     assert finding.severity is Severity.STOP

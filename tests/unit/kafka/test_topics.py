@@ -10,15 +10,16 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from structlog.testing import capture_logs
 
 from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import BrokerLate, TopicMissing
 from proxy.kafka import topics
 from proxy.kafka.access.broker_errors import HearingAdminClient
 from proxy.kafka.topics import (
-    ID_EVERY_S,
+    TOPIC_EVERY_S,
     TopicFacts,
-    TopicIdWatch,
+    TopicWatch,
     create_missing_topics,
     ensure_topics,
     own_topics,
@@ -107,28 +108,46 @@ def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> N
     assert {(one.config or {})["min.insync.replicas"] for one in admin.wanted} == {"2"}
 
 
-def test_a_topic_that_is_another_is_noticed_and_one_that_cannot_be_asked_for_is_not() -> None:
-    answers: list[Future[Any]] = []
+class WatchedTopic:
+    """A topic, the answers about which come one after the other."""
 
-    def describe(_: object, **__: object) -> dict[str, Future[Any]]:
-        answers.append(Future())
-        return {"timer.ingress": answers[-1]}
+    def __init__(self) -> None:
+        self.answers: list[Future[Any]] = []
+        self.grown: list[int] = []
+        self._now_s = 0.0
+        admin = cast(AdminClient, SimpleNamespace(describe_topics=self._describe))
+        facts = TopicFacts("timer.ingress", "a-b_", 4)
+        self._watch = TopicWatch(admin, facts, self.grown.append, lambda: self._now_s)
 
-    now_s = 0.0
-    admin = cast(AdminClient, SimpleNamespace(describe_topics=describe))
-    watch = TopicIdWatch(admin, TopicFacts("timer.ingress", "a-b_", 4), lambda: now_s)
-
-    def found(answer: str | Exception) -> list[bool]:
-        nonlocal now_s
-        now_s += ID_EVERY_S
-        seen = [watch.is_another(), watch.is_another()]
-        if isinstance(answer, Exception):
-            answers[-1].set_exception(answer)
+    def found(self, topic_id: str | Exception, partitions: int = 4) -> list[bool]:
+        """What four looks say, the answer coming after two."""
+        self._now_s += TOPIC_EVERY_S
+        seen = [self._watch.is_another(), self._watch.is_another()]
+        if isinstance(topic_id, Exception):
+            self.answers[-1].set_exception(topic_id)
         else:
-            answers[-1].set_result(SimpleNamespace(topic_id=answer))
-        return [*seen, watch.is_another(), watch.is_another()]
+            described = SimpleNamespace(topic_id=topic_id, partitions=[None] * partitions)
+            self.answers[-1].set_result(described)
+        return [*seen, self._watch.is_another(), self._watch.is_another()]
 
-    assert found("a+b/") == [False] * 4
-    assert found(KafkaException(KafkaError(KafkaError._TIMED_OUT))) == [False] * 4
-    assert found("c+b/") == [False, False, True, False]
-    assert len(answers) == 3
+    def _describe(self, _: object, **__: object) -> dict[str, Future[Any]]:
+        self.answers.append(Future())
+        return {"timer.ingress": self.answers[-1]}
+
+
+def test_a_topic_that_is_another_is_noticed_and_one_that_cannot_be_asked_for_is_not() -> None:
+    topic = WatchedTopic()
+    assert topic.found("a+b/") == [False] * 4
+    assert topic.found(KafkaException(KafkaError(KafkaError._TIMED_OUT))) == [False] * 4
+    assert topic.found("c+b/", 5) == [False, False, True, False]
+    assert len(topic.answers) == 3
+    assert topic.grown == []
+
+
+def test_partitions_that_were_added_are_told_once_and_said_in_the_log() -> None:
+    topic = WatchedTopic()
+    with capture_logs() as logs:
+        for partitions in (4, 6, 6, 7):
+            assert topic.found("a+b/", partitions) == [False] * 4
+    assert topic.grown == [6, 7]
+    assert [(line["before"], line["partitions"]) for line in logs] == [(4, 6), (6, 7)]

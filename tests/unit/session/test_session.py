@@ -27,9 +27,9 @@ def a_session(world: World) -> tuple[Session, list[str]]:
     reporter = SimpleNamespace(report=lambda: done.append("report"))
     unassigned = SimpleNamespace(look=lambda: done.append("look"))
     clock = SimpleNamespace(begin=lambda: done.append("ask"), look=lambda: None, close=lambda: None)
-    topic_id = SimpleNamespace(is_another=lambda: world.topic_id != "id-1")
+    topic = SimpleNamespace(is_another=lambda: world.topic_id != "id-1")
     parts, mailbox = world.assemble(), QueryMailbox()
-    return Session(parts, mailbox, *cast(Any, (reporter, unassigned, clock, topic_id))), done
+    return Session(parts, mailbox, *cast(Any, (reporter, unassigned, clock, topic))), done
 
 
 def after_turns(count: int) -> Callable[[], bool]:
