@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Producer
 
 from proxy.config.settings import Settings
 from proxy.kafka.client_logs import client_logger
+from proxy.kafka.unsecured_token import with_token_callback
 
 CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {
@@ -58,7 +59,8 @@ def common_config(settings: Settings) -> dict[str, Any]:
     forgets the coordinators then, and records that come meanwhile are seconds late. Without it a
     client never learns that all brokers have moved: whoever gets no answer makes a new client.
     """
-    return {"metadata.recovery.strategy": "none", **settings.kafka, "logger": client_logger()}
+    kafka = with_token_callback(settings.kafka)
+    return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:
