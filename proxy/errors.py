@@ -49,6 +49,10 @@ class BrokerRefused(ProxyError):
     """The broker answered and said no: not authorised, not authenticated, unsupported."""
 
 
+class BrokerLimit(ProxyError):
+    """A limit of the broker does not allow what the settings ask for; it will not next time."""
+
+
 class TopicMissing(ProxyError):
     """A topic the proxy cannot work without does not exist."""
 

@@ -34,7 +34,7 @@ from proxy.dead_letters.replayer import Done, Failed, Replayer
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access.connection import client_config
 from proxy.kafka.access.rights import Right, grant
-from proxy.kafka.client_settings import TUNED_PRODUCER
+from proxy.kafka.client_settings import TUNED_PRODUCER, transaction_timeout_ms
 from proxy.publishing.targets import Targets
 from proxy.records.rejection import Rejection
 from proxy.requests.request_reader import request_reader
@@ -42,7 +42,6 @@ from proxy.requests.request_reader import request_reader
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
 """A batch is one transaction; while it is open, the proxy sees nothing of the ingress behind it."""
-TRANSACTION_TIMEOUT_MS: Final = 10_000
 WAIT_SLICE_S: Final = 0.1
 
 OnDecision = Callable[[ReplayDecision, str | None], None]
@@ -252,7 +251,7 @@ def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
     own = client_config(
         topics.settings,
         transactional_id=transactional_id(topics.name),
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        transaction_timeout_ms=transaction_timeout_ms(topics.settings),
         enable_idempotence=True,
         partitioner="murmur2_random",
     )

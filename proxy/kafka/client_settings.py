@@ -169,6 +169,16 @@ def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[st
     }
 
 
+def session_timeout_ms(settings: Settings) -> int:
+    """How long the group waits for a member that says nothing."""
+    return int((TUNED_CONSUMER | settings.kafka)["session.timeout.ms"])
+
+
+def transaction_timeout_ms(settings: Settings) -> int:
+    """How long the broker lets a transaction stay open."""
+    return int((TUNED_PRODUCER | settings.kafka)["transaction.timeout.ms"])
+
+
 def connected(producer: Producer, topic: str) -> Producer:
     """The producer, given a moment to find the broker; `topic` is one that exists.
 

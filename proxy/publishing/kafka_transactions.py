@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from proxy.kafka.access.broker_errors import refuse_beyond_limit
 from proxy.publishing.errors import (
     AbortUnfinished,
     ClientStuck,
@@ -204,6 +205,7 @@ class KafkaTransactions:
                 return self.producer.init_transactions(CALL_TIMEOUT_S)
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
+                refuse_beyond_limit(error)
                 if error.code() != KafkaError.CONCURRENT_TRANSACTIONS:
                     raise SessionLost(error.str()) from raised
                 log.warning("transactional id busy", number=self._id_number, why=error.str())

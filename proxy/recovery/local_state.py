@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 
 from proxy.errors import DataDirInUse, DataDirUnusable
+from proxy.kafka.group.static_member import MEMBER_FILE
 from proxy.records.position import Position
 from storage.errors import StorageFull, StoreLocked
 from storage.ids.opening import open_register
@@ -33,6 +34,7 @@ IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
 """In the name of a shard's folder, also of one that was put aside."""
+OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
 """How long a worker that has lost a shard may take to let go of its folder."""
@@ -46,7 +48,7 @@ def open_to_others(data_dir: Path) -> Iterator[Path]:
     The data folder itself counts where it holds nothing else. What belongs to another user, as
     the root of a mounted volume may, is left out."""
     children = list(data_dir.iterdir()) if data_dir.is_dir() else []
-    ours = [child for child in children if child.name == LOCK_FILE or SHARD.search(child.name)]
+    ours = [child for child in children if OURS.search(child.name)]
     below = (path for child in ours if child.is_dir() for path in child.rglob("*"))
     for path in chain([data_dir] if ours and ours == children else [], ours, below):
         with suppress(OSError):

@@ -42,14 +42,16 @@ class Session:
         unassigned: UnassignedPartitions,
         clock_watch: ClockWatch,
         ingress_topic: TopicWatch,
+        joined: Callable[[str], None] | None = None,
     ) -> None:
+        """`joined` is called with the member id of the group's member."""
         self._settings_topic, self._release = parts.settings_topic, parts.release
         self._rate = parts.rate
         self._ingress, self._lookup = parts.ingress, parts.lookup
         self._publisher, self._pipeline = parts.publisher, parts.pipeline
         self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
         self._clock_watch, self._ingress_topic = clock_watch, ingress_topic
-        self._freed_memory = FreedMemory()
+        self._joined, self._freed_memory = joined, FreedMemory()
         self._next_look_s = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
@@ -68,7 +70,7 @@ class Session:
         self._clock_watch.begin()
         self._settings_topic.catch_up()
         self._apply_controls()
-        self._ingress.join(_Owner(self._pipeline))
+        self._ingress.join(_Owner(self._pipeline), self._joined)
 
     def _turn(self) -> None:
         self._pipeline.turn()

@@ -20,8 +20,10 @@ from proxy.kafka.client_settings import (
     listener_config,
     lookup_config,
     producer_config,
+    session_timeout_ms,
 )
 from proxy.kafka.group.owners import Place, ask_in_thread
+from proxy.kafka.group.static_member import StaticMember, asking
 from proxy.kafka.group.unassigned_partitions import UnassignedPartitions, force_rebalance
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings.settings_topic import open_settings_topic
@@ -46,7 +48,11 @@ def open_session(
     side: AdminSide,
     trace: TraceCommitted | None,
 ) -> Session:
-    """A session ready to run. Raises SettingsError when the ingress keeps records too shortly."""
+    """A session ready to run. Raises SettingsError when the ingress keeps records too shortly,
+    InstanceConflict when another process of the same name is alive."""
+    members = asking(common_config(settings), settings.group_id)
+    member = StaticMember(settings.instance_name, worker, settings.data_dir, members)
+    member.refuse_twin(session_timeout_ms(settings) / 1000, side.board.heartbeat)
     admin = AdminClient(admin_config(settings))
     kafka = _kafka_clients(settings, worker, admin, side)
     config = ingress_config(kafka.topic.name, admin)
@@ -82,7 +88,7 @@ def open_session(
         parts.pipeline.share_rates_among(partitions)
 
     topic = TopicWatch(admin, kafka.topic, on_growth)
-    return Session(parts, side.mailbox, reporter, unassigned, watch, topic)
+    return Session(parts, side.mailbox, reporter, unassigned, watch, topic, member.joined)
 
 
 def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 REFUSED_WITHIN_S = 180
+LONG_SESSION_MS = 45_000
+"""Longer than a start takes on a machine that has much to do."""
+WAITED = "another process has this instance id"
 
 
 def test_second_process_on_the_same_data_folder_is_refused(installation: Installation) -> None:
@@ -27,27 +31,59 @@ def test_second_process_on_the_same_data_folder_is_refused(installation: Install
     assert installation.judge().counts == {"delivered": load.sent}
 
 
-def test_second_process_under_the_same_instance_id_is_found_out(
-    installation: Installation,
-) -> None:
-    """They fence each other until one gives up with the reason; the other goes on."""
+def test_second_process_under_the_same_instance_id_yields(installation: Installation) -> None:
+    """The first does not notice it, be it with a start or with a restart of the second."""
     topic = installation.target()
     first = installation.proxy("first", instance_id="twin")
     second = installation.proxy("second", instance_id="twin")
     first.start_ready()
     with Load(installation, [topic]) as load:
-        second.start()
+        for _ in range(2):
+            second.start()
+            assert second.wait() == 1
+            assert "Another process uses the instance id twin-0" in second.log
+        first.await_shards(2)
+    assert "session lost" not in first.log
+
+    assert installation.judge().counts == {"delivered": load.sent}
+
+
+def test_two_processes_of_one_instance_id_that_start_at_once_end_as_one(
+    installation: Installation,
+) -> None:
+    topic = installation.target()
+    twins = [installation.proxy(name, instance_id="twin") for name in ("first", "second")]
+    for twin in twins:
+        twin.start()
+    with Load(installation, [topic]) as load:
         wait_for(
-            lambda: not (first.is_running and second.is_running),
+            lambda: not all(twin.is_running for twin in twins),
             REFUSED_WITHIN_S,
             "one of the twins to give up",
         )
-        loser, winner = (second, first) if first.is_running else (first, second)
+        loser, winner = sorted(twins, key=lambda twin: twin.is_running)
         assert loser.wait() == 1
         winner.await_shards(2)
     assert "Another process uses the instance id twin-0" in loser.log
 
     assert installation.judge().counts == {"delivered": load.sent}
+
+
+def test_only_a_killed_process_whose_data_folder_is_gone_is_waited_for(
+    installation: Installation,
+) -> None:
+    """A restart with the folder takes the place of its predecessor at once."""
+    session = {"session.timeout.ms": str(LONG_SESSION_MS)}
+    proxy = installation.proxy(kafka=installation.kafka() | session)
+    proxy.start_ready()
+    proxy.kill()
+    proxy.start_ready()
+    assert WAITED not in proxy.log
+    proxy.kill()
+    shutil.rmtree(proxy.data_dir)
+    proxy.start_ready()
+    assert WAITED in proxy.log
+    installation.stop_proxies()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What the broker says: is it there, are the topics right, may the proxy do what it must."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Producer
@@ -8,6 +8,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
     DescribeClusterResult,
+    MemberDescription,
     TopicDescription,
 )
 
@@ -24,9 +25,11 @@ from proxy.cli.check.findings import Finding, advice, lacks, ok, stop, warn
 from proxy.cli.check.retries import group_topic_findings, group_topics
 from proxy.cli.check.topics import (
     broker_config_findings,
+    coordinator_findings,
     replication_findings,
     topic_findings,
 )
+from proxy.config.cores import usable_cores
 from proxy.config.settings import Settings
 from proxy.kafka.access.connection import Connection, client_config
 from proxy.kafka.access.rights import (
@@ -39,6 +42,8 @@ from proxy.kafka.access.rights import (
     rights_on,
     transactional_right,
 )
+from proxy.kafka.client_settings import session_timeout_ms, transaction_timeout_ms
+from proxy.kafka.group.static_member import StaticMember
 from proxy.kafka.replication import replication_for
 
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
@@ -95,6 +100,7 @@ def _questions(
     yield from replication_findings(found.values(), wanted)
     yield from group_topic_findings(settings, described, partial(may_create, admin))
     yield from broker_config_findings(settings, configs.get("", {}))
+    yield from coordinator_findings(configs.get("", {}), len(cluster.nodes))
     yield from _group(admin, settings)
     if settings.topics.settings in there:
         yield from clock_findings(settings)
@@ -173,6 +179,20 @@ def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
         yield ok(subject, "not there yet")
     else:
         yield ok(subject, f"{group.state.name.lower()}, {len(group.members)} members")
+        yield from _twins(settings, group.members)
+
+
+def _twins(settings: Settings, members: Iterable[MemberDescription]) -> Iterator[Finding]:
+    for worker in range(settings.workers or usable_cores()):
+        own = StaticMember(settings.instance_name, worker, settings.data_dir, list)
+        for member in members:
+            if own.is_other(member.member_id):
+                yield warn(
+                    f"instance {settings.instance_name}",
+                    f"a process with another data folder, at {member.host}, has this instance id",
+                    "Give every process its own `instance_id`. If that process has just ended, it "
+                    f"is out of the group after {session_timeout_ms(settings) / 1000:g} s.",
+                )
 
 
 def _transactional_ids(settings: Settings) -> Finding:
@@ -180,7 +200,10 @@ def _transactional_ids(settings: Settings) -> Finding:
     right = transactional_right(settings)
     subject = f"transactional ids {right.name}…"
     ident = f"{right.name}{settings.instance_name}-check"
-    producer = Producer(client_config(settings, transactional_id=ident))
+    timeout_ms = transaction_timeout_ms(settings)
+    producer = Producer(
+        client_config(settings, transactional_id=ident, transaction_timeout_ms=timeout_ms)
+    )
     try:
         producer.init_transactions(Connection.limit_s)
     except KafkaException as error:

@@ -8,11 +8,11 @@ from proxy.cli.check.retention import retention_findings
 from proxy.cli.terminal.output import shown_duration
 from proxy.config.ingress_retention import unfit
 from proxy.config.settings import Settings
+from proxy.kafka.client_settings import session_timeout_ms, transaction_timeout_ms
 from proxy.kafka.replication import MIN_INSYNC, Replication
 
 STAMPS_BYTES = 1024
 WEEK_MINUTES = 7 * 24 * 60
-TRANSACTION_TIMEOUT_MS = 10_000
 METADATA_BYTES = 1024
 HOP_BYTES = 512
 """So much longer may the headers of a rewritten record be."""
@@ -40,8 +40,9 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
 
 def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
     """Findings about the broker's own configuration; none where it may not be read."""
+    yield from _group_limits(settings, config)
     longest_ms = number_in(config, "transaction.max.timeout.ms")
-    timeout_ms = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+    timeout_ms = transaction_timeout_ms(settings)
     if longest_ms is not None and longest_ms < timeout_ms:
         yield stop(
             "broker",
@@ -65,6 +66,46 @@ def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Ite
         )
 
 
+def _group_limits(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
+    timeout_ms = session_timeout_ms(settings)
+    for name, factor in (("group.min.session.timeout.ms", 1), ("group.max.session.timeout.ms", -1)):
+        limit_ms = number_in(config, name)
+        if limit_ms is not None and (limit_ms - timeout_ms) * factor > 0:
+            yield stop(
+                "broker",
+                f"{name} is {limit_ms}, the proxy asks for {timeout_ms}",
+                f"Set `kafka: session.timeout.ms: {limit_ms}`, or change {name}.",
+            )
+    most = number_in(config, "group.max.size")
+    if most is not None and most < (settings.workers or 1):
+        yield stop(
+            "broker",
+            f"group.max.size is {most}, the proxy has {settings.workers or 1} workers",
+            "Run fewer workers, or raise group.max.size.",
+        )
+    protocols = config.get("group.coordinator.rebalance.protocols", "")
+    if protocols and "classic" not in protocols:
+        yield stop(
+            "broker",
+            f"group.coordinator.rebalance.protocols is {protocols}",
+            "Add classic: the proxy's consumer group uses that protocol.",
+        )
+
+
+def coordinator_findings(config: Mapping[str, str], brokers: int) -> Iterator[Finding]:
+    """Findings about Kafka's own topics, without which no group and no transaction works."""
+    for kind in ("offsets.topic", "transaction.state.log"):
+        name = f"{kind}.replication.factor"
+        factor = number_in(config, name)
+        if factor is not None and factor > brokers:
+            yield warn(
+                "broker",
+                f"{name} is {factor}, brokers: {brokers}",
+                "If no broker is away, Kafka cannot create that topic and `run` waits for it: add "
+                f"brokers, or set {name}={brokers} and restart the broker.",
+            )
+
+
 def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> Iterator[Finding]:
     """Findings about the proxy's own topics: the loss of one disk must lose nothing."""
     for topic in topics:
@@ -77,6 +118,12 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
                 "replication_factor` that so few will do.",
             )
         confirming = number_in(topic.config, MIN_INSYNC)
+        if confirming is not None and topic.replicas is not None and confirming > topic.replicas:
+            yield stop(
+                subject,
+                f"{MIN_INSYNC} is {confirming}, replicas: {topic.replicas}. No write is accepted",
+                f"Add replicas, or set {MIN_INSYNC}={topic.replicas}.",
+            )
         if confirming is not None and confirming < min(wanted.min_insync, topic.replicas or 0):
             yield warn(
                 subject,

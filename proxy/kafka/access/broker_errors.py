@@ -13,7 +13,14 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from proxy.config.settings import Settings
-from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, ProxyError, SettingsError
+from proxy.errors import (
+    BrokerLate,
+    BrokerLimit,
+    BrokerRefused,
+    BrokerUnreachable,
+    ProxyError,
+    SettingsError,
+)
 from proxy.kafka.access.rights import remedy
 
 LATE: Final = frozenset(
@@ -47,6 +54,29 @@ class _Meaning(NamedTuple):
     remedy: str
 
 
+class _Limit(NamedTuple):
+    """What the broker does not allow, and what to do."""
+
+    found: str
+    remedy: str
+
+
+LIMITS: Final = {
+    KafkaError.INVALID_SESSION_TIMEOUT: _Limit(
+        found="`session.timeout.ms`",
+        remedy="Set `session.timeout.ms` under `kafka` to a value from "
+        "group.min.session.timeout.ms to group.max.session.timeout.ms of the broker",
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: _Limit(
+        found="`transaction.timeout.ms`",
+        remedy="Set `transaction.timeout.ms` under `kafka` to at most transaction.max.timeout.ms "
+        "of the broker",
+    ),
+    KafkaError.GROUP_MAX_SIZE_REACHED: _Limit(
+        found="one more member of the group",
+        remedy="Run fewer workers, or raise group.max.size of the broker",
+    ),
+}
 MEANINGS: Final = (
     _Meaning(
         re.compile("broker certificate could not be verified"),
@@ -151,6 +181,15 @@ def explain(
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
         return SettingsError(f"librdkafka does not accept what is under `kafka`: {said}.")
     return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
+
+
+def refuse_beyond_limit(error: KafkaError) -> None:
+    """Raises BrokerLimit where the broker will give the same answer again and again."""
+    if limit := LIMITS.get(error.code()):
+        raise BrokerLimit(
+            f"The broker does not allow {limit.found} as the proxy asks for it: {error.str()}.",
+            f"{limit.remedy}. `kafka-delay-proxy check` names the limit.",
+        )
 
 
 def _meaning(error: KafkaError) -> _Meaning | None:

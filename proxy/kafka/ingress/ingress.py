@@ -19,6 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from proxy.kafka.access.broker_errors import refuse_beyond_limit
 from proxy.kafka.access.rights import REFUSALS
 from proxy.kafka.ingress.long_poll import LongPoll
 from proxy.kafka.ingress.read_positions import ReadPositions
@@ -112,12 +113,15 @@ class Ingress:
         self._group_metadata: object = None
         self.topic = topic
 
-    def join(self, owner: Owner) -> None:
-        """Join the group; `owner` is called from `fetch` as partitions come and go."""
+    def join(self, owner: Owner, joined: Callable[[str], None] | None = None) -> None:
+        """Join the group; `owner` is called from `fetch` as partitions come and go, `joined` with
+        the member id."""
 
         def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
             self.group_moved()
             self._long_poll.end()
+            if joined is not None:
+                joined(self._consumer.memberid() or "")
             offsets = owner.take_over([p.partition for p in assigned])
             self._positions.begin(offsets)
             starts = [TopicPartition(self.topic, p, at) for p, at in offsets.items()]
@@ -244,7 +248,8 @@ class Ingress:
         error = cast(KafkaError, message.error())
         if error.code() == KafkaError._PARTITION_EOF:
             fetched.ends[message.partition()] = message.offset()
-        elif error.fatal() or error.code() in THE_END:
+            return
+        refuse_beyond_limit(error)
+        if error.fatal() or error.code() in THE_END:
             raise KafkaException(error)
-        else:
-            log.warning("ingress not readable for now", error=error.str())
+        log.warning("ingress not readable for now", error=error.str())

@@ -6,6 +6,7 @@ from proxy.cli.check.broker_state import TopicConfig
 from proxy.cli.check.findings import Finding, Severity
 from proxy.cli.check.topics import (
     broker_config_findings,
+    coordinator_findings,
     replication_findings,
     topic_findings,
 )
@@ -104,6 +105,49 @@ def test_a_broker_that_allows_only_short_transactions_would_stop_the_proxy() -> 
     (finding,) = broker_config_findings(Settings(), {"transaction.max.timeout.ms": "5000"})
     assert finding.severity is Severity.STOP
     assert "transaction.timeout.ms: 5000" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        ({"group.min.session.timeout.ms": "30000"}, "session.timeout.ms: 30000"),
+        ({"group.max.session.timeout.ms": "9000"}, "session.timeout.ms: 9000"),
+        ({"group.max.size": "1"}, "fewer workers"),
+        ({"group.coordinator.rebalance.protocols": "consumer"}, "Add classic"),
+    ],
+)
+def test_a_limit_on_the_group_would_stop_the_proxy(config: dict[str, str], remedy: str) -> None:
+    (finding,) = broker_config_findings(Settings(workers=2), config)
+    assert finding.severity is Severity.STOP
+    assert remedy in finding.remedy
+
+
+def test_limits_that_the_settings_keep_say_nothing() -> None:
+    config = {
+        "group.min.session.timeout.ms": "20000",
+        "group.max.session.timeout.ms": "40000",
+        "group.max.size": "2",
+        "group.coordinator.rebalance.protocols": "classic,consumer",
+        "transaction.max.timeout.ms": "10000",
+    }
+    settings = Settings(workers=2, kafka={"session.timeout.ms": "30000"})
+    assert list(broker_config_findings(settings, config)) == []
+
+
+def test_kafkas_own_topics_with_more_replicas_than_brokers_are_warned_of() -> None:
+    config = {
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "3",
+    }
+    (finding,) = coordinator_findings(config, 1)
+    assert finding.severity is Severity.WARN
+    assert "transaction.state.log.replication.factor=1" in finding.remedy
+
+
+def test_a_topic_that_wants_more_replicas_in_sync_than_it_has_would_stop_the_proxy() -> None:
+    topic = TopicConfig("timer.ingress", 1, {"min.insync.replicas": "2"}, 1)
+    findings = list(replication_findings([topic], Replication(1, 1)))
+    assert [finding.severity for finding in findings] == [Severity.STOP]
 
 
 def test_a_broker_that_keeps_little_metadata_would_stop_the_proxy() -> None:
