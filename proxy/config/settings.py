@@ -35,6 +35,7 @@ from proxy.config.values import (
     auto_is_none,
     check_topic,
     known_aliases,
+    refuse_no_addresses,
 )
 from proxy.requests.policy import DEFAULT_LEVELS
 from proxy.requests.times import parse_levels
@@ -342,3 +343,9 @@ class Settings(Section):
         if not isinstance(section, Mapping):
             return section
         return {"bootstrap.servers": DEFAULT_BOOTSTRAP, **section}
+
+    @field_validator("kafka")
+    @classmethod
+    def _addresses(cls, kafka: dict[str, str]) -> dict[str, str]:
+        refuse_no_addresses(kafka["bootstrap.servers"])
+        return kafka

@@ -3,7 +3,7 @@
 import json
 import re
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -33,6 +33,7 @@ OWNED_BY_THE_PROXY: dict[str, str] = {
     "enable.partition.eof": "the proxy reads the end of a partition in its own way",
     "delivery.report.only.error": "the proxy counts every delivery report",
 }
+PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 
 
 def _duration_ms(value: object) -> object:
@@ -99,6 +100,21 @@ def _librdkafka_text(value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise ValueError("must be text or a number, under librdkafka's dotted name (`ssl.ca.location`)")
+
+
+def refuse_no_addresses(bootstrap: str) -> None:
+    """Raises ValueError where an address is not `host:port`.
+
+    librdkafka takes its protocols as schemes, and nothing else of a URL.
+    """
+    for address in map(str.strip, bootstrap.split(",")):
+        scheme, mark, rest = address.rpartition("://")
+        if (mark and scheme.upper() not in PROTOCOLS) or "/" in rest:
+            host = rest.partition("/")[0]
+            raise ValueError(
+                f"`bootstrap.servers` names {address!r}: write host:port, without a scheme and "
+                f"without a path, as in {host}"
+            )
 
 
 DurationMs = Annotated[

@@ -7,7 +7,9 @@ import typer
 
 from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, load_settings
+from proxy.config.values import refuse_no_addresses
 from proxy.dead_letters.letters.letter import Origin, read_origin
+from proxy.errors import SettingsError
 from proxy.requests.header_values import LONGEST_ID_BYTES, is_ident
 from proxy.requests.times import parse_delay_ms, parse_instant_ms
 from proxy.requests.topic_names import TARGETS_PATTERN
@@ -85,5 +87,9 @@ def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
     settings = load_settings(config)
     if bootstrap is None:
         return settings
+    try:
+        refuse_no_addresses(bootstrap)
+    except ValueError as error:
+        raise SettingsError(f"{error}.") from None
     kafka = {**settings.kafka, "bootstrap.servers": bootstrap}
     return settings.model_copy(update={"kafka": kafka})

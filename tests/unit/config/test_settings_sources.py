@@ -93,6 +93,11 @@ def test_texts_that_look_like_numbers_stay_texts(load: Load) -> None:
     assert load("", DELAY_PROXY_GROUP_ID="007").group_id == "007"
 
 
+def test_a_broker_address_may_name_its_protocol(load: Load) -> None:
+    bootstrap = "SASL_SSL://a:9092, [::1]:9092,b"
+    assert load(f"kafka: {{bootstrap.servers: '{bootstrap}'}}").bootstrap_servers == bootstrap
+
+
 @pytest.mark.parametrize(
     "text",
     ["0123456", "0x1F", "12:30:45", "1_000", "1.10", ".5", "yes", "1e3", "2026-01-01", "007", "=x"],
@@ -209,6 +214,9 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("topics: {ingress: same, outcomes: same}", "must be five topics"),
         ("targets: {allow: ['']}", "an empty pattern matches no topic"),
         ("admin: {port: 70000}", "less than or equal to 65535"),
+        ("kafka: {bootstrap.servers: 'http://kafka:9092/'}", "without a scheme"),
+        ("kafka: {bootstrap.servers: 'a:9092,kafka://b:9092'}", "as in b:9092"),
+        ("kafka: {bootstrap.servers: 'a:9092/topic'}", "without a path"),
         ("kafka: {ssl: {ca: x}}", "must be text or a number"),
         ("a: [", "is not YAML"),
         ("topics: {settings: timer.audit}", "must be five topics"),
