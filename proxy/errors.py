@@ -93,10 +93,10 @@ class DataDirInUse(ProxyError):
 class DataDirUnusable(ProxyError):
     """The data folder cannot be made, or nothing can be written there."""
 
-    def __init__(self, data_dir: str, why: str) -> None:
+    def __init__(self, data_dir: str, why: str, remedy: str) -> None:
         super().__init__(
             f"The data folder {data_dir} cannot be written: {why}.",
-            "Let the proxy's user write there, or choose another `data_dir`.",
+            f"{remedy}, or choose another `data_dir`.",
         )
 
 

@@ -1,9 +1,23 @@
 """What can go wrong in a shard's folder, each with a sentence a person can act on."""
 
-from errno import EACCES, EPERM, EROFS
+import os
+from contextlib import suppress
+from errno import EACCES, EDQUOT, EEXIST, EIO, EMFILE, ENFILE, ENOSPC, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 
-FORBIDDEN = frozenset({EACCES, EPERM, EROFS})
+LET_WRITE = "Let the proxy's user write there"
+MORE_FILES = "Raise the limit of open files"
+REMEDIES = {
+    EACCES: LET_WRITE,
+    EPERM: LET_WRITE,
+    EROFS: LET_WRITE,
+    ENOTDIR: LET_WRITE,
+    EEXIST: LET_WRITE,
+    EMFILE: MORE_FILES,
+    ENFILE: MORE_FILES,
+    EIO: "See to the disk",
+    EDQUOT: "Free some space, or raise the quota of the proxy's user",
+}
 
 
 class StorageError(Exception):
@@ -49,10 +63,27 @@ class StorageFull(StorageError):
     """A write was refused (disk full, I/O error); memory is intact and the write is retried."""
 
     def __init__(self, folder: Path, cause: OSError) -> None:
-        remedy = (
-            "Let the proxy's user write there" if cause.errno in FORBIDDEN else "Free some space"
-        )
+        why, remedy = why_and_remedy(folder, cause)
         super().__init__(
-            f"cannot write in {folder}: {cause.strerror or cause}. {remedy}; "
+            f"cannot write in {folder}: {why}. {remedy}; "
             "entries stay in memory and the write is tried again"
         )
+
+
+def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
+    """Return why a write in this folder was refused, and what to do, without full stops."""
+    if cause.errno == ENOSPC and free_inodes(folder) == 0:
+        return "no inode is free (df -i), though there may be space", "Delete files on that disk"
+    return cause.strerror or str(cause), REMEDIES.get(cause.errno or 0, "Free some space")
+
+
+def free_inodes(folder: Path) -> int | None:
+    """Return how many more files the file system of `folder`, or of its parent, takes.
+
+    None where it sets no number (btrfs, XFS on a volume of its own) or cannot be asked.
+    """
+    for place in (folder, *folder.absolute().parents):
+        with suppress(OSError):
+            found = os.statvfs(place)
+            return found.f_favail if found.f_files else None
+    return None

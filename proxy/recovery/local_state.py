@@ -21,7 +21,7 @@ import structlog
 from proxy.errors import DataDirInUse, DataDirUnusable
 from proxy.kafka.group.static_member import MEMBER_FILE
 from proxy.records.position import Position
-from storage.errors import StorageFull, StoreLocked
+from storage.errors import StorageFull, StoreLocked, why_and_remedy
 from storage.ids.opening import open_register
 from storage.opening import open_store
 from storage.options import Options, StoreKind
@@ -67,7 +67,7 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock_file = (data_dir / LOCK_FILE).open("w")
     except OSError as error:
-        raise DataDirUnusable(str(data_dir), error.strerror or str(error)) from None
+        raise DataDirUnusable(str(data_dir), *why_and_remedy(data_dir, error)) from None
     with lock_file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from proxy.admin.access import is_loopback
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
@@ -16,6 +17,10 @@ from proxy.config.sizes import shown_size
 from proxy.errors import DiskReserveTooLarge, SettingsError
 from proxy.extras import ExtraMissing, require_store, require_tracing
 from proxy.kafka.access.connection import Connection
+from storage.errors import free_inodes
+
+FEW_INODES: Final = 10_000
+"""A shard makes some hundred files."""
 
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:
@@ -24,6 +29,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield _librdkafka(settings)
     yield _data_dir(settings.data_dir)
     yield _disk(settings)
+    yield from _inodes(settings)
     yield from _store(settings)
     yield from _tracing(settings)
     yield _wheel(settings)
@@ -90,6 +96,16 @@ def _disk(settings: Settings) -> Finding:
         f"{found}: no new records will be read",
         f"Make room on the disk of {settings.data_dir}, or lower `disk_reserve`.",
     )
+
+
+def _inodes(settings: Settings) -> Iterator[Finding]:
+    free = free_inodes(settings.data_dir)
+    if free is not None and free < FEW_INODES:
+        yield warn(
+            "inodes",
+            f"{free} more files can be made on the disk of {settings.data_dir} (df -i)",
+            "Delete files there, or choose a file system with more inodes for `data_dir`.",
+        )
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

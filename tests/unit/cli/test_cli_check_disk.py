@@ -1,5 +1,6 @@
 """What `check` says about the disk under the data folder."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -51,3 +52,16 @@ def test_files_that_other_users_may_read_are_warned_of(tmp_path: Path) -> None:
     shard.chmod(0o700)
     tmp_path.chmod(0o700)
     assert said().severity is Severity.OK
+
+
+@pytest.mark.parametrize(
+    ("inodes", "free", "is_warned"), [(20, 0, True), (10**6, 10**6, False), (0, 0, False)]
+)
+def test_few_free_inodes_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inodes: int, free: int, *, is_warned: bool
+) -> None:
+    left = os.statvfs_result((4096, 4096, 1000, 900, 900, inodes, free, free, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _folder: left)
+    settings = Settings(data_dir=tmp_path / "not-yet")
+    found = [one for one in settings_findings(settings) if one.subject == "inodes"]
+    assert [one.severity for one in found] == [Severity.WARN] * is_warned

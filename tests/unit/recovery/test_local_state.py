@@ -1,5 +1,6 @@
 """A shard's folder remembers that some of its entries may have no bodies."""
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,6 +110,44 @@ def test_a_forbidden_write_is_not_mended_by_space(tmp_path: Path) -> None:
     forbidden = PermissionError(13, "Permission denied")
     assert "Let the proxy's user write there" in str(StorageFull(tmp_path, forbidden))
     assert "Free some space" in str(StorageFull(tmp_path, OSError(28, "No space left on device")))
+
+
+def test_a_write_that_finds_no_inode_is_not_mended_by_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the folder is not there yet. A file system without a number of inodes has none
+    to run out of."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    for inodes, said in ((20, "no inode is free (df -i)"), (0, "No space left on device")):
+        left = os.statvfs_result((4096, 4096, 1000, 900, 900, inodes, 0, 0, 0, 255))
+        monkeypatch.setattr(os, "statvfs", lambda _folder, left=left: left)
+        assert said in str(StorageFull(tmp_path / "shard", full))
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EMFILE, "Raise the limit of open files"),
+        (errno.EDQUOT, "raise the quota"),
+        (errno.EIO, "See to the disk"),
+    ],
+)
+def test_the_remedy_is_for_what_the_system_has_refused(
+    tmp_path: Path, number: int, remedy: str
+) -> None:
+    assert remedy in str(StorageFull(tmp_path, OSError(number, os.strerror(number))))
+
+
+def test_a_data_folder_that_finds_no_room_is_not_mended_by_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(DataDirUnusable) as refused, locked_data_dir(tmp_path / "data"):
+        pass
+    assert "Free some space, or choose" in refused.value.remedy
 
 
 def test_a_folder_from_before_the_watermark_was_set_back_is_put_aside(opening: Opening) -> None:
