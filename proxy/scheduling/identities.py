@@ -207,14 +207,18 @@ class Identities:
         return self._row(name)
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
-        """End the record at this offset, if it is what the id names; None where it has ended."""
+        """End the record at this offset, if it is what the id names; None where it has ended.
+
+        What that record had ended stays ended by it: a replay that does not read it again can
+        not tell what the recall is of.
+        """
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
         ended, found = self._supersede(offset, ident, row, CANCELLED)
         if not found:
             return None
-        self._put(offset, ident, Named(offset, kind=IS_CANCEL))
+        self._put(offset, ident, Named(row.latest))
         return ended
 
     def take_back(self, offset: int, key: Key, target: str) -> None:

@@ -98,11 +98,11 @@ _MAY_HAVE_BEEN_SHED: Final = """
 """
 """Whether the half message that is decided may have found no room to wait: its end is not seen."""
 _OPENED_MEANWHILE: Final = """
-IF(outcome.end = 'replaced' AND landed.end = 'requeued' AND prev_opener.kind = 'recall'
+IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""A recall of what was being tried again may have missed it, after a takeover: then what had its id
-before counts."""
+"""A recall of what has replaced it changes nothing: that counts. Older versions of the proxy named
+the recall."""
 STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from proxy.dispatch.partitioning import partition_of
@@ -169,16 +170,16 @@ def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
     t.outcome(recall(t, "missed", 4), "missed")
 
 
-def a_recall_of_what_was_tried_again_may_not_count_for_another_of_the_id(t: Topics) -> None:
-    """After a takeover the proxy does not know any more that it was being tried again."""
-    for end, said in (("requeued", "replaced"), ("cancelled", "contradicted")):
-        ident = end.encode()
+def a_recall_is_not_of_what_its_record_has_replaced_in_mid_hop(t: Topics) -> None:
+    """Older versions of the proxy said otherwise."""
+    for end, said in product(("requeued", "cancelled"), ("replaced", "cancelled")):
+        ident = f"{end} {said}".encode()
         one = rolled(t, ident=ident)
         other = t.record(end, ident=ident, **LATER)
         t.outcome(other, end)
         t.outcome(recall(t, "applied", other), "applied")
         two = successor(t, said, one, ident=ident)
-        t.outcome(two, "replaced", next_offset=other)
+        t.outcome(two, said, **({"next_offset": other} if said == "replaced" else {}))
         if end == "requeued":
             again = successor(t, "cancelled", other, ident=ident)
             t.outcome(again, "cancelled")
@@ -200,7 +201,7 @@ STORIES: dict[Story, Circumstances] = {
     a_recall_finds_what_was_rewritten: SEEN,
     a_recall_that_was_ignored_is_found: SEEN,
     a_recall_misses_nothing_that_waits_still: SEEN,
-    a_recall_of_what_was_tried_again_may_not_count_for_another_of_the_id: SEEN,
+    a_recall_is_not_of_what_its_record_has_replaced_in_mid_hop: SEEN,
     what_recalls_missed_may_have_ended_unseen: replace(SEEN, unseen=OUTCOMES_GONE),
     what_is_missed_must_have_an_outcome_where_that_would_be_seen: ONE_GONE,
     what_a_cancel_applied_to_must_have_an_outcome_where_that_would_be_seen: ONE_GONE,

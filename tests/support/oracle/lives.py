@@ -89,7 +89,7 @@ class Lives:
     _of_entry: dict[int, Life] = field(default_factory=dict)
     _of_place: dict[str, Life] = field(default_factory=dict)
     _of_id: dict[bytes, Life] = field(default_factory=dict)
-    _last_how: dict[bytes, str] = field(default_factory=dict)
+    _last: dict[bytes, tuple[int, str]] = field(default_factory=dict)
     _cancels: list[tuple[str, Life | None]] = field(default_factory=list)
 
     def replay(self, offset: int, record: Incoming) -> None:
@@ -137,7 +137,7 @@ class Lives:
         if life.ended_by is not None:
             life.is_named_late = True
             if life.ident is not None and not life.is_purged:
-                self._end_by_the_last(life, life.ident)
+                self._end_by_the_last(life, life.ident, hop_from)
         self._of_place[place] = life
 
     def _move(self, hop_from: int, offset: int, place: str, record: Incoming) -> None:
@@ -153,11 +153,13 @@ class Lives:
         life.moved.add(place)
         life.timed = record
 
-    def _end_by_the_last(self, life: Life, ident: bytes) -> None:
-        if self._of_id.get(ident) is not life:
-            life.ended_by = self._last_how[ident]
-        else:
+    def _end_by_the_last(self, life: Life, ident: bytes, hop_from: int) -> None:
+        """Of the records and cancels with its id: a recall of one of these changes nothing."""
+        offset, how = self._last[ident]
+        if self._of_id.get(ident) is life:
             del self._of_id[ident]
+        elif offset > hop_from:
+            life.ended_by = how
 
     def _begin(self, record: Incoming, is_half: bool, offset: int, place: str) -> None:
         ident = record.header("timer-id")
@@ -172,7 +174,7 @@ class Lives:
     def _superseded(self, ident: bytes, how: str, by: str) -> None:
         """A cancel or a newer record: it ends the life, unless that had fired before."""
         life = self._of_id.pop(ident, None)
-        self._last_how[ident] = how
+        self._last[ident] = int(by.rpartition("/")[2]), how
         if life is not None:
             life.ended_by, life.superseded_by = how, by
         if how == "cancelled":
@@ -189,7 +191,6 @@ class Lives:
         if life is not None:
             life.ended_by, life.superseded_by = "cancelled", place
         if life is not None and life.ident is not None and self._said(place) != "missed":
-            self._last_how[life.ident] = "cancelled"
             del self._of_id[life.ident]
         self._cancels.append((place, life))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from proxy.scheduling.recalls import MOST_READ
-from tests.property.test_exactly_once import give_disks
+from tests.property.test_exactly_once import POLICY, check_conservation, give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import OUTCOMES, World
 
@@ -149,6 +150,50 @@ def test_before_there_were_recalls_the_header_is_refused() -> None:
     world.settle()
     assert outcomes(world)[1][0] == "dead-lettered"
     assert outcomes(world)[1][1].startswith("header-unknown")
+
+
+B: dict[str, str | bytes] = {"timer-topic": "bills", "timer-id": "a", "timer-delay": "2"}
+HALF: dict[str, str | bytes] = {**B, "timer-transaction": "prepare"}
+RECALL: dict[str, str | bytes] = {"timer-recall": f"{INGRESS}/0/1"}
+"""Of B, which is written next behind a record with its id that is being rewritten then."""
+
+
+@pytest.mark.parametrize("has_fired", [False, True])
+@pytest.mark.parametrize(
+    "written",
+    [
+        [B, RECALL],
+        [HALF, RECALL],
+        [HALF, {"timer-id": "a", "timer-transaction": "commit"}, RECALL],
+        [HALF, {"timer-id": "a", "timer-transaction": "rollback"}],
+        [B, {"timer-cancel": "a"}],
+        [B, B, {"timer-recall": f"{INGRESS}/0/3"}],
+        [B, {"timer-purge": "bills"}],
+    ],
+    ids=["recalled", "half", "committed", "rolled-back", "cancelled", "third", "purged"],
+)
+def test_what_was_replaced_in_mid_hop_stays_replaced_whatever_ends_its_replacement(
+    written: list[dict[str, str | bytes]], *, has_fired: bool
+) -> None:
+    """A record between the replacement and its end waits on, so that the floor would lie there."""
+    world = World(1, None, 1_000, ("orders", "bills"))
+    world.policy, world.max_step_ms = replace(POLICY, roll_after_ms=12), 0
+    world.send({"timer-topic": "orders", "timer-delay": "33", "timer-id": "a"})
+    world.turn(2)
+    world.time.pass_ms(13)
+    between: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": "11"}
+    for request in [written[0], between, *written[1:]]:
+        write = partial(world.purge, "bills") if "timer-purge" in request else None
+        world.kafka.meanwhile.append(write or partial(world.send, request))
+    world.turn(3)
+    if has_fired:
+        world.time.pass_ms(4)
+        world.send({"timer-topic": "orders"})
+        world.turn(5)
+    world.crash()
+    world.come_to_an_end()
+    check_conservation(world)
+    world.crash()
 
 
 def test_a_half_message_recalled_on_another_machine_does_not_expire_on_this_one(
