@@ -3,7 +3,7 @@
 docs/exactly-once.md#moved-records.
 """
 
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.dispatch.hops import moved
 from proxy.records.delivery import delivery_of
@@ -14,12 +14,16 @@ from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.record_lookup import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard
 
+MovingState: TypeAlias = RecordState | Literal["not-committed"]
+NOT_COMMITTED: Final[MovingState] = "not-committed"
+"""It was read, and is read again if the worker dies now: perhaps by other settings."""
+
 
 class Moving(NamedTuple):
     """state: of the record asked about. at: offset of what was rewritten from it, or its own: that
     is to be asked about. record: takes the place of it, where it is `pending`."""
 
-    state: RecordState
+    state: MovingState
     at: int
     record: AuxiliaryRecord | None = None
 
@@ -37,4 +41,6 @@ def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
     row = None if parsed.ident is None else shard.named(parsed.ident)
     if row is not None:
         delivery = delivery._replace(fires_ms=row.fires_ms, entry_offset=row.offset)
+    if delivery.entry_offset >= shard.position.next_offset:
+        return Moving(NOT_COMMITTED, offset)
     return Moving(found.state, offset, moved(shard.ingress, delivery, deliver_at_ms))

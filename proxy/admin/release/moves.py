@@ -1,5 +1,6 @@
 """Moves a record that waits to another time: it is read, and written anew in its place."""
 
+import time
 from collections.abc import Sequence
 from typing import Annotated, Final, Protocol, cast
 
@@ -10,7 +11,7 @@ from proxy.admin.exchange import Problem
 from proxy.admin.query_mailbox import FindMoving, FindRecord
 from proxy.admin.query_values import Body, whole
 from proxy.admin.workers import Workers
-from proxy.dispatch.moving import Moving
+from proxy.dispatch.moving import NOT_COMMITTED, Moving
 from proxy.records.message import Message
 from proxy.records.outcome import MISSED
 from proxy.requests.times import LATEST_MS, parse_instant_ms
@@ -18,7 +19,10 @@ from proxy.scheduling.batch import AuxiliaryRecord
 
 MOST_STEPS: Final = 5
 """A record is found again so often where it was rewritten, and tried again where it just was."""
+COMMITTED_WITHIN_S: Final = 3.0
+LOOK_EVERY_S: Final = 0.05
 WHY_NOT: Final = {
+    "not-committed": "It has been read, and that is not committed yet. Try again in a moment.",
     "half-message": "It is a half message that nobody has decided: it has no time yet. Commit it.",
     "ended": "It has ended, as far as is known: its target or the outcomes topic has its end.",
 }
@@ -50,7 +54,7 @@ class Moves:
         wait for what becomes of it."""
         done: Cancelled | None = None
         for _ in range(MOST_STEPS):
-            moving = self._find(partition, offset, deliver_at_ms)
+            moving = self._find_committed(partition, offset, deliver_at_ms)
             if moving.at != offset:
                 offset = moving.at
                 continue
@@ -76,6 +80,15 @@ class Moves:
             detail = f"`deliver_at` lies beyond {latest_ms}, now and the setting `max_delay`."
             raise Problem(409, "too-far", detail)
         return asked_ms
+
+    def _find_committed(self, partition: int, offset: int, deliver_at_ms: int) -> Moving:
+        """A move of what is not committed would outlive it: the record may be read otherwise."""
+        until_s = time.monotonic() + COMMITTED_WITHIN_S
+        while True:
+            moving = self._find(partition, offset, deliver_at_ms)
+            if moving.state != NOT_COMMITTED or time.monotonic() > until_s:
+                return moving
+            time.sleep(LOOK_EVERY_S)
 
     def _find(self, partition: int, offset: int, deliver_at_ms: int) -> Moving:
         message = self._broker.read(partition, offset)

@@ -30,7 +30,7 @@ from proxy.admin.query_mailbox import (
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings, ReleaseSettings, TopicSettings
 from proxy.config.target_limit import TargetLimit
-from proxy.dispatch.moving import Moving
+from proxy.dispatch.moving import NOT_COMMITTED, Moving, MovingState
 from proxy.logs import Level
 from proxy.records.body import Headers
 from proxy.records.message import Message
@@ -90,14 +90,16 @@ class MadeUpWorkers:
 
 
 def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
-    """The record at offset 5 waits, the one at 4 was rewritten as that; 6 is a half message."""
+    """The record at offset 5 waits, the one at 4 was rewritten as that; 6 is a half message; that
+    8 was read is not committed."""
     partition, offset = record.at
     if offset == 5:
         headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
         return Moving("pending", 5, AuxiliaryRecord(5, INGRESS, partition, None, None, headers))
     if offset == 4:
         return Moving("ended", 5)
-    return Moving("half-message" if offset == 6 else "ended", offset)
+    states: dict[int, MovingState] = {6: "half-message", 8: NOT_COMMITTED}
+    return Moving(states.get(offset, "ended"), offset)
 
 
 def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[Answer]:

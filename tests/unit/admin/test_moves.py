@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.admin.query_mailbox import FindRecord
+from proxy.admin.release import moves
 from proxy.dispatch.moving import Moving
 from tests.support.simulation import admin_api
 from tests.support.simulation.admin_api import MadeUpApi
@@ -63,11 +64,23 @@ def test_what_ended_before_the_move_of_it_was_read_is_missed(
     assert (status, said["outcome"]) == (200, "missed")
 
 
+def test_what_was_only_just_read_is_moved_once_that_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, looks = MadeUpApi(), iter([Moving("not-committed", 5)] * 2)
+    found = admin_api._moving
+    monkeypatch.setattr(admin_api, "_moving", lambda *asked: next(looks, None) or found(*asked))
+    monkeypatch.setattr(moves, "LOOK_EVERY_S", 0)
+    assert patch(made, 5, SOON_MS)[0] == 202
+    assert [record.offset for record in made.broker.moves] == [5]
+
+
 @pytest.mark.parametrize(
     ("offset", "deliver_at", "status", "code", "why"),
     [
         (7, SOON_MS, 409, "ended", "It has ended"),
         (6, SOON_MS, 409, "half-message", "Commit it"),
+        (8, SOON_MS, 409, "not-committed", "not committed yet"),
         (0, SOON_MS, 404, "not-found", "pending list"),
         (5, "tomorrow", 409, "no-such-time", "tomorrow"),
         (5, -1, 409, "no-such-time", "-1"),
@@ -77,8 +90,14 @@ def test_what_ended_before_the_move_of_it_was_read_is_missed(
     ],
 )
 def test_what_cannot_be_moved_is_refused_and_nothing_written(
-    offset: int, deliver_at: object, status: int, code: str, why: str
+    monkeypatch: pytest.MonkeyPatch,
+    offset: int,
+    deliver_at: object,
+    status: int,
+    code: str,
+    why: str,
 ) -> None:
+    monkeypatch.setattr(moves, "COMMITTED_WITHIN_S", 0)
     made = MadeUpApi()
     refused, said = patch(made, offset, deliver_at)
     assert (refused, said["error"]) == (status, code)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.property.test_exactly_once import give_disks
+from tests.property.test_exactly_once import POLICY, check_conservation, give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import World
 from tests.unit.session.test_pipeline_recalls import HOUR, outcomes, recall, rolled
@@ -188,6 +189,24 @@ def test_a_move_that_the_policy_refuses_leaves_the_record_as_it_is() -> None:
     assert outcomes(world)[1][0] == "dead-lettered"
     pass_hours(world, 1)
     assert world.origins() == [f"{INGRESS}/0/0"]
+
+
+@pytest.mark.parametrize("changed", [{"max_delay_ms": 20}, {"roll_after_ms": 25}])
+def test_what_was_read_and_is_not_committed_is_not_moved_yet(changed: dict[str, Any]) -> None:
+    """It is read again after a crash, and may end as it is read, by the settings of then."""
+    world = World()
+    world.policy, world.interval_ms = replace(POLICY, roll_after_ms=None), 50
+    world.turn()
+    world.send({"timer-topic": "orders", "timer-delay": "50"})
+    world.turn()
+    assert world.shards[0].next_offset > world.positions()[0].next_offset
+    move(world, 0, 55)
+    world.crash()
+    world.policy = replace(world.policy, **changed)
+    world.turn(2)
+    world.time.pass_ms(60)
+    world.come_to_an_end()
+    check_conservation(world)
 
 
 @pytest.mark.parametrize("forged", [["timer-hop-fires"], ["timer-hop-fires", "timer-hop-due"]])
