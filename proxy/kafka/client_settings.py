@@ -159,11 +159,10 @@ def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[st
     `number`: of the producers that a worker has one after the other while the transaction of the
     one before cannot end.
     """
-    further = f".{number}" if number else ""
     return {
         **TUNED_PRODUCER,
         **common_config(settings),
-        "transactional.id": f"{settings.group_id}-{settings.instance_name}-{worker}{further}",
+        "transactional.id": transactional_id(settings, worker, number),
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
     }
@@ -177,6 +176,13 @@ def session_timeout_ms(settings: Settings) -> int:
 def transaction_timeout_ms(settings: Settings) -> int:
     """How long the broker lets a transaction stay open."""
     return int((TUNED_PRODUCER | settings.kafka)["transaction.timeout.ms"])
+
+
+def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
+    """Says where the group's name ends, so that no two of group, instance and worker share one:
+    names may hold hyphens."""
+    group_id, further = settings.group_id, f".{number}" if number else ""
+    return f"{group_id}-{settings.instance_name}-{worker}{further}/{len(group_id)}"
 
 
 def connected(producer: Producer, topic: str) -> Producer:

@@ -25,7 +25,8 @@ SEEN_TO_BE_REFUSED = STEPS[: STEPS.index("all records")]
 def test_fenced_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
     """Another producer of the same transactional id is initialised; then it is gone."""
     with held_scene(kafka, tmp_path, step) as scene:
-        named = {"bootstrap.servers": kafka, "transactional.id": f"{scene.group_id}-one-0"}
+        ident = f"{scene.group_id}-one-0/{len(scene.group_id)}"
+        named = {"bootstrap.servers": kafka, "transactional.id": ident}
         Producer({**named, **QUIET}).init_transactions(HARM_WITHIN_S)
         scene.held.go_on()
         scene.await_session_lost()
