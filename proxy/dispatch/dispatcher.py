@@ -115,11 +115,11 @@ class Dispatcher:
         if refused is not None:
             was_hop_refused = self._refused_before_hop.get(ref, refused) is not refused
             return refused if was_hop_refused else self._requeue(delivery, refused)
-        if delivery.fires_ms < delivery.wanted_ms:
-            is_free = delivery.is_parked and self._release.frees(delivery.target, self._now_ms)
-            return Hop(delivery, ROLLED, not_before_ms=delivery.due_ms if is_free else None)
+        rolls = delivery.fires_ms < delivery.wanted_ms
         if ref not in self._released:
-            self._released[ref] = self._release.decide(delivery, self._now_ms)
+            self._released[ref] = (
+                self._rolled(delivery) if rolls else self._release.decide(delivery, self._now_ms)
+            )
         if (end := self._released[ref]) is not None:
             return end
         refusal = self._targets.refusal_at(delivery.target, delivery.partition, delivery.key)
@@ -128,6 +128,14 @@ class Dispatcher:
                 self.doubted.add(delivery.target)
             return self._requeue(delivery, refusal)
         return self._against_rules(prefix, delivery)
+
+    def _rolled(self, delivery: Delivery) -> Hop:
+        """Rewritten before its copy is deleted; a record that a pause held back may go sooner."""
+        place = self._release.place(delivery, self._now_ms)
+        if place is None:
+            return Hop(delivery, ROLLED)
+        not_before_ms, resumed_ms = place
+        return Hop(delivery, ROLLED, "", not_before_ms, resumed_ms=resumed_ms)
 
     def _placed(self, delivery: Delivery) -> Delivery:
         """A record that may go anywhere does not go where nothing can be written."""

@@ -21,6 +21,7 @@ from proxy.records.headers import (
     HOP_FROM,
     HOP_MAC,
     HOP_NOT_BEFORE,
+    HOP_RESUMED,
     ID,
     LEVEL,
     TRANSACTION,
@@ -28,7 +29,7 @@ from proxy.records.headers import (
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import Outcome, as_ingested
 from proxy.records.receipts import receipt_name
-from proxy.scheduling.batch import AuxiliaryRecord, Hop
+from proxy.scheduling.batch import AuxiliaryRecord, Hop, Place
 
 NOT_CARRIED_ON: Final = frozenset(
     {
@@ -40,6 +41,7 @@ NOT_CARRIED_ON: Final = frozenset(
         CHECK_IMMUNITY,
         HOP_FROM,
         HOP_NOT_BEFORE,
+        HOP_RESUMED,
         HOP_ATTEMPT,
         HOP_FIRST,
         HOP_FIRES,
@@ -55,18 +57,31 @@ that was committed is an ordinary record."""
 def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
     """The record that goes on; to its own partition, with the key it had there."""
     delivery = hop.delivery
+    not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
+    if not_before_ms is None:
+        not_before_ms = _number(delivery.header(HOP_NOT_BEFORE))
+        resumed_ms = _number(delivery.header(HOP_RESUMED))
     numbers = {
         DELIVER_AT: delivery.due_ms,
-        HOP_NOT_BEFORE: hop.not_before_ms or _number(delivery.header(HOP_NOT_BEFORE)),
+        HOP_NOT_BEFORE: not_before_ms,
+        HOP_RESUMED: resumed_ms,
         HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
     }
     return _rewritten(ingress, delivery, numbers)
 
 
-def moved(ingress: IngressPartition, delivery: Delivery, deliver_at_ms: int) -> AuxiliaryRecord:
-    """The record that is to take the place of an entry that waits, with another due."""
+def moved(
+    ingress: IngressPartition,
+    delivery: Delivery,
+    deliver_at_ms: int,
+    place: Place | None = None,
+) -> AuxiliaryRecord:
+    """The record that is to take the place of an entry that waits: with another due, or with a
+    place in a queue."""
     numbers = {
         DELIVER_AT: deliver_at_ms,
+        HOP_NOT_BEFORE: place and place.not_before_ms,
+        HOP_RESUMED: place and place.resumed_ms,
         HOP_ATTEMPT: _number(delivery.header(HOP_ATTEMPT)),
         HOP_FIRES: delivery.fires_ms,
         HOP_DUE: delivery.due_ms,

@@ -32,9 +32,9 @@ log = structlog.get_logger(__name__)
 
 
 class _Parked(NamedTuple):
-    """A record that may be let go."""
+    """A record that may be let go, and when its entry fires."""
 
-    pattern: str
+    fires_ms: int
     entry_offset: int
     record: AuxiliaryRecord
 
@@ -51,7 +51,7 @@ class _Pass:
     moved: frozenset[int]
     after: Key = FIRST
     found: list[_Parked] = field(default_factory=list)
-    taken: int = 0
+    is_offered: bool = False
     is_over: bool = False
 
     def is_for(self, entry_offset: int) -> bool:
@@ -67,7 +67,12 @@ class ParkedRecords:
         self._release, self.partitions = release, partitions
         self._passes: dict[int, _Pass] = {}
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
-        self._allowed: dict[tuple[int, str], tuple[float, int]] = {}
+        self._shards = 0
+
+    def serve(self, shards: int) -> None:
+        """This worker has so many of the partitions from now on."""
+        self._shards = shards
+        self._release.serves(shards / self.partitions)
 
     @property
     def version(self) -> int:
@@ -76,7 +81,7 @@ class ParkedRecords:
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
         """Whether there may be anything to let go."""
-        if not self._release.resumed(now_ms) or shard.state is not State.READY:
+        if not self._release.looks_for_held(now_ms) or shard.state is not State.READY:
             return False
         current = self._pass(shard)
         return bool(current.found) or not current.is_over
@@ -85,6 +90,7 @@ class ParkedRecords:
         """The plan, and what it lets go besides: the same again until it is `told`."""
         if not self.is_needed(shard, now_ms):
             return plan
+        self._release.serves(self._shards / self.partitions)
         auxiliary = (*plan.batch.auxiliary, *self._piece(shard, now_ms))
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
@@ -92,24 +98,18 @@ class ParkedRecords:
         current = self._pass(shard)
         if not current.found and not current.is_over:
             self._look(shard, current, now_ms)
-        rates = self._release.resumed(now_ms)
-        left = {pattern: self._left(shard, pattern, n, now_ms) for pattern, n in rates.items()}
-        current.taken = 0
-        for parked in current.found:
-            if left.get(parked.pattern, NEVER) < 1:
-                break
-            left[parked.pattern] = left.get(parked.pattern, NEVER) - 1
-            current.taken += 1
-        return [parked.record for parked in current.found[: current.taken]]
+        current.found = [parked for parked in current.found if parked.fires_ms > now_ms]
+        current.is_offered = True
+        return [parked.record for parked in current.found]
 
     def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
         """The piece is committed: each is moved, or has ended by then. What of it is not among the
         `written` stays parked, since the ingress does not take it. Offset of the entry that was
         moved last."""
         current = self._passes.get(partition)
-        if current is None or not current.taken:
+        if current is None or not current.is_offered:
             return None
-        piece = current.found[: current.taken]
+        piece, current.found, current.is_offered = current.found, [], False
         places = {(record.topic, record.offset) for record in written}
         moved, refused = list[_Parked](), list[_Parked]()
         for parked in piece:
@@ -118,13 +118,6 @@ class ParkedRecords:
         self._moved.extend((partition, parked.entry_offset) for parked in moved)
         if refused:
             _tell_refused(partition, refused)
-        for parked in piece:
-            place = partition, parked.pattern
-            if place in self._allowed:
-                allowed, at_ms = self._allowed[place]
-                self._allowed[place] = allowed - 1, at_ms
-        del current.found[: current.taken]
-        current.taken = 0
         return moved[-1].entry_offset if moved else None
 
     def forget(self, partition: int) -> None:
@@ -132,7 +125,6 @@ class ParkedRecords:
         self._passes.pop(partition, None)
         others = [place for place in self._moved if place[0] != partition]
         self._moved = deque(others, MOST_UNREAD)
-        self._allowed = {at: left for at, left in self._allowed.items() if at[0] != partition}
 
     def _pass(self, shard: Shard) -> _Pass:
         """Begun anew when pauses have changed, or a record was parked that it may have missed."""
@@ -141,9 +133,16 @@ class ParkedRecords:
         if known is None or known.version != version:
             return self._begin(partition, range(shard.next_offset))
         seen = known.offsets.stop
-        if known.is_over and not known.found and seen <= shard.last_parked:
+        if known.is_over and not known.found and self._has_arrived(shard, seen):
             return self._begin(partition, range(seen, shard.next_offset))
         return known
+
+    def _has_arrived(self, shard: Shard, since: int) -> bool:
+        """Whether a record has that is to be let go: parked, or placed by an earlier resume."""
+        return any(
+            offset >= since and not self._release.is_queue(end_ms)
+            for end_ms, offset in shard.last_held.items()
+        )
 
     def _begin(self, partition: int, offsets: range) -> _Pass:
         moved = frozenset(offset for number, offset in self._moved if number == partition)
@@ -153,30 +152,18 @@ class ParkedRecords:
     def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
         end = NEVER, LAST_OFFSET
         after = max(current.after, (now_ms, LAST_OFFSET))
-        pattern_of = cache(lambda target: self._release.resumed_pattern(target, now_ms))
-        found = shard.scan(
-            after, NEVER, lambda target: pattern_of(target) is not None, LOOKED_AT, LOOKED_AT_BYTES
-        )
+        wants = cache(lambda target: self._release.is_resumed(target, now_ms))
+        found = shard.scan(after, NEVER, wants, LOOKED_AT, LOOKED_AT_BYTES)
         found = found._replace(entries=[one for one in found.entries if current.is_for(one[1])])
         entries, current.after = with_bodies(found, shard.read_back)
         for delivery in map(delivery_of, entries):
-            pattern = pattern_of(delivery.target)
-            is_purged = shard.is_purged(delivery.entry_offset, delivery.target, delivery.due_ms)
-            if delivery.is_parked and pattern is not None and not is_purged:
-                record = moved(shard.ingress, delivery, delivery.due_ms)
-                current.found.append(_Parked(pattern, delivery.entry_offset, record))
+            fires_ms, offset, due_ms = delivery.fires_ms, delivery.entry_offset, delivery.due_ms
+            is_purged = shard.is_purged(offset, delivery.target, due_ms)
+            place = None if is_purged else self._release.place(delivery, now_ms)
+            if place is not None:
+                record = moved(shard.ingress, delivery, due_ms, place)
+                current.found.append(_Parked(fires_ms, offset, record))
         current.is_over = current.after >= end
-
-    def _left(self, shard: Shard, pattern: str, per_second: int | None, now_ms: int) -> float:
-        """How many may go now: what a second allows at most is saved up."""
-        if per_second is None:
-            return NEVER
-        share = per_second / self.partitions
-        place = shard.ingress.number, pattern
-        allowed, at_ms = self._allowed.get(place, (1.0, now_ms))
-        allowed = min(max(1.0, share), allowed + share * max(0, now_ms - at_ms) / 1000)
-        self._allowed[place] = allowed, now_ms
-        return allowed
 
 
 def _tell_refused(partition: int, refused: Sequence[_Parked]) -> None:

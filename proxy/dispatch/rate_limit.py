@@ -91,11 +91,17 @@ class TargetRateLimit:
     BURST_MS more than others do, so that a little disorder sends nobody to the end of the queue.
     """
 
-    def __init__(self, per_second: int) -> None:
+    def __init__(self, per_second: int, reserved_us: int = 0) -> None:
         self.per_second = per_second
         self._rate = RateLimit(per_second)
         self._step_us = -(-1_000_000 // per_second)
-        self._reserved_us = 0
+        self._reserved_us = reserved_us
+
+    def at(self, per_second: int) -> "TargetRateLimit":
+        """The same queue at another rate. A slower one begins behind the places already given."""
+        if per_second == self.per_second:
+            return self
+        return TargetRateLimit(per_second, self._reserved_us if per_second < self.per_second else 0)
 
     def reserve(self, now_ms: int, *, has_reserved: bool) -> int | None:
         """None: the record may go now. Else the epoch ms that is reserved for it."""
@@ -108,8 +114,16 @@ class TargetRateLimit:
         if may_go:
             self._rate.take(1, now_ms)
             return None
+        return self.next_place_ms(now_ms)
+
+    def next_place_ms(self, now_ms: int) -> int:
+        """Reserve the time behind all others."""
         self._reserved_us = max(self._reserved_us, now_ms * 1000) + self._step_us
         return -(-self._reserved_us // 1000)
+
+    def note(self, place_ms: int) -> None:
+        """This time was reserved, perhaps by a process that has ended."""
+        self._reserved_us = max(self._reserved_us, place_ms * 1000)
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether forgetting it changes nothing."""

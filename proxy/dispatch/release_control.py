@@ -7,6 +7,7 @@ written to the ingress again, with a time before which it is not looked at.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from math import ceil
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.config.resumed import Resumed
@@ -18,7 +19,7 @@ from proxy.records.delivery import Delivery
 from proxy.records.headers import ID, PARKED
 from proxy.records.outcome import EXPIRED, REQUEUED, Outcome
 from proxy.records.rejection import Rejection
-from proxy.scheduling.batch import Batch, Hop
+from proxy.scheduling.batch import Batch, Hop, Place
 
 PARKED_MS: Final = int(PARKED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
@@ -58,12 +59,15 @@ class OverdueRule(NamedTuple):
 
 JUST_NOW: Final = Resumed(2**62)
 """Of a pause that was taken back without a word about its end."""
+_Resumptions: TypeAlias = tuple[tuple[str, Resumed], ...]
+"""Pauses that are over, by pattern; the newest first."""
 
 
 class _TargetRules(NamedTuple):
     """What counts for one target; `overdue` in the order in which rules are tried."""
 
     is_paused: bool
+    resumed: "_Resumptions"
     per_second: int | None
     overdue: tuple[OverdueRule, ...]
 
@@ -95,6 +99,8 @@ class ReleaseControl:
         self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
         self._rules: dict[str, _TargetRules] = {}
         self._rates: dict[str, TargetRateLimit] = {}
+        self._queues: dict[str, TargetRateLimit] = {}
+        self._share = 1.0
 
     @property
     def paused(self) -> frozenset[str]:
@@ -110,6 +116,9 @@ class ReleaseControl:
         ended = [(pattern, end) for pattern, end in now.items() if pattern not in paused]
         now = dict(ended[-REMEMBERED:])
         if (paused, now) != (self._paused, self._resumed):
+            changed = [p for p in self._queues if now.get(p) != self._resumed.get(p)]
+            for pattern in changed:
+                del self._queues[pattern]
             self._paused, self._resumed = paused, now
             self.version += 1
             self._rules.clear()
@@ -124,18 +133,58 @@ class ReleaseControl:
         """Whether what is for this target is held back."""
         return self._rules_of(target).is_paused
 
-    def resumed(self, now_ms: int) -> Mapping[str, int | None]:
-        """Patterns whose pause is over, and how many records that it held back may go in a second,
-        over all partitions: that may take any time. None: all at once, if it was not long ago."""
-        since_ms = now_ms - RELEASED_FOR_MS
-        ends = self._resumed.items()
-        return {p: end.per_second for p, end in ends if end.per_second or end.at_ms > since_ms}
+    def serves(self, share: float) -> None:
+        """From now on this worker has so large a share of the ingress partitions, and of rates."""
+        if share != self._share:
+            self._share = share
+            for pattern in self._queues:
+                self._queue(pattern, self._resumed[pattern])
 
-    def resumed_pattern(self, target: str, now_ms: int) -> str | None:
-        """The first of these that means the target, unless another pause does."""
-        if self.is_paused(target):
+    def looks_for_held(self, now_ms: int) -> bool:
+        """Whether a pause is over that may have held records back."""
+        return any(_counts(end, now_ms) for end in self._resumed.values())
+
+    def is_resumed(self, target: str, now_ms: int) -> bool:
+        """Whether such a pause meant the target, and no other pause does now."""
+        return self._end_of_pause(target, now_ms) is not None
+
+    def is_queue(self, end_ms: int) -> bool:
+        """Whether records that were let go at the end of this pause still have their places."""
+        ends = self._resumed.values()
+        return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
+
+    def place(self, delivery: Delivery, now_ms: int) -> Place | None:
+        """Where a record belongs now that a pause has held back, or that has a place in the queue
+        of one; None: where it is. Asked once a record and transaction."""
+        is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
+        if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
-        return next((p for p in self.resumed(now_ms) if fnmatchcase(target, p)), None)
+        found = self._end_of_pause(delivery.target, now_ms)
+        if found is None:
+            return Place(delivery.due_ms) if is_parked else None
+        pattern, end = found
+        if end.per_second is None:
+            return Place(delivery.due_ms)
+        queue = self._queue(pattern, end)
+        if resumed_ms == end.at_ms and not is_parked:
+            queue.note(delivery.wanted_ms)
+            return None
+        return Place(queue.next_place_ms(now_ms), end.at_ms)
+
+    def _end_of_pause(self, target: str, now_ms: int) -> tuple[str, Resumed] | None:
+        rules = self._rules_of(target)
+        if rules.is_paused:
+            return None
+        return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
+
+    def _queue(self, pattern: str, end: Resumed) -> TargetRateLimit:
+        """The places of what this pause has held back: of a rate a worker has its share."""
+        assert end.per_second is not None, (pattern, end)
+        per_second = max(1, ceil(end.per_second * self._share))
+        queue = self._queues.get(pattern)
+        queue = TargetRateLimit(per_second) if queue is None else queue.at(per_second)
+        self._queues[pattern] = queue
+        return queue
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
@@ -156,11 +205,6 @@ class ReleaseControl:
         self._caps = [*caps, *self._per_target.items()]
         self._overdue_now = (*rules, *self._overdue)
         self._rules.clear()
-
-    def frees(self, target: str, now_ms: int) -> bool:
-        """Whether what a pause has held back of this target goes by itself, since nobody knows of
-        that pause any more, nor of its end."""
-        return not self.is_paused(target) and self.resumed_pattern(target, now_ms) is None
 
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
         """Whether a record of the batches, which are for `topics`, may not simply be delivered."""
@@ -188,16 +232,33 @@ class ReleaseControl:
                 break
         if rules.is_paused:
             return Hop(delivery, REQUEUED, f"{delivery.target} is paused", PARKED_MS)
+        if rules.resumed and (hop := self._in_queue(delivery, now_ms)) is not None:
+            return hop
         if rules.per_second is None:
             return None
         return self._at_rate(delivery, rules.per_second, now_ms)
+
+    def _in_queue(self, delivery: Delivery, now_ms: int) -> Hop | None:
+        """Keep the rate after a pause, though places pass while nobody delivers."""
+        if delivery.resumed_ms is None:
+            return None
+        found = self._end_of_pause(delivery.target, now_ms)
+        if found is None or found[1].per_second is None:
+            return None
+        pattern, end = found
+        again_ms = self._queue(pattern, end).reserve(now_ms, has_reserved=True)
+        detail = f"{pattern} is resumed at {end.per_second} records a second"
+        if again_ms is None:
+            return None
+        return Hop(delivery, REQUEUED, detail, again_ms, resumed_ms=end.at_ms)
 
     def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | None:
         detail = f"{delivery.target} takes {per_second} records a second"
         rate = self._rates.get(delivery.target)
         if rate is None or rate.per_second != per_second:
             self._forget_idle(now_ms)
-            rate = self._rates[delivery.target] = TargetRateLimit(per_second)
+            rate = TargetRateLimit(per_second) if rate is None else rate.at(per_second)
+            self._rates[delivery.target] = rate
         again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
         return None if again_ms is None else Hop(delivery, REQUEUED, detail, again_ms)
 
@@ -211,8 +272,10 @@ class ReleaseControl:
 
     def _match(self, target: str) -> _TargetRules:
         rates = (n for pattern, n in self._caps if fnmatchcase(target, pattern))
+        ends = [one for one in self._resumed.items() if fnmatchcase(target, one[0])]
         return _TargetRules(
             any(fnmatchcase(target, pattern) for pattern in self._paused),
+            tuple(sorted(ends, key=lambda one: -one[1].at_ms)),
             next(rates, None),
             tuple(rule for rule in self._overdue_now if fnmatchcase(target, rule.targets)),
         )
@@ -223,6 +286,12 @@ class ReleaseControl:
             idle = [target for target, rate in self._rates.items() if rate.is_idle(now_ms)]
             for target in idle or [next(iter(self._rates))]:
                 del self._rates[target]
+
+
+def _counts(end: Resumed, now_ms: int) -> bool:
+    """Whether a worker still looks for what that pause held back: with a rate it may take any time,
+    else it was not long ago."""
+    return end.per_second is not None or end.at_ms > now_ms - RELEASED_FOR_MS
 
 
 def release_control(settings: ReleaseSettings) -> ReleaseControl:

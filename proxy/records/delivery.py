@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from proxy.records.body import Headers, last_header, parts_of
-from proxy.records.headers import HOP_NOT_BEFORE, PARKED
+from proxy.records.headers import HOP_NOT_BEFORE, HOP_RESUMED, PARKED
 from storage.store import Entry
 
 
@@ -29,6 +29,12 @@ class Delivery(NamedTuple):
     def is_parked(self) -> bool:
         """Whether it waits for the end of a pause."""
         return self.wanted_ms > self.due_ms and self.header(HOP_NOT_BEFORE) == PARKED
+
+    @property
+    def resumed_ms(self) -> int | None:
+        """The end of the pause in whose queue it has its place; None: it is in no such queue."""
+        raw = self.header(HOP_RESUMED) if self.wanted_ms > self.due_ms else None
+        return None if raw is None else int(raw)
 
     def header(self, name: str) -> bytes | None:
         """The last header of that name."""

@@ -45,6 +45,9 @@ HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not tried again."""
 PARKED: Final = b"%d" % (10**15 - 1)
 """In that header: its target is paused, and it is not tried again before that is over."""
+HOP_RESUMED: Final = "timer-hop-resumed"
+"""Private: epoch ms of the end of the pause that held the record back. The time in the header above
+is its place in the queue in which that pause's records go."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: how often publishing the record has failed."""
 HOP_FIRST: Final = "timer-hop-first"
@@ -76,7 +79,14 @@ REQUESTS: Final = PLAIN_REQUESTS | {
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
 """A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
 MOVES: Final = frozenset({HOP_FIRES, HOP_DUE})
-HOPS: Final = MOVES | {HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, HOP_MAC}
+HOPS: Final = MOVES | {
+    HOP_FROM,
+    HOP_NOT_BEFORE,
+    HOP_RESUMED,
+    HOP_ATTEMPT,
+    HOP_FIRST,
+    HOP_MAC,
+}
 PURGES: Final = frozenset({PURGE, PURGE_FROM, PURGE_TO})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
 """A record with no other headers of ours is one to be delivered, and no more."""

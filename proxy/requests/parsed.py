@@ -26,6 +26,10 @@ class Moved(NamedTuple):
     due_ms: int
 
 
+IS_PARKED: Final = 0
+"""The pause is not over."""
+
+
 class Scheduled(NamedTuple):
     """A record to be delivered, by the entry that the schedule keeps of it.
 
@@ -33,7 +37,8 @@ class Scheduled(NamedTuple):
     due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
     the record that all hops have come from; None: a producer's own, or rewritten before there were
     recalls. retry: the consumer group that sent it back, and how often it has failed. moved: what
-    it goes on from had not ended when this was written. is_parked: it waits for the end of a pause.
+    it goes on from had not ended when this was written. held: a pause has held it back: the end of
+    that pause (epoch ms), in whose queue it waits, or IS_PARKED.
     """
 
     entry: Entry
@@ -44,7 +49,7 @@ class Scheduled(NamedTuple):
     first: int | None = None
     retry: tuple[str, int] | None = None
     moved: Moved | None = None
-    is_parked: bool = False
+    held: int | None = None
 
 
 class RejectedHop(NamedTuple):

@@ -18,6 +18,7 @@ from proxy.records.headers import (
     HOP_FIRST,
     HOP_FROM,
     HOP_NOT_BEFORE,
+    HOP_RESUMED,
     ID,
     INGRESS_KEY,
     KEY,
@@ -53,6 +54,7 @@ from proxy.requests.header_values import (
     required_ident,
 )
 from proxy.requests.parsed import (
+    IS_PARKED,
     Cancel,
     Moved,
     ParsedRecord,
@@ -183,7 +185,7 @@ class SpecialRequests:
             first,
             _retry_of(asked),
             _moved(asked),
-            asked.get(HOP_NOT_BEFORE) == PARKED,
+            _held(asked),
         )
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
@@ -255,6 +257,12 @@ def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
 
 def _first(asked: Asked) -> int | None:
     return read_number(asked, HOP_FIRST) if HOP_FIRST in asked else None
+
+
+def _held(asked: Asked) -> int | None:
+    if HOP_RESUMED in asked:
+        return read_number(asked, HOP_RESUMED)
+    return IS_PARKED if asked.get(HOP_NOT_BEFORE) == PARKED else None
 
 
 def _moved(asked: Asked) -> Moved | None:

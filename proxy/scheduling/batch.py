@@ -36,11 +36,20 @@ class SweptEntry(NamedTuple):
     outcome: Outcome
 
 
+class Place(NamedTuple):
+    """When a record that a pause held back may go. resumed_ms: the end of that pause, if a rate
+    counts for its records; None: the record may go at once."""
+
+    not_before_ms: int
+    resumed_ms: int | None = None
+
+
 class Hop(NamedTuple):
     """A record that is written to the ingress again instead of being delivered.
 
     what: its outcome, `rolled` or `requeued`. not_before_ms: when it is tried again, failures:
-    how often publishing it has failed; None: as before.
+    how often publishing it has failed; None: as before. resumed_ms: the end of the pause in whose
+    queue that time is its place.
     """
 
     delivery: Delivery
@@ -48,6 +57,7 @@ class Hop(NamedTuple):
     detail: str = ""
     not_before_ms: int | None = None
     failures: int | None = None
+    resumed_ms: int | None = None
 
 
 class Batch(NamedTuple):

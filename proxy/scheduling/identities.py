@@ -16,6 +16,7 @@ from proxy.scheduling.purges import Purges
 from storage.register import NOTHING, Key, Named, Register
 from storage.store import Entry
 
+MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
 ROLLS: Final = 2
 IS_CANCEL: Final = 4
@@ -36,8 +37,9 @@ class Identities:
         self.position = position
         self._rows: dict[bytes, Named] = {}
         self._hopping: dict[bytes, int] = {}
-        self.last_parked = NOTHING
-        """Offset of the last record that arrived to wait for the end of a pause."""
+        self.last_held: dict[int, int] = {}
+        """By the end of a pause, or IS_PARKED: the offset of the last record that arrived to wait
+        for that, or in its queue. For the last MOST_PAUSES of these."""
 
     def load_half_messages(self, at: int) -> None:
         """The undecided ones of local state, which `at` is read after. What lies below the floor
@@ -131,8 +133,11 @@ class Identities:
         purge = self._purges.ending(hop_from, target, due_ms)
         is_purged = purge is not None and not hop_from < row.latest < purge
         is_ended = scheduled.moved is None and (is_purged or row.latest > hop_from)
-        if scheduled.is_parked and not is_ended:
-            self.last_parked = offset
+        if scheduled.held is not None and not is_ended:
+            self.last_held.pop(scheduled.held, None)
+            self.last_held[scheduled.held] = offset
+            if len(self.last_held) > MOST_PAUSES:
+                del self.last_held[next(iter(self.last_held))]
         if not is_ended and ident is not None:
             self._put(offset, ident, _row_of(offset, scheduled, row.latest))
         if scheduled.first is not None:

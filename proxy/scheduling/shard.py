@@ -5,7 +5,7 @@ docs/exactly-once.md. Nothing counts as done until `confirm`: a plan that was no
 again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from operator import itemgetter
 from typing import Final
@@ -149,9 +149,10 @@ class Shard:
         self._admission.awaited_move = entry_offset
 
     @property
-    def last_parked(self) -> int:
-        """Offset of the last record that was read here to wait for the end of a pause."""
-        return self._identities.last_parked
+    def last_held(self) -> Mapping[int, int]:
+        """By the end of a pause, or IS_PARKED: the offset of the last record that was read here to
+        wait for that, or in its queue."""
+        return self._identities.last_held
 
     def pending(self) -> int:
         """How many records will fire, as far as is known; undecided half messages are none."""

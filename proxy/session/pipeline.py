@@ -187,6 +187,7 @@ class Pipeline:
         """Newly assigned: recover their shards; the offsets from which to read them on."""
         shards = self._recovery.take_over(partitions)
         self.shards.update(shards)
+        self._parked.serve(len(self.shards))
         self._uncommitted_at_first.update(shards)
         self.is_assigned = True
         return {partition: shard.next_offset for partition, shard in shards.items()}
@@ -350,6 +351,7 @@ class Pipeline:
             self._resting.wake([partition])
             self._back_pressure.forget(partition)
             self._parked.forget(partition)
+            self._parked.serve(len(self.shards))
             _flush_and_close(partition, shard)
 
     def _wait_ms(self) -> int:

@@ -41,6 +41,7 @@ UNREADABLE: Final = "timer-unreadable"
 
 HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
+HOP_RESUMED: Final = "timer-hop-resumed"
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 HOP_FIRST: Final = "timer-hop-first"
 HOP_FIRES: Final = "timer-hop-fires"
@@ -55,7 +56,10 @@ PURGE_TO: Final = "timer-purge-to"
 
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
 MOVES: Final = (HOP_FIRES, HOP_DUE)
-HOP_NUMBERS: Final = (HOP_FROM, HOP_NOT_BEFORE, HOP_ATTEMPT, HOP_FIRST, *MOVES)
+HOP_NUMBERS: Final = (
+    *(HOP_FROM, HOP_NOT_BEFORE, HOP_RESUMED, HOP_ATTEMPT, HOP_FIRST),
+    *MOVES,
+)
 HOPS: Final = (*HOP_NUMBERS, HOP_MAC)
 PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
 SINCE_RECALLS: Final = (RECALL, *PURGES, *MOVES)

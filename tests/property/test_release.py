@@ -8,6 +8,7 @@ from typing import Any, Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.config.resumed import Resumed
 from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.rate_limit import RateLimit, WorkerRateLimit
 from proxy.dispatch.release_control import OverdueRule, ReleaseControl
@@ -29,6 +30,11 @@ PER_TARGET = 8
 PER_SECOND = 40
 STEP_MS = 1_000
 pauses = st.tuples(st.just("pause"), st.sampled_from([(), ("orders",), ("*",), ("b*", "o*")]))
+resumes = st.tuples(
+    st.just("resume"),
+    st.sampled_from(["orders", "*", "b*"]),
+    st.sampled_from([None, 1, 5, 50]),
+)
 ingest_pauses = st.tuples(st.just("pause ingest"), st.booleans())
 ACTIONS: tuple[Literal["deliver", "dead-letter", "drop"], ...] = ("deliver", "dead-letter", "drop")
 
@@ -63,7 +69,7 @@ long_moves = st.tuples(st.just("pass"), st.integers(0, 7_000))
 steps = st.lists(
     st.one_of(
         *(sends, sends, sends, moves, long_moves),
-        *(pauses, ingest_pauses, limits, all_faults),
+        *(pauses, resumes, ingest_pauses, limits, all_faults),
     ),
     min_size=10,
     max_size=60,
@@ -92,6 +98,9 @@ def operate(world: World, step: tuple[Any, ...]) -> None:
     match step:
         case ("pause", patterns):
             world.release.pause(patterns)
+        case ("resume", pattern, per_second):
+            end = Resumed(world.time.wall_now_ms, per_second)
+            world.release.pause(world.release.paused - {pattern}, {pattern: end})
         case ("pause ingest", is_paused):
             world.pause_ingest(is_paused)
         case ("limit", limits_set):

@@ -91,6 +91,7 @@ OWN: Final[dict[str, list[Value]]] = {
     "timer-check-immunity": DELAYS,
     "timer-hop-from": OFFSETS,
     "timer-hop-not-before": INSTANTS,
+    "timer-hop-resumed": INSTANTS,
     "timer-hop-attempt": ATTEMPTS,
     "timer-hop-first": OFFSETS,
     "timer-hop-fires": [*OFFSETS, b"9" * 15, b"9" * 16, b"5s", b"", None],
@@ -143,7 +144,7 @@ SHAPES: Final[list[Shape]] = [
     ("timer-topic", "timer-id", "timer-deliver-at", "timer-hop-from", "timer-first-origin"),
     (
         *("timer-topic", "timer-deliver-at", "timer-hop-from", "timer-first-origin"),
-        *("timer-hop-not-before", "timer-hop-attempt"),
+        *("timer-hop-not-before", "timer-hop-resumed", "timer-hop-attempt"),
     ),
     ("timer-topic", "timer-deliver-at", "timer-hop-from", "timer-hop-first", "timer-first-origin"),
     (

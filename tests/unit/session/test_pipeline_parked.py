@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 from proxy.config.resumed import Resumed
 from proxy.dispatch import parked_records
 from proxy.dispatch.known_targets import record_batch_bytes
-from proxy.dispatch.parked_records import ParkedRecords
-from proxy.dispatch.release_control import RELEASED_FOR_MS
+from proxy.dispatch.release_control import RELEASED_FOR_MS, ReleaseControl
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import DEAD_LETTERS, World
 from tests.unit.session.test_pipeline_recalls import outcomes
@@ -230,19 +229,110 @@ def test_what_was_cancelled_meanwhile_is_not_let_go() -> None:
     ]
 
 
-def test_a_rate_holds_however_long_it_takes_though_records_are_rewritten_meanwhile() -> None:
-    """The share of one of very many partitions: one record a day."""
+def test_what_a_pause_long_over_still_holds_back_goes_at_its_rate() -> None:
     world = paused_world(3)
-    world.policy = replace(world.policy, roll_after_ms=2 * DAY_MS)
     world.crash()
     world.release.pause([], {"orders": Resumed(world.time.wall_now_ms - RELEASED_FOR_MS, 1)})
-    world.pipeline._parked = ParkedRecords(world.release, 86_400)
     came = []
-    for _ in range(5):
+    for _ in range(4):
         world.settle()
         came.append(len(world.delivered()))
-        world.time.pass_ms(DAY_MS)
-    assert came == [1, 2, 3, 3, 3]
+        world.time.pass_ms(1_000)
+    assert came == [0, 1, 2, 3]
+
+
+def test_a_rate_slower_than_the_roll_window_delivers_everything_at_that_rate() -> None:
+    """Parked one after the other, so that they roll one after the other, before their turn."""
+    world = World()
+    world.policy = replace(world.policy, roll_after_ms=20_000)
+    world.release.pause(["orders"])
+    for _ in range(200):
+        world.send({"timer-topic": "orders"})
+        world.time.pass_ms(100)
+        world.turn(3)
+    resume(world, 4)
+    came = []
+    for _ in range(11):
+        came.append(len(world.delivered()))
+        for _ in range(50):
+            world.time.pass_ms(100)
+            world.turn(3)
+    assert all(20 * number - 2 <= n <= 20 * number + 1 for number, n in enumerate(came))
+    world.time.pass_ms(1_000)
+    world.turn(3)
+    assert len(world.delivered()) == 200
+    assert written(world) < 200 * 5
+    assert {what for what, _ in outcomes(world).values()} == {"requeued", "rolled"}
+
+
+def two_resumed(per_second: int | None, batch_records: int = 1_000) -> World:
+    """A hundred records each of two targets: one is resumed slowly, one at the rate."""
+    world = World(targets=("orders", "bills"))
+    world.batch_records = batch_records
+    world.release.pause(["orders", "bills"])
+    for number in range(200):
+        world.send({"timer-topic": ("orders", "bills")[number % 2]})
+    world.settle()
+    world.time.pass_ms(100)
+    at_ms = world.time.wall_now_ms
+    world.release.pause([], {"orders": Resumed(at_ms, 1), "bills": Resumed(at_ms, per_second)})
+    return world
+
+
+@pytest.mark.parametrize(("per_second", "within_s"), [(None, 1), (50, 3)])
+def test_a_slow_resume_holds_up_no_other(per_second: int | None, within_s: int) -> None:
+    world = two_resumed(per_second)
+    for _ in range(within_s * 10):
+        world.time.pass_ms(100)
+        world.turn(3)
+    assert len(world.delivered("bills")) == 100
+    assert len(world.delivered("orders")) <= within_s
+
+
+def test_another_resume_counts_for_what_still_waits_in_the_queue() -> None:
+    """Faster, then without a rate: each time all is looked for that has its place."""
+    world = two_resumed(None)
+    world.turn(5)
+    world.time.pass_ms(1)
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms, 10)})
+    for _ in range(52):
+        world.turn(3)
+        world.time.pass_ms(100)
+    assert 49 <= len(world.delivered("orders")) <= 52
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms)})
+    for _ in range(5):
+        world.turn(3)
+        world.time.pass_ms(20)
+    assert len(world.delivered("orders")) == 100
+
+
+def test_another_resume_counts_for_what_is_on_its_way_into_the_queue() -> None:
+    """The moves of the first resume lie unread as the store is looked through for the second."""
+    world = two_resumed(None, batch_records=1)
+    world.turn(2)
+    assert written(world) > world.shards[0].next_offset + 100
+    world.time.pass_ms(20)
+    world.release.pause([], {"orders": Resumed(world.time.wall_now_ms)})
+    for _ in range(300):
+        world.turn()
+        world.time.pass_ms(5)
+    assert len(world.delivered("orders")) == 100
+
+
+def test_places_that_passed_while_no_proxy_ran_do_not_come_at_once() -> None:
+    world = two_resumed(None)
+    world.turn(5)
+    world.crash()
+    release = ReleaseControl()
+    release.pause([], {"orders": Resumed(world.time.wall_now_ms, 1)})
+    world.time.pass_ms(60_000)
+    world.release = release
+    world.settle()
+    assert len(world.delivered("orders")) <= 2
+    for _ in range(101):
+        world.time.pass_ms(1_000)
+        world.turn(3)
+    assert len(world.delivered("orders")) == 100
 
 
 @pytest.mark.parametrize("tells_rules", [True, False])
