@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proxy.admin.exchange import bad_request
+from proxy.records.bounded_json import JsonRefused, read_json
 
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 LAST_PARTITION: Final = 2**31 - 1
@@ -27,7 +28,10 @@ B = TypeVar("B", bound=Body)
 def read_body(kind: type[B], body: bytes) -> B:
     """The body, as the call takes it."""
     try:
+        read_json(body)
         return kind.model_validate_json(body)
+    except JsonRefused as refused:
+        raise bad_request(f"The body is no JSON that is read here: {refused}.") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "The body"

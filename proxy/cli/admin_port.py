@@ -5,7 +5,6 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from http.client import HTTPException, InvalidURL
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -13,8 +12,10 @@ from urllib.parse import urlsplit
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
 from proxy.plain_text import plain
+from proxy.records.bounded_json import MOST_BYTES, JsonRefused, read_object
 
 ANSWER_LIMIT_S: Final = 10.0
+MOST_ANSWER_BYTES: Final = 64 << 20
 NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
 FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
@@ -63,7 +64,7 @@ def fetch(
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
         with DIRECTLY.open(request, timeout=within_s) as answer:
-            return str(answer.read().decode())
+            return str(answer.read(MOST_ANSWER_BYTES + 1).decode())
     except urllib.error.HTTPError as error:
         raise _refusal(base, error) from None
     except (OSError, ValueError, HTTPException) as error:
@@ -73,11 +74,10 @@ def fetch(
 def ask(address: str, path: str, token: str | None, **how: Any) -> dict[str, Any]:
     """What a call of the API answers; otherwise as `fetch`."""
     text = fetch(address, f"/api/v1{path}", token, **how)
-    with suppress(ValueError):
-        said = json.loads(text)
-        if isinstance(said, dict):
-            return said
-    raise no_proxy(address)
+    try:
+        return read_object(text, MOST_ANSWER_BYTES)
+    except JsonRefused:
+        raise no_proxy(address) from None
 
 
 def ask_each(
@@ -142,7 +142,7 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
             "Name the proxy's own address: --admin host:port or --admin https://host.",
         )
     try:
-        said = json.loads(error.read())
+        said = read_object(error.read(MOST_BYTES + 1))
         detail, code = plain(said["detail"]), said["error"]
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return no_proxy(base)

@@ -33,6 +33,7 @@ from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
 from proxy.records.outcome import DEAD_LETTERED, read_outcome
 
 WHAT_WIDTH = len(DEAD_LETTERED)
+MOST_DIGITS = 18
 
 
 def watch(
@@ -112,8 +113,9 @@ def _what(arrival: Mapping[str, Any]) -> str:
         return f"check {arrival['check']}"
     if arrival["error"] is not None:
         return "dead letter"
-    lateness_ms = arrival["lateness_ms"]
-    return "not delayed" if lateness_ms is None else f"{lateness_ms:+d} ms"
+    if (lateness_ms := arrival["lateness_ms"]) is not None:
+        return f"{lateness_ms:+d} ms"
+    return "unreadable" if "ended" in arrival or DUE in arrival["headers"] else "not delayed"
 
 
 def _record_cells(
@@ -141,4 +143,4 @@ def _outcome_cells(ended: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _number(raw: bytes | None) -> int | None:
-    return int(raw) if raw is not None and raw.isdigit() else None
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= MOST_DIGITS else None

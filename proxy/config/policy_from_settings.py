@@ -1,8 +1,13 @@
 """The policy that follows from the settings: the part that decides what becomes of records."""
 
+from typing import Final
+
 from proxy.config.ingress_retention import roll_after_ms
 from proxy.config.settings import RetryGroupSettings, Settings
 from proxy.requests.policy import Policy, RetryGroup
+
+RESERVED: Final = ("timer.*",)
+"""Topics of any proxy: one proxy must not write to another's on a producer's behalf."""
 
 
 def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
@@ -28,6 +33,8 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         max_checks=settings.transactions.max_checks,
         aliases=settings.header_aliases,
         recalls_in=settings.topics.ingress,
+        reserved=RESERVED,
+        marks=(settings.topics.replay_marks_of(f"{settings.topics.dlq_prefix}*"),),
     )
 
 

@@ -112,7 +112,8 @@ def read_marks(
     starts = reader.first_since(max(0, since_ms - CLOCKS_APART_MS), spans)
     for partition, span in spans.items():
         for message in reader.records(partition, range(starts[partition], span.stop)):
-            key, mark = read_mark_key(message.key()), read_mark(message.value())
+            key = read_mark_key(message.key())
+            mark = read_mark(message.value(), message.timestamp()[1])
             if key and mark and key[0] == topic_id and key[1] in places:
                 marks[key[1]] = mark
     return marks

@@ -5,6 +5,7 @@ Any producer can invent groups; how many topics that makes is bounded.
 
 import time
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Final
 
 import structlog
@@ -96,7 +97,12 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """The consumer group that a topic is named after; None: after none."""
+    """The consumer group that a topic is named after; None: after none.
+
+    Topics that keep account of replays are named after a topic of dead letters.
+    """
+    if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
+        return None
     for prefix in (names.retry_prefix, names.dlq_prefix):
         if topic.startswith(prefix):
             return topic.removeprefix(prefix)

@@ -16,6 +16,7 @@ from proxy.kafka.access.rights import Right, grant
 from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.records.header_text import read_headers
 from proxy.records.headers import UNREADABLE
+from proxy.records.position import NEVER_MS
 
 GROUP: Final = "kafka-delay-proxy-trace"
 """Never joined and nothing is committed; the client library wants a name."""
@@ -295,7 +296,7 @@ def _first_since(
     """By partition: the first offset with that timestamp or a later one, where there is one."""
     if time_ms is None or not partitions:
         return {}
-    asked = [TopicPartition(topic, number, max(0, time_ms)) for number in partitions]
+    asked = [TopicPartition(topic, n, min(max(0, time_ms), NEVER_MS)) for n in partitions]
     answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S)
     for answer in answers:
         if answer.error is not None:

@@ -142,7 +142,9 @@ class Tracer:
 
         def is_end(record: TracedRecord) -> bool:
             if record.place.topic == self._names.outcomes:
-                link.end = outcome_in(record) if record.key == key else None
+                if record.key == key:
+                    link.end = outcome_in(record)
+                    link.unreadable = record.place if link.end is None else None
             elif is_delivery_of(record, origin):
                 link.delivery = record.without_value()
             return link.ended_ms is not None
@@ -275,7 +277,7 @@ class Tracer:
         def note(record: TracedRecord) -> bool:
             key = read_mark_key(record.key)
             if key is not None and key[1] == place:
-                link.replay = read_mark(record.value)
+                link.replay = read_mark(record.value, record.timestamp_ms)
             return False
 
         self._topics.search(self._spans.marks(link.letter), note)

@@ -4,6 +4,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from proxy.records.body import Headers
+from proxy.records.bounded_json import JsonRefused, read_object
 from proxy.records.delivery import Delivery
 from proxy.records.headers import ERROR, ERROR_DETAIL, ID, INGRESS_KEY, KEY, ORIGIN, UNREADABLE
 from proxy.records.message import IngressPartition
@@ -73,12 +74,10 @@ class Outcome(NamedTuple):
 def read_outcome(value: bytes | None) -> dict[str, Any] | None:
     """The outcome that a record's value holds, None without one (docs/guide.md#outcomes)."""
     try:
-        found = json.loads(value or b"")
-    except ValueError:
+        found = read_object(value)
+    except JsonRefused:
         return None
-    is_one = isinstance(found, dict) and all(
-        isinstance(found.get(name), str) for name in ("origin", "outcome")
-    )
+    is_one = all(isinstance(found.get(name), str) for name in ("origin", "outcome"))
     return found if is_one else None
 
 

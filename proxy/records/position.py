@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Self
 
+from proxy.records.bounded_json import read_object, whole
+
 VERSION: Final = 1
 VERSION_SET_BACK: Final = 2
 VERSION_MISSED: Final = 3
@@ -185,25 +187,25 @@ class Position:
     def from_metadata(cls, next_offset: int, metadata: str | None) -> Self:
         """Raises MetadataUnreadable with what was found and what to do."""
         try:
-            fields = json.loads(metadata or "")
+            fields = read_object(metadata)
             if fields["v"] not in range(VERSION, VERSION_PURGE + 1):
                 raise ValueError(f"version {fields['v']} is not {VERSION}")
             cursor = _cursor_read(fields["c"])
-            policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
-            floor = int(fields["f"])
+            policies = tuple(PolicyFrom(whole(first), str(digest)) for first, digest in fields["s"])
+            floor = whole(fields["f"])
             if not policies or not 0 <= floor <= next_offset:
                 raise ValueError("its parts contradict each other")
             topic_id, set_back = str(fields["i"]), None
             if "a" in fields:
                 below, due_ms, offset = fields["a"]
-                set_back = SetBack(int(below), Watermark(int(due_ms), _cursor_read(offset)))
-            missed_at, purge = int(fields["r"]) if "r" in fields else None, None
+                set_back = SetBack(whole(below), Watermark(whole(due_ms), _cursor_read(offset)))
+            missed_at, purge = whole(fields["r"]) if "r" in fields else None, None
             if "p" in fields:
                 at, due_ms, offset = fields["p"]
-                purge = PurgeProgress(int(at), Watermark(int(due_ms), _cursor_read(offset)))
+                purge = PurgeProgress(whole(at), Watermark(whole(due_ms), _cursor_read(offset)))
             return cls(
                 next_offset,
-                int(fields["t"]),
+                whole(fields["t"]),
                 cursor,
                 floor,
                 policies,
@@ -232,7 +234,7 @@ def _cursor_shown(cursor: int) -> int | None:
 
 
 def _cursor_read(cursor: int | None) -> int:
-    return LAST_OFFSET if cursor is None else int(cursor)
+    return LAST_OFFSET if cursor is None else whole(cursor)
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:

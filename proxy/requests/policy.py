@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple, Self
 
+from proxy.records.bounded_json import read_object
 from proxy.requests.times import parse_delay_ms, parse_levels
 
 DIGEST_LENGTH: Final = 16
@@ -63,6 +64,10 @@ class Policy:
     """The ingress topic, that recalls must name; None: written before there were recalls."""
     max_past_ms: int | None = None
     """How far before the record's timestamp a point in time may lie; None: as far as it likes."""
+    reserved: tuple[str, ...] = ()
+    """Patterns of names that no header may ask for, unless `allow` holds the very name."""
+    marks: tuple[str, ...] = ()
+    """The same for all names, also for those that the proxy makes of a consumer group."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""
@@ -71,13 +76,9 @@ class Policy:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Raises ValueError when the JSON is not a policy that this version can read."""
-        found = json.loads(text)
+        found = read_object(text)
         known = {field.name for field in fields(cls)}
-        if (
-            not isinstance(found, dict)
-            or not ALWAYS_THERE <= set(found) <= known
-            or found["protocol"] != PROTOCOL
-        ):
+        if not ALWAYS_THERE <= set(found) <= known or found["protocol"] != PROTOCOL:
             raise ValueError(f"not a policy this version can read: {str(found)[:200]}")
         values = {name: _frozen(value) for name, value in found.items()}
         values["retry_groups"] = tuple(RetryGroup(*g) for g in values.get("retry_groups", ()))
@@ -86,7 +87,7 @@ class Policy:
     @property
     def digest(self) -> str:
         """Its name: short, and made of its content."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:DIGEST_LENGTH]
+        return digest_of(self.to_json().encode())
 
     def retry_of(self, group: str) -> RetryGroup:
         """How the records of a consumer group are retried."""
@@ -100,16 +101,28 @@ class Policy:
         """Why `topic` may not be a target, as a sentence; None when it may.
 
         `is_derived`: named by the proxy itself, so that `targets.allow` does not apply.
+        Policies from before a name was reserved have no patterns for it.
         """
         if topic in self.own_topics:
             return f"{topic} is one of the proxy's own topics"
         if topic.startswith(INTERNAL_PREFIX):
             return f"{topic} is internal to the broker: names beginning with __ are refused"
+        reserved = self.marks if is_derived else (*self.reserved, *self.marks)
+        if topic not in self.allow and any(fnmatchcase(topic, one) for one in reserved):
+            return f"{topic} is reserved for proxies; to have it, name it in targets.allow"
         if any(fnmatchcase(topic, pattern) for pattern in self.deny):
             return f"{topic} is denied by the setting targets.deny"
         if not is_derived and not any(fnmatchcase(topic, pattern) for pattern in self.allow):
             return f"{topic} is not allowed by the setting targets.allow"
         return None
+
+
+def digest_of(text: bytes) -> str:
+    """Return the digest of a policy's JSON as it was written.
+
+    A later version reads older JSON without its new fields, and would write another text.
+    """
+    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 
 def _frozen(value: Any) -> Any:

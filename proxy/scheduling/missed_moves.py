@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from proxy.records.bounded_json import read_object, whole
 from proxy.records.message import Message
 from proxy.records.position import MISSED_MOVES, MISSED_PARTITION
 from proxy.scheduling.batch import AuxiliaryRecord
@@ -133,11 +134,11 @@ class MissedReading:
         prefix = self._place.key_prefix
         if not key.startswith(prefix) or value is None:
             return
-        found = json.loads(value)
+        found = read_object(value)
         if found["topic_id"] == self._place.topic_id:
             self._chunks[int(key.removeprefix(prefix))] = _unpacked(found["offsets"])
-            self._last_at = int(found["next_offset"])
-            self._live = tuple(map(int, found["chunks"]))
+            self._last_at = whole(found["next_offset"])
+            self._live = tuple(map(whole, found["chunks"]))
 
     def result(self) -> MissedMoves:
         """Once it is complete."""

@@ -1,12 +1,12 @@
 """The rules by which the proxy ends records that are overdue, as it writes them to the settings
 topic before any record ends by them (docs/audit.md#verdicts)."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.kafka.positions import OverdueText
+from spark_jobs.records.bounded_json import read_json, whole
 from spark_jobs.records.topic_names import java_regex
 
 OVERDUE_RULES: Final = (
@@ -65,8 +65,8 @@ def _rules(text: str) -> list[OverdueRule]:
     """What the text says; nothing where it is no list of rules."""
     try:
         return [
-            OverdueRule(str(one["targets"]), int(one["older_than_ms"]), str(one["action"]))
-            for one in json.loads(text)
+            OverdueRule(str(one["targets"]), whole(one["older_than_ms"]), str(one["action"]))
+            for one in read_json(text, list)
         ]
     except (ValueError, KeyError, TypeError):
         return []

@@ -1,8 +1,8 @@
 """What the proxy has committed, and its policies: read before anything else."""
 
-import json
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -17,7 +17,8 @@ from confluent_kafka import (
 )
 
 from spark_jobs.kafka.broker import ASK_TIMEOUT_S, Broker, Place
-from spark_jobs.kafka.positions import Committed, OverdueText, PolicyFrom
+from spark_jobs.kafka.positions import Committed, OverdueText, PolicyFrom, policies_from
+from spark_jobs.records.bounded_json import read_json
 from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.records.hop_macs import KEY_PREFIX, hop_key
 from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
@@ -25,6 +26,7 @@ from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
 STABLE_TIMEOUT_S: Final = 60.0
 SERVED: Final = "served/"
 OVERDUE: Final = "overdue/"
+SHOWN_BYTES: Final = 60
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
 
@@ -93,7 +95,7 @@ class SettingsTopic(NamedTuple):
     policies: JSON by digest, in the order written; a text that is not what its digest was made from
     is left out. served: by its key, a served partition's topic id and all its policies: committed
     metadata names only those of records that are still needed. hop_secrets: by digest. overdue:
-    rules for the overdue, by key.
+    rules for the overdue, by key. Records that cannot be read are left out.
     """
 
     policies: dict[str, str]
@@ -117,7 +119,15 @@ def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic
             [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         )
         for message in _to_end(broker, consumer, partitions):
-            _note(message, held)
+            try:
+                _note(message, held)
+            except (ValueError, KeyError, TypeError) as error:
+                shown = (message.key() or b"")[:SHOWN_BYTES]
+                print(
+                    f"Passed over a record of {topic} that cannot be read, with the key {shown!r}: "
+                    f"{error}.",
+                    file=sys.stderr,
+                )
     return held
 
 
@@ -191,18 +201,20 @@ def _to_end(
 
 
 def _note(message: Message, held: SettingsTopic) -> None:
-    key, text = message.key() or b"", message.value() or b""
+    """Keep one record. Raises ValueError, KeyError or TypeError where it cannot be read."""
+    key, text = message.key() or b"", message.value()
+    if text is None:
+        return
     if key == policy_digest(text).encode():
+        read_json(text, dict)
         held.policies[key.decode()] = text.decode()
     elif key.startswith(KEY_PREFIX.encode()):
-        with suppress(ValueError):
-            digest, secret = hop_key(key, text)
-            held.hop_secrets.setdefault(digest, secret)
+        digest, secret = hop_key(key, text)
+        held.hop_secrets.setdefault(digest, secret)
     elif key.startswith(OVERDUE.encode()):
-        with suppress(UnicodeDecodeError):
-            held.overdue[key.decode()] = OverdueText(message.timestamp()[1], text.decode())
+        read_json(text, list)
+        held.overdue[key.decode()] = OverdueText(message.timestamp()[1], text.decode())
     elif key.startswith(SERVED.encode()):
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            fields = json.loads(text)
-            policies = tuple(PolicyFrom(int(n), str(d)) for n, d in fields.get("policies", ()))
-            held.served[key.decode("utf-8", "replace")] = str(fields["topic_id"]), policies
+        fields = read_json(text, dict)
+        policies = policies_from(fields.get("policies", ()))
+        held.served[key.decode("utf-8", "replace")] = str(fields["topic_id"]), policies

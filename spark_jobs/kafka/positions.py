@@ -1,9 +1,10 @@
 """Where everything stood when the audit began: what to read, and what the proxy says has ended."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from spark_jobs.records.bounded_json import read_json, whole
 
 VERSIONS: Final = (1, 2, 3, 4)
 """2: the watermark was set back; what had ended beyond it before is not asked for until it is there
@@ -38,6 +39,11 @@ class PolicyFrom(NamedTuple):
     digest: str
 
 
+def policies_from(told: Any) -> tuple[PolicyFrom, ...]:
+    """Read pairs of an offset and a digest. Raises ValueError or TypeError where they are none."""
+    return tuple(PolicyFrom(whole(first), str(digest)) for first, digest in told)
+
+
 class OverdueText(NamedTuple):
     """Rules for the overdue (JSON) as the settings topic has them, and since when (epoch ms)."""
 
@@ -65,12 +71,12 @@ class Committed:
     def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> "Committed":
         """Raises ValueError with what is wrong when a proxy of this version did not write it."""
         try:
-            fields: dict[str, Any] = json.loads(metadata or "")
+            fields: dict[str, Any] = read_json(metadata, dict)
             if fields["v"] not in VERSIONS:
                 raise ValueError(f"version {fields['v']} is not among {VERSIONS}")
-            cursor = LAST_OFFSET if fields["c"] is None else int(fields["c"])
-            policies = tuple(PolicyFrom(int(first), str(digest)) for first, digest in fields["s"])
-            floor, watermark_ms = int(fields["f"]), int(fields["t"])
+            cursor = LAST_OFFSET if fields["c"] is None else whole(fields["c"])
+            policies = policies_from(fields["s"])
+            floor, watermark_ms = whole(fields["f"]), whole(fields["t"])
             return cls(
                 partition, next_offset, watermark_ms, cursor, floor, policies, str(fields["i"])
             )

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.records.bounded_json import read_json, whole
 from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.records.hop_macs import INNER, OUTER, HopKeys, padded
 from spark_jobs.records.topic_names import java_regex
@@ -32,6 +33,8 @@ DEFAULTS: Final[dict[str, Any]] = {
     "hop_key": None,
     "recalls_in": None,
     "max_past_ms": None,
+    "reserved": [],
+    "marks": [],
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
@@ -54,6 +57,9 @@ POLICY: Final[Schema] = {
     "max_delay_ms": "bigint",
     "allow": "string",
     "deny": "string",
+    "reserved": "string",
+    "marks": "string",
+    "named": "array<string>",
     "own_topics": "array<string>",
     "roll_after_ms": "bigint",
     "retry": RETRY,
@@ -70,7 +76,8 @@ POLICY: Final[Schema] = {
     "hop_inner": "string",
     "hop_outer": "string",
 }
-"""allow, deny: Java regular expressions of the topics; null where all are allowed, none denied.
+"""allow, deny, reserved, marks: Java regular expressions of the topics; null where all are allowed,
+none is denied or reserved. named: the entries of allow, which take a topic out of the reserved.
 retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
 the proxy signs its own records (`records.hop_macs`), null where it does not. recalls_in: the
 ingress topic, null where there are no recalls."""
@@ -94,12 +101,16 @@ def settings_from(in_force: Iterable[InForce]) -> dict[int, int]:
 
 def least_attempts(texts: Mapping[str, str]) -> int:
     """How often the proxy tries to publish a record before it gives up, at least, by any of these
-    policies (JSON, by digest)."""
-    default = int(DEFAULTS["retry_max_attempts"])
-    return min(
-        (int(json.loads(text).get("retry_max_attempts", default)) for text in texts.values()),
-        default=default,
-    )
+    policies (JSON, by digest). Texts that are no policy do not count."""
+    found = (_attempts(text) for text in texts.values())
+    return min((one for one in found if one), default=int(DEFAULTS["retry_max_attempts"]))
+
+
+def _attempts(text: str) -> int | None:
+    try:
+        return whole(_known_fields(read_json(text, dict))["retry_max_attempts"])
+    except (ValueError, TypeError):
+        return None
 
 
 class Policies(NamedTuple):
@@ -155,7 +166,7 @@ def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
             "Restore that topic's records, or audit later offsets only.",
         )
     try:
-        fields = _known_fields(json.loads(text))
+        fields = _known_fields(read_json(text, dict))
         if policy_digest(text.encode()) != digest:
             raise ValueError("its text has another digest")
         return {**_columns(fields), **_hop_columns(fields["hop_key"], hop_keys)}
@@ -166,9 +177,7 @@ def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
         ) from error
 
 
-def _known_fields(found: object) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise TypeError("it is no JSON object")
+def _known_fields(found: dict[str, Any]) -> dict[str, Any]:
     if missing := ALWAYS_THERE - found.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     if unknown := found.keys() - ALWAYS_THERE - DEFAULTS.keys():
@@ -184,12 +193,17 @@ def _columns(policy: dict[str, Any]) -> dict[str, Any]:
     return {
         **policy,
         "allow": None if "*" in policy["allow"] else java_regex(policy["allow"]),
-        "deny": java_regex(policy["deny"]) if policy["deny"] else None,
+        **{name: _pattern(policy[name]) for name in ("deny", "reserved", "marks")},
+        "named": policy["allow"],
         "retry": _retry(delays_ms, policy["retry_max_attempts"]),
         "retry_groups": {
             name: _retry(delays, most) for name, delays, most in reversed(policy["retry_groups"])
         },
     }
+
+
+def _pattern(names: Sequence[str]) -> str | None:
+    return java_regex(names) if names else None
 
 
 def _hop_columns(digest: str | None, hop_keys: HopKeys) -> dict[str, Any]:

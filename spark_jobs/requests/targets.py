@@ -23,6 +23,7 @@ def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:
         refused(codes.TARGET_MISSING, topic.isNull()),
         refused(codes.TARGET_ILLEGAL, ~is_legal(topic)),
         refused(codes.TARGET_REFUSED, _is_forbidden(topic, policy)),
+        refused(codes.TARGET_REFUSED, _is_reserved(topic, is_derived, policy)),
         refused(codes.TARGET_REFUSED, ~is_derived & ~_is_allowed(topic, policy)),
     )
 
@@ -42,8 +43,19 @@ def _is_forbidden(topic: Column, policy: Column) -> Column:
     return (
         f.array_contains(policy["own_topics"], topic)
         | topic.startswith(INTERNAL_PREFIX)
-        | (policy["deny"].isNotNull() & f.rlike(topic, policy["deny"]))
+        | _matches(topic, policy["deny"])
     )
+
+
+def _is_reserved(topic: Column, is_derived: Column, policy: Column) -> Column:
+    """A name of other proxies' topics; one that is derived can only be that of marks."""
+    is_asked_for = ~is_derived & _matches(topic, policy["reserved"])
+    is_named = f.array_contains(policy["named"], topic)
+    return ~is_named & (is_asked_for | _matches(topic, policy["marks"]))
+
+
+def _matches(topic: Column, pattern: Column) -> Column:
+    return pattern.isNotNull() & f.rlike(topic, pattern)
 
 
 def _is_allowed(topic: Column, policy: Column) -> Column:

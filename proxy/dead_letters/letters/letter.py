@@ -11,7 +11,9 @@ from proxy.dead_letters.letters.remedies import meaning, remedy
 from proxy.records.body import Headers
 from proxy.records.headers import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC
 from proxy.records.message import Message
+from proxy.records.position import LAST_OFFSET
 
+LAST_PARTITION: Final = 2**31 - 1
 _PLACE: Final = re.compile(r"(\d{1,10})/(\d{1,19})", re.ASCII)
 _ORIGIN: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})/(\d{1,19})", re.ASCII)
 
@@ -111,7 +113,9 @@ def letter_of(kind: type[Letter], message: Message) -> Letter:
 def read_origin(text: str) -> Origin | None:
     """`topic/partition/offset`, or None when it is not one."""
     found = _ORIGIN.fullmatch(text)
-    return Origin(found[1], int(found[2]), int(found[3])) if found else None
+    origin = Origin(found[1], int(found[2]), int(found[3])) if found else None
+    is_one = origin and origin.partition <= LAST_PARTITION and origin.offset <= LAST_OFFSET
+    return origin if is_one else None
 
 
 def read_place(text: str) -> Place | Origin:

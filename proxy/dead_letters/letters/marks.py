@@ -7,14 +7,19 @@ id and the letter's place, so a topic made anew begins without any.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.records.bounded_json import read_object, whole
 from proxy.records.headers import ORIGIN
 
 FORGOTTEN_AT_ONCE: Final = 10_000
+UNREADABLE: Final = "unreadable"
+"""In place of an ingress record, in a mark whose value cannot be read."""
+_KEY: Final = re.compile(r"([^ ]+) (\d{1,10})/(\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +47,22 @@ def mark_key(topic_id: str, place: Place) -> bytes:
 
 def read_mark_key(raw: bytes | None) -> tuple[str, Place] | None:
     """The dead-letter topic's id and the place; None when it is no mark's key."""
-    topic_id, _, place = (raw or b"").decode("utf-8", "replace").partition(" ")
-    partition, _, offset = place.partition("/")
-    if topic_id and partition.isdigit() and offset.isdigit():
-        return topic_id, Place(int(partition), int(offset))
-    return None
+    found = _KEY.fullmatch((raw or b"").decode("utf-8", "replace"))
+    return None if found is None else (found[1], Place(int(found[2]), int(found[3])))
 
 
-def read_mark(raw: bytes | None) -> Mark | None:
-    """None for a mark that was taken back, or one that cannot be read."""
-    try:
-        fields = json.loads(raw or b"")
-        return Mark(int(fields["at"]), str(fields["as"]))
-    except (ValueError, KeyError, TypeError):
+def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
+    """Return the mark of a record of the marks topic; None where it takes a mark back.
+
+    A mark that cannot be read still says that the letter was replayed.
+    """
+    if raw is None:
         return None
+    try:
+        fields = read_object(raw)
+        return Mark(whole(fields["at"]), str(fields["as"]))
+    except (ValueError, KeyError):
+        return Mark(timestamp_ms, UNREADABLE)
 
 
 class Replayed:

@@ -3,9 +3,8 @@
 Each is a record of the settings topic; the newest one counts, and its deletion takes it back.
 """
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -24,6 +23,7 @@ from proxy.kafka.settings.settings_records import (
     rate_key,
     resumed_pattern,
 )
+from proxy.records.bounded_json import read_object
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
@@ -91,7 +91,7 @@ def _keep(kept: dict[str, T], pattern: str, one: T | None, most: int, what: str)
 
 def _resumed(value: bytes) -> Resumed:
     """Raises ValueError where it does not say when."""
-    said = _object(value)
+    said = read_object(value)
     at_ms, per_second = said.get("resumed_at"), said.get("per_second")
     if type(at_ms) is not int:
         raise ValueError(f"resumed_at is {at_ms!r}")
@@ -101,7 +101,7 @@ def _resumed(value: bytes) -> Resumed:
 
 def _rate(value: bytes) -> int:
     """Raises ValueError where it is none."""
-    per_second = _object(value).get("per_second")
+    per_second = read_object(value).get("per_second")
     if type(per_second) is not int or not 1 <= per_second <= MOST_PER_SECOND:
         raise ValueError(f"per_second is {per_second!r}")
     return per_second
@@ -109,12 +109,7 @@ def _rate(value: bytes) -> int:
 
 def _limit(value: bytes) -> TargetLimit:
     """What a later version adds is passed over."""
-    said = _object(value)
+    said = read_object(value)
     return TargetLimit.model_validate(
         {name: said[name] for name in TargetLimit.model_fields if name in said}
     )
-
-
-def _object(value: bytes) -> dict[str, Any]:
-    said = json.loads(value)
-    return said if isinstance(said, dict) else {}

@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
+from proxy.records.bounded_json import read_object, whole
 from proxy.records.position import PolicyFrom
 from proxy.requests.topic_names import TARGETS_PATTERN
 
@@ -51,10 +52,10 @@ class ServedPartition(NamedTuple):
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Raises ValueError, KeyError, TypeError when it is no such record."""
-        found = json.loads(text)
+        found = read_object(text)
         topic_id = str(found["topic_id"])
         policies = found.get("policies", ())
-        return cls(topic_id, tuple(PolicyFrom(int(n), str(digest)) for n, digest in policies))
+        return cls(topic_id, tuple(PolicyFrom(whole(n), str(digest)) for n, digest in policies))
 
 
 def served_key(group_id: str, topic: str, partition: int) -> str:

@@ -47,7 +47,7 @@ from proxy.kafka.settings.settings_records import (
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
 from proxy.records.position import MISSED_MOVES, MISSED_PARTITION, PolicyFrom
-from proxy.requests.policy import Policy
+from proxy.requests.policy import Policy, digest_of
 
 READ_TIMEOUT_S: Final = 30.0
 WRITE_TIMEOUT_S: Final = 30.0
@@ -319,7 +319,7 @@ class SettingsTopic:
                 self._served[key] = ServedPartition.from_json(value or b"")
             else:
                 policy = Policy.from_json(value or b"")
-                if policy.digest == key:
+                if digest_of(value or b"") == key:
                     self._policies[key] = policy
         except (ValueError, KeyError, TypeError) as problem:
             log.warning("record of the settings topic not understood", key=key, why=str(problem))

@@ -33,7 +33,7 @@ class Link:
 
     arrival: how it came to be, INGESTED to AFTER_A_GAP. `record` is None where the ingress has
     deleted it. It ended by an outcome (`end`), by `delivery`, or not yet. `ended`: of a control
-    record, what it ended.
+    record, what it ended. `unreadable`: its outcome, where that cannot be read.
     """
 
     origin: Origin
@@ -46,6 +46,7 @@ class Link:
     replay: Mark | None = None
     successor: Origin | None = None
     ended: End | None = None
+    unreadable: Origin | None = None
     controls: list[Control] = field(default_factory=list)
     checks: list[TracedRecord] = field(default_factory=list)
 

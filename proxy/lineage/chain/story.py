@@ -113,7 +113,7 @@ class Storyteller:
         elif link.end is not None:
             where, detail = ending(link, link.end)
             yield Step(link.end.timestamp_ms, link.end.what, where, detail, link.origin)
-        elif link.record is not None and trace.is_whole:
+        elif trace.is_whole and _may_wait(link):
             yield self._waiting(link)
 
     def _state(self, link: Link, *, is_whole: bool) -> str:
@@ -121,7 +121,7 @@ class Storyteller:
             return DELIVERED
         if link.end is not None:
             return link.end.what
-        return WAITING if is_whole and link.record is not None else UNKNOWN
+        return WAITING if is_whole and _may_wait(link) else UNKNOWN
 
     def _arrival(self, link: Link) -> Step:
         record = link.record
@@ -213,6 +213,10 @@ def _last_hop(link: Link, trace: Trace) -> Link:
     return link
 
 
+def _may_wait(link: Link) -> bool:
+    return link.record is not None and link.unreadable is None
+
+
 def _gaps(link: Link) -> Iterator[str]:
     """What cannot be told of one record."""
     if link.record is None:
@@ -222,6 +226,8 @@ def _gaps(link: Link) -> Iterator[str]:
         )
         if link.ended_ms is None:
             yield f"How {link.origin} ended: no outcome of it is there (any more)."
+    if link.unreadable is not None and link.ended_ms is None:
+        yield f"How {link.origin} ended: its outcome, {link.unreadable}, cannot be read."
     if link.end is not None and link.end.what == DEAD_LETTERED and link.letter is None:
         yield f"What the dead letter of {link.origin} holds: it is not there any more."
 

@@ -15,7 +15,10 @@ WITH gone_on AS (
 ), records AS (
   SELECT target, verdict, is_violation, verdict = 'orphaned' AS is_unasked,
     coalesce(is_successor, false) AS is_successor,
-    date_format(timestamp_millis(coalesce(due_ms, timestamp_ms, ended_ms)), 'yyyy-MM-dd') AS day
+    date_format(
+      timestamp_millis(least(coalesce(due_ms, timestamp_ms, ended_ms), 253402300799999)),
+      'yyyy-MM-dd'
+    ) AS day
   FROM newest LEFT JOIN gone_on USING (partition, offset)
   WHERE (kind IN ('record', 'prepare', 'refused') AND verdict != 'missed') OR verdict = 'orphaned'
 ), counted AS (

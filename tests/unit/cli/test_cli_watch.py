@@ -2,10 +2,12 @@
 
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from proxy.cli.watch import describe_arrival, watch_line
 from proxy.records.outcome import read_outcome
+from tests.support.hostile_json import HOSTILE
 
 NOW_MS = 5_000
 
@@ -100,3 +102,13 @@ def test_an_outcome_is_shown_in_words() -> None:
     assert shown.endswith("next i/0/2")
     bare = {"origin": "i/0/1", "outcome": "missed", "due": None, "id": None, "detail": "nothing"}
     assert line(None, ended=bare).endswith("missed  0/7  i/0/1  nothing")
+
+
+def test_due_that_is_no_time_is_called_unreadable() -> None:
+    for due in (b"9" * 5_000, b"soon", None):
+        assert "unreadable  0/7  k  v" in line([("timer-due", due)])
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_outcome_that_cannot_be_read_is_called_so(name: str) -> None:
+    assert "unreadable  0/7  k  v" in line(None, ended=read_outcome(HOSTILE[name]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.dead_letters.letters.letter import Origin, Place, read_place
+from proxy.dead_letters.letters.letter import Origin, Place, read_origin, read_place
 from tests.support.dead_letters import a_letter, letter_headers
 
 
@@ -34,3 +34,9 @@ def test_letter_is_named_by_its_place_or_its_origin() -> None:
 def test_anything_else_names_no_letter_and_is_told_what_would(text: str) -> None:
     with pytest.raises(ValueError, match="partition/offset"):
         read_place(text)
+
+
+@pytest.mark.parametrize("text", ["t/2147483648/0", f"t/0/{2**63}", "t/0/" + "9" * 5_000])
+def test_origin_beyond_what_kafka_counts_is_none(text: str) -> None:
+    assert read_origin(text) is None
+    assert read_origin(f"t/2147483647/{2**63 - 1}") == Origin("t", 2**31 - 1, 2**63 - 1)

@@ -7,6 +7,7 @@ from proxy.dead_letters.letters import marks
 from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.letters.marks import Mark, Replayed, mark_key, read_mark, read_mark_key
 from tests.support.dead_letters import ORIGIN, a_letter
+from tests.support.hostile_json import HOSTILE
 
 PLACES = st.builds(Place, st.integers(0, 2), st.integers(0, 60))
 SPANS = {0: range(10, 50), 1: range(60)}
@@ -15,15 +16,20 @@ SPANS = {0: range(10, 50), 1: range(60)}
 def test_mark_is_read_as_it_was_written() -> None:
     mark = Mark(1_000, "timer.ingress/0/9")
     letter = a_letter(offset=17)
-    assert read_mark(mark.value(letter)) == mark
+    assert read_mark(mark.value(letter), 5) == mark
     assert ORIGIN.encode() in mark.value(letter)
     assert read_mark_key(mark_key("id+/x", letter.place)) == ("id+/x", letter.place)
 
 
 def test_record_that_is_no_mark_marks_nothing() -> None:
-    assert [read_mark(raw) for raw in (None, b"", b"{}", b"[]", b'{"at": "x"}')] == [None] * 5
-    keys = (None, b"", b"0/1", b"id 0", b"id 0/x", b"\xff 0/1x")
-    assert [read_mark_key(raw) for raw in keys] == [None] * 6
+    keys = (None, b"", b"0/1", b"id 0", b"id 0/x", b"\xff 0/1x", b"id 0/" + b"9" * 5_000)
+    assert [read_mark_key(raw) for raw in (*keys, "id ²/0".encode())] == [None] * 8
+
+
+def test_mark_that_cannot_be_read_marks_all_the_same_and_one_taken_back_does_not() -> None:
+    assert read_mark(None, 5) is None
+    for raw in (b"", b"{}", b"[]", b'{"at": "x"}', *HOSTILE.values()):
+        assert read_mark(raw, 5) == Mark(5, "unreadable")
 
 
 @given(st.sets(PLACES))

@@ -88,7 +88,16 @@ def test_many_invented_groups_cost_one_question() -> None:
     assert topics.create("retry.invented-2")
 
 
-@pytest.mark.parametrize(("topic", "create"), [("orders", True), ("retry.one", False)])
+def test_topics_that_keep_account_of_replays_are_no_group_s_topics() -> None:
+    admin = Admin("dlq.one", "dlq.one.replayed", "dlq.two.replayed")
+    assert made(admin, "retry.three") is None
+    assert admin.topics.keys() >= {"retry.three"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "create"),
+    [("orders", True), ("retry.one", False), ("dlq.one.replayed", True), ("timer.x", True)],
+)
 def test_what_is_no_business_of_the_proxy_is_left_alone(topic: str, create: bool) -> None:
     admin = Admin()
     assert made(admin, topic, create=create) == ""

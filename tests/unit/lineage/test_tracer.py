@@ -10,6 +10,7 @@ from proxy.dispatch.release_control import PARKED_MS
 from proxy.lineage.chain.story import Step, Story
 from proxy.lineage.tracer import MOST_LINKS
 from proxy.records.body import Headers
+from tests.support.hostile_json import HOSTILE
 from tests.unit.lineage.traced_topics import NAMES, START_MS, TracedSite, told
 
 HOUR_MS = 3_600_000
@@ -384,3 +385,31 @@ def test_chain_that_is_very_long_is_cut_with_the_place_where_it_goes_on(site: Tr
     trace = site.trace(Origin(NAMES.ingress, 0, 0))
     assert len(trace.links) == MOST_LINKS
     assert trace.unknown == [f"What came after: trace {last} shows it."]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_outcome_that_cannot_be_read_is_named_and_the_rest_is_told(
+    site: TracedSite, name: str
+) -> None:
+    origin = site.ingest(topic="orders", delay="1h")
+    write, outcomes = site.topics.write, NAMES.outcomes
+    unreadable = write(site.now_ms, outcomes, str(origin).encode(), HOSTILE[name], [])
+    story = site.story(origin)
+    assert (told(story), story.state) == (["ingested"], "unknown")
+    assert story.unknown == [
+        f"How {origin} ended: its outcome, {unreadable.place}, cannot be read."
+    ]
+    site.ended(origin, "cancelled")
+    assert site.story(origin).state == "cancelled"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_mark_that_cannot_be_read_says_that_the_letter_was_replayed(
+    site: TracedSite, name: str
+) -> None:
+    letter = site.buried(site.ingest(topic="orders"))
+    key = mark_key("id", Place(*letter.place[1:]))
+    site.topics.write(site.now_ms, NAMES.replay_marks, key, HOSTILE[name], [])
+    for odd in (b"id 0/" + b"9" * 5_000, "id ²/0".encode()):
+        site.topics.write(site.now_ms, NAMES.replay_marks, odd, b"{}", [])
+    assert told(site.story(Origin(NAMES.ingress, 0, 0)))[:2] == ["ingested", "dead-lettered"]

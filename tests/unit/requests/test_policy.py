@@ -1,6 +1,7 @@
 """The settings by which records are read are named by their content."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -32,3 +33,24 @@ def test_a_policy_for_another_version_of_the_rules_is_refused(protocol: int | No
         del fields["protocol"]
     with pytest.raises(ValueError, match="not a policy this version can read"):
         Policy.from_json(json.dumps(fields))
+
+
+NEW = Policy(allow=("*", "timer.mine"), reserved=("timer.*",), marks=("dlq.*.replayed",))
+
+
+@pytest.mark.parametrize("topic", ["timer.eu.settings", "timer.audit", "timer.", "dlq.g.replayed"])
+def test_topics_of_other_proxies_are_reserved_and_were_not_in_older_policies(topic: str) -> None:
+    assert "reserved for proxies" in (NEW.refusal(topic) or "")
+    assert Policy(allow=("timer.*",), reserved=("timer.*",)).refusal("timer.mine") is not None
+    assert Policy().refusal("timer.eu.settings") is None
+
+
+def test_name_that_is_allowed_as_it_is_is_not_reserved() -> None:
+    assert NEW.refusal("timer.mine") is None
+    assert replace(NEW, allow=("dlq.g.replayed",)).refusal("dlq.g.replayed") is None
+    assert replace(NEW, deny=("timer.*",)).refusal("timer.mine") is not None
+
+
+def test_of_names_that_the_proxy_makes_of_groups_those_of_marks_are_reserved() -> None:
+    assert NEW.refusal("timer.retry.g", is_derived=True) is None
+    assert NEW.refusal("dlq.g.replayed", is_derived=True) is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 import structlog
 from confluent_kafka import (
@@ -15,15 +18,20 @@ from proxy.kafka.settings import run_time_controls
 from proxy.kafka.settings.settings_records import (
     HOP_KEY,
     ServedPartition,
+    ingest_key,
+    limit_key,
     overdue_key,
     pause_key,
     paused_pattern,
+    rate_key,
+    resumed_key,
     served_key,
 )
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
-from proxy.records.position import PolicyFrom
-from proxy.requests.policy import Policy
+from proxy.records.position import MISSED_MOVES, PolicyFrom
+from proxy.requests.policy import Policy, digest_of
+from tests.support.hostile_json import HOSTILE
 from tests.support.simulation.stand_in import Record
 from tests.unit.kafka.settings.followed_topic import GROUP, TOPIC, Topic, following, loaded
 
@@ -280,3 +288,38 @@ def test_rules_for_the_overdue_are_written_once_for_each_group() -> None:
         settings.ensure_overdue_rules('[{"targets": "x"}]')
     assert [value for _, value in topic.written] == ['[{"targets": "x"}]']
     assert overdue_key("other", "[]") not in {overdue_key(GROUP, "[]"), topic.written[0][0]}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_text_under_any_key_is_passed_over_and_all_behind_it_counts(name: str) -> None:
+    topic, policy, text = Topic(), Policy(max_delay_ms=5), HOSTILE[name]
+    keys = [
+        *("junk", digest_of(text), HOP_KEY + "0123456789abcdef", f"{MISSED_MOVES}{GROUP}/in/0/0"),
+        *(served_key(GROUP, "in", 0), overdue_key(GROUP, "[]"), rate_key(GROUP)),
+        *(resumed_key(GROUP, "a"), limit_key(GROUP, "a"), ingest_key("other")),
+    ]
+    for key in keys:
+        topic.note(key, text)
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(policy.digest, policy.to_json().encode())
+    with structlog.testing.capture_logs() as logs:
+        settings = loaded(topic)
+    assert settings.paused == {"orders"}
+    assert settings.policy(policy.digest) == policy
+    assert (settings.max_per_second, settings.resumed, settings.limits) == (None, {}, {})
+    assert {"junk", served_key(GROUP, "in", 0), rate_key(GROUP)} <= {entry["key"] for entry in logs}
+    topic.end_of_both()
+    with pytest.raises(StartOverRefused, match="does not hold"):
+        settings.policy(digest_of(text))
+
+
+def test_policy_that_an_older_version_wrote_is_found_by_the_digest_of_its_own_text() -> None:
+    """It lacks the fields that came later, so this version would write another text."""
+    topic, policy = Topic(), Policy(max_delay_ms=5)
+    fields = asdict(policy)
+    later = {"recalls_in", "max_past_ms", "reserved", "marks"}
+    old = json.dumps({n: v for n, v in fields.items() if n not in later}, sort_keys=True).encode()
+    topic.note(digest_of(old), old)
+    settings = loaded(topic)
+    assert settings.policy(digest_of(old)) == policy
+    assert digest_of(old) != policy.digest

@@ -1,0 +1,85 @@
+"""The reader of JSON from topics and offset metadata, with bounds, for the driver.
+
+Written for the audit alone, which shares no reader with the proxy.
+"""
+
+import json
+from typing import Any, Final, TypeVar
+
+MOST_BYTES: Final = 1 << 20
+MOST_DEPTH: Final = 32
+MOST_DIGITS: Final = 19
+
+T = TypeVar("T")
+
+
+class JsonRefused(ValueError):
+    """The text is no JSON, or has more than is read here; the message says what."""
+
+
+def read_json(text: str | bytes | None, kind: type[T]) -> T:
+    """Return the object or list that the text stands for.
+
+    Raises JsonRefused: over a mebibyte, nested deeper than 32, no UTF-8, NaN, Infinity, whole
+    numbers of more than 64 bits, a name twice in an object, another kind of value.
+    """
+    if text is None or len(text) > MOST_BYTES:
+        raise JsonRefused(f"it has no text, or more than {MOST_BYTES} bytes")
+    try:
+        plain = text if isinstance(text, str) else text.decode()
+        if _depth(plain) > MOST_DEPTH:
+            raise JsonRefused(f"it is nested deeper than {MOST_DEPTH}")
+        found: Any = json.loads(
+            plain, parse_int=_64_bits, parse_constant=_constant, object_pairs_hook=_object
+        )
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise JsonRefused(str(error)[:200]) from None
+    if not isinstance(found, kind):
+        raise JsonRefused(f"it is no {kind.__name__}")
+    return found
+
+
+def whole(value: object) -> int:
+    """Return a value that is a whole number. Raises ValueError for any other."""
+    if type(value) is not int:
+        raise ValueError(f"{str(value)[:60]!r} is no whole number")
+    return value
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested at most, those within texts left out."""
+    if text.count("[") + text.count("{") <= MOST_DEPTH:
+        return 0
+    deepest = depth = 0
+    is_text = is_escaped = False
+    for character in text:
+        if is_text:
+            is_text = is_escaped or character != '"'
+            is_escaped = character == "\\" and not is_escaped
+        elif character == '"':
+            is_text = True
+        elif character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest
+
+
+def _64_bits(digits: str) -> int:
+    number = int(digits) if len(digits) <= MOST_DIGITS + 1 else 2**64
+    if not -(2**63) <= number < 2**63:
+        raise JsonRefused("it has a whole number of more than 64 bits")
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise JsonRefused("an object has a name twice")
+    return found
+
+
+def _constant(name: str) -> None:
+    raise JsonRefused(f"{name} is no number of JSON")
