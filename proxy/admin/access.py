@@ -1,12 +1,56 @@
-"""Who may use the API: whoever has the token, or, without one, whoever is on this machine."""
+"""Who may use the admin port: whoever has the token. Without one the API is for this machine alone,
+and the pages are for whoever asks by an address or a local name."""
 
 import hmac
-from collections.abc import Mapping
-from ipaddress import ip_address
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from ipaddress import IPv6Address, ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
 from proxy.admin.exchange import Problem
 from proxy.config.settings import AdminSettings
+
+MOST_GUESSES: Final = 10
+GUESSES_WITHIN_S: Final = 60.0
+MOST_ADDRESSES: Final = 1_000
+LOCAL_SUFFIXES: Final = (".localhost", ".svc", ".cluster.local")
+
+
+class WrongTokens:
+    """Counts the wrong tokens of each address. From any thread.
+
+    An address is locked out after MOST_GUESSES within GUESSES_WITHIN_S, until that time has
+    passed. Only the MOST_ADDRESSES that guessed last are remembered.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._counted: dict[str, tuple[int, float]] = {}
+        """Address -> how many, and until when they count."""
+
+    def refuse(self, address: str) -> None:
+        """Raise Problem where the address is locked out, whatever token it shows now."""
+        with self._lock:
+            count, until_s = self._counted.get(_network(address), (0, 0.0))
+        left_s = until_s - self._now_s()
+        if count >= MOST_GUESSES and left_s > 0:
+            detail = f"Too many wrong tokens came from {address}. Try again in {left_s:.0f} s."
+            raise Problem(429, "locked-out", detail, (("Retry-After", str(int(left_s) + 1)),))
+
+    def add(self, address: str) -> None:
+        """Count one more."""
+        with self._lock:
+            name, now_s = _network(address), self._now_s()
+            count, until_s = self._counted.pop(name, (0, 0.0))
+            if until_s <= now_s:
+                count, until_s = 0, now_s + GUESSES_WITHIN_S
+            if len(self._counted) >= MOST_ADDRESSES:
+                del self._counted[next(iter(self._counted))]
+            self._counted[name] = (count + 1, until_s)
 
 
 def is_bearer(token: str | None, authorization: str) -> bool:
@@ -51,6 +95,39 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
             "The API needs the header `Authorization: Bearer <admin.token>`.",
             (("WWW-Authenticate", "Bearer"),),
         )
+
+
+def refuse_foreign_name(host_header: str) -> None:
+    """Raise Problem where a browser may have been led here by a name of somebody else's.
+
+    Such a name can be made to lead to any machine; an address and a local name cannot. Scrapes of
+    Prometheus name a pod's address, or a Service."""
+    name = _host_of(host_header)
+    is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
+    if not is_local and not _is_address(name):
+        detail = (
+            "Without `admin: token` this port answers to addresses and local names alone, not to "
+            f"{name[:100]}. Ask by the address, or set `admin: token`."
+        )
+        raise Problem(403, "closed", detail)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _network(address: str) -> str:
+    """The address, or of IPv6 its /64, which one machine may have as a whole."""
+    try:
+        read = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    is_wide = isinstance(read, IPv6Address) and read.ipv4_mapped is None
+    return str(int(read) >> 64) if is_wide else address
 
 
 def _is_own_name(host_header: str) -> bool:

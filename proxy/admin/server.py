@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from typing import Final
@@ -15,6 +17,7 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
+from proxy.admin.access import WrongTokens, refuse_foreign_name
 from proxy.admin.api import AdminApi
 from proxy.admin.connections import Connections
 from proxy.admin.exchange import (
@@ -45,6 +48,8 @@ BACKLOG: Final = 128
 MOST_DISCARDED_BYTES: Final = 1_048_576
 DISCARD_WITHIN_S: Final = 2.0
 MOST_DIGITS: Final = 18
+ALWAYS_SENT: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+"""Unless the reply says otherwise."""
 
 
 log = structlog.get_logger(__name__)
@@ -64,7 +69,8 @@ class AdminServer:
         read_statuses: Callable[[], Sequence[Status]],
         api: AdminApi | None = None,
     ) -> None:
-        replies = _Replies(AdminPages(registry, read_statuses, settings.token), api)
+        pages = AdminPages(registry, read_statuses, settings.token)
+        replies = _Replies(pages, api, has_token=settings.token is not None)
         listener = _listen(settings)
         self.port: int = listener.getsockname()[1]
         """The port listened on; the one picked, where the settings say 0."""
@@ -113,11 +119,12 @@ def _listen(settings: AdminSettings) -> socket.socket:
 class _Replies:
     """Replies to requests: to probes at once, to others in threads of their own, few at a time."""
 
-    def __init__(self, pages: AdminPages, api: AdminApi | None) -> None:
+    def __init__(self, pages: AdminPages, api: AdminApi | None, *, has_token: bool) -> None:
         self._free = threading.BoundedSemaphore(REQUESTS_AT_ONCE)
         self._free_calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self._free_discards = threading.BoundedSemaphore(DISCARDS_AT_ONCE)
         self._pages, self._api = pages, api
+        self._has_token, self._wrong_tokens = has_token, WrongTokens()
 
     def take(self, client: socket.socket, sent: bytes) -> None:
         """Reply to a request, sooner or later."""
@@ -140,7 +147,7 @@ class _Replies:
     def _reply(self, client: socket.socket, sent: bytes) -> None:
         with client, suppress(OSError):
             try:
-                handler = _Handler(sent, self._answered)
+                handler = _Handler(sent, partial(self._admitted, str(client.getpeername()[0])))
                 client.settimeout(REPLY_WITHIN_S)
                 client.sendall(handler.reply)
                 if handler.is_stream and self._api is not None:
@@ -152,6 +159,21 @@ class _Replies:
                     _discard(client)
                 finally:
                     self._free_discards.release()
+
+    def _admitted(self, address: str, request: Request) -> Reply:
+        """The reply to what is no probe."""
+        is_guess = self._has_token and "authorization" in request.headers
+        try:
+            if is_guess:
+                self._wrong_tokens.refuse(address)
+            elif not self._has_token:
+                refuse_foreign_name(request.headers.get("host", ""))
+        except Problem as refused:
+            return refused.reply
+        reply = self._answered(request)
+        if is_guess and reply.code == HTTPStatus.UNAUTHORIZED:
+            self._wrong_tokens.add(address)
+        return reply
 
     def _answered(self, request: Request) -> Reply:
         if self._api is None or not request.path.startswith(API):
@@ -236,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.is_stream = self.command != "HEAD"
         else:
             self.send_header("Content-Length", str(len(reply.body)))
-        for name, text in reply.headers:
+        for name, text in (ALWAYS_SENT | dict(reply.headers)).items():
             self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":

@@ -43,6 +43,7 @@ from storage.options import StoreKind
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 MOST_PER_SECOND = 1_000_000
+SHORTEST_TOKEN = 16
 
 
 class Section(BaseModel):
@@ -233,7 +234,7 @@ class AdminSettings(Section):
 
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65_535)
-    token: str | None = Field(None, min_length=1)
+    token: str | None = None
     """Sent in a header."""
     targets_shown: int = Field(50, ge=0, le=1_000)
 
@@ -246,6 +247,11 @@ class AdminSettings(Section):
             raise ValueError(
                 "it cannot be sent in a header: it begins or ends with a blank or a line break, or "
                 "has other characters than visible ASCII"
+            )
+        if token is not None and len(token) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"it has {len(token)} characters and can be guessed: take {SHORTEST_TOKEN} or "
+                "more, drawn at random, as `openssl rand -hex 20` prints them"
             )
         return token
 

@@ -21,7 +21,7 @@ AUTHORITY = "-----BEGIN CERTIFICATE-----"
 SECRETS = {
     "kafka-user": {"username": "proxy", "password": "open sesame"},
     "kafka-tls": {"ca.crt": AUTHORITY, "tls.crt": "", "tls.key": "", "password": "a key's"},
-    "admin": {"token": "a token"},
+    "admin": {"token": "a token of this length"},
     "other": {"password": "a store's"},
 }
 CHECKED: dict[str, dict[str, Any]] = {
@@ -90,7 +90,7 @@ def test_secrets_and_files_reach_the_settings_by_variables(
     assert settings.kafka["ssl.keystore.password"] == "a store's"
     assert Path(settings.kafka["ssl.ca.location"]).read_text() == AUTHORITY
     assert settings.kafka["security.protocol"] == "SASL_SSL"
-    assert settings.admin.token == "a token"
+    assert settings.admin.token == "a token of this length"
     assert settings.log.level == "debug"
 
 

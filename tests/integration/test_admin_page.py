@@ -19,6 +19,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.integration
 axe = pytest.importorskip("axe_core_python.base")
 WITHIN_S = 180
+TOKEN = "a-token-nobody-guesses"
 WIDTHS = (360, 1440, 3840)
 
 
@@ -249,11 +250,11 @@ def test_off_loopback_the_page_says_what_to_set_and_opens_with_a_token(
     wait_for(lambda: "Set `admin: token`" in text(browser, "access"), WITHIN_S, "what to set")
     assert violations(browser) == []
     assert closed.stop() == 0
-    opened = installation.proxy("opened", admin={"host": "0.0.0.0", "port": 0, "token": "secret"})  # noqa: S104
+    opened = installation.proxy("opened", admin={"host": "0.0.0.0", "port": 0, "token": TOKEN})  # noqa: S104
     opened.start_ready()
     browser.get(f"http://{api_address(opened)}/")
     wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "the question")
-    browser.find_element("id", "token").send_keys("secret\ue007")
+    browser.find_element("id", "token").send_keys(f"{TOKEN}\ue007")
     wait_for(lambda: "Live" in text(browser, "connection"), WITHIN_S, "the page")
 
 
@@ -262,14 +263,14 @@ def test_the_page_works_through_a_forwarded_port_and_behind_a_service(
     installation: Installation, browser: Any, name: str
 ) -> None:
     target = installation.target("orders")
-    proxy = installation.proxy(admin={"host": "0.0.0.0", "port": 0, "token": "secret"})  # noqa: S104
+    proxy = installation.proxy(admin={"host": "0.0.0.0", "port": 0, "token": TOKEN})  # noqa: S104
     proxy.start_ready()
     installation.send([Outgoing(None, b"value", delayed(target)) for _ in range(3)])
     admin_port = int(api_address(proxy).rpartition(":")[2])
     with Relays({0: admin_port}) as relays:
         browser.get(f"http://{name}:{relays.port(0)}/")
         wait_for(lambda: "needs the admin token" in text(browser, "access"), WITHIN_S, "question")
-        browser.find_element("id", "token").send_keys("secret\ue007")
+        browser.find_element("id", "token").send_keys(f"{TOKEN}\ue007")
         wait_for(lambda: "\n3" in text(browser, "facts"), WITHIN_S, "the live count")
         installation.send([Outgoing(None, b"value", delayed(target))])
         wait_for(lambda: "\n4" in text(browser, "facts"), WITHIN_S, "what has come meanwhile")

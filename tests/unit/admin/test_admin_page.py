@@ -89,10 +89,14 @@ def test_a_stream_over_the_socket_brings_snapshots_and_ends_with_the_port() -> N
 @pytest.mark.parametrize(
     ("settings", "headers", "code"),
     [
-        (AdminSettings(port=0, token="secret"), {}, 401),
+        (AdminSettings(port=0, token="a-token-nobody-guesses"), {}, 401),
         (AdminSettings(port=0, host="0.0.0.0"), {}, 403),  # noqa: S104
         (AdminSettings(port=0), {"Host": "rebound.example"}, 403),
-        (AdminSettings(port=0, host="0.0.0.0", token="t"), {"Authorization": "Bearer t"}, 200),  # noqa: S104
+        (
+            AdminSettings(port=0, host="0.0.0.0", token="a-token-nobody-guesses"),  # noqa: S104
+            {"Authorization": "Bearer a-token-nobody-guesses"},
+            200,
+        ),
     ],
 )
 def test_events_need_what_every_call_needs(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from ipaddress import ip_address
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.admin.exchange import MOST_BODY_BYTES
+from proxy.admin.access import GUESSES_WITHIN_S, MOST_ADDRESSES, MOST_GUESSES, WrongTokens
+from proxy.admin.exchange import MOST_BODY_BYTES, Problem
 from proxy.admin.query_mailbox import Answer, Query
 from proxy.admin.server import CALLS_AT_ONCE, REQUESTS_AT_ONCE, AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
 LIMIT_S = 180.0
+TOKEN = "a-token-nobody-guesses"
+SHOWN = f"Authorization: Bearer {TOKEN}".encode()
 
 
 @pytest.fixture
@@ -52,6 +57,12 @@ def raw(port: int, *parts: bytes) -> bytes:
             connection.sendall(part)
         connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+def code_of(port: int, path: str, **headers: str) -> int:
+    """Of a page, which may be no JSON."""
+    head = "".join(f"{name}: {text}\r\n" for name, text in headers.items())
+    return int(raw(port, f"GET {path} HTTP/1.1\r\n{head}\r\n".encode()).split()[1])
 
 
 def test_a_call_is_answered_over_the_socket(port: int) -> None:
@@ -140,3 +151,91 @@ def test_probes_are_answered_while_calls_wait(made: MadeUpApi, port: int) -> Non
     for thread in calls:
         thread.join(LIMIT_S)
     assert call(port, "GET", "/api/v1/pending")[0] == 200
+
+
+@contextmanager
+def guarded() -> Iterator[int]:
+    made = MadeUpApi(AdminSettings(port=0, token=TOKEN))
+    with closing(
+        AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    ) as running:
+        yield running.port
+
+
+def test_every_reply_forbids_to_be_stored_and_to_be_taken_for_another_type(port: int) -> None:
+    paths = ["/healthz", "/metrics", "/nothing", "/api/v1/pending", "/api/v1/nothing", "/"]
+    for path in paths:
+        head = raw(port, f"GET {path} HTTP/1.0\r\n\r\n".encode()).partition(b"\r\n\r\n")[0]
+        assert head.count(b"X-Content-Type-Options: nosniff") == 1
+        assert head.count(b"Cache-Control: ") == 1
+        assert (b"Cache-Control: no-store" in head) is (path != "/")
+    refused = raw(port, b"PUT /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n")
+    assert b"\r\nCache-Control: no-store\r\n" in refused
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/", "/page/page.js", "/nothing"])
+def test_a_page_of_another_site_that_leads_its_name_here_reads_nothing(
+    port: int, path: str
+) -> None:
+    for host in ("evil.example", "evil.example:9464", "10.0.0.1.evil.example", "svc.evil.example"):
+        assert code_of(port, path, Host=host) == 403
+    assert code_of(port, "/readyz", Host="evil.example") in {200, 503}, "a probe"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("10.1.2.3:9464", "[fd00::1]:9464", "127.0.0.1", "localhost", socket.gethostname(), ""),
+        *("delay-proxy:9464", "a.b.svc", "a.b.svc.cluster.local:9464"),
+    ],
+)
+def test_prometheus_scrapes_by_address_and_by_the_name_of_a_service(port: int, host: str) -> None:
+    assert raw(port, f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()).split()[1] == b"200"
+
+
+def test_with_a_token_any_name_will_do() -> None:
+    with guarded() as port:
+        right = {"Authorization": f"Bearer {TOKEN}", "Host": "delays.example"}
+        assert code_of(port, "/metrics", **right) == 200
+        assert code_of(port, "/api/v1/pending", **right) == 200
+
+
+def test_who_guesses_tokens_is_locked_out_and_probes_are_not() -> None:
+    with guarded() as port:
+        for number in range(MOST_GUESSES):
+            path = ("/api/v1/pending", "/metrics")[number % 2]
+            assert code_of(port, path, Authorization=f"Bearer {number}") == 401
+        for path in ("/api/v1/pending", "/metrics"):
+            said = raw(port, f"GET {path} HTTP/1.1\r\n".encode(), SHOWN, b"\r\n\r\n")
+            assert said.split()[1] == b"429"
+            seconds = int(re.search(rb"\r\nRetry-After: (\d+)\r\n", said)[1])  # type: ignore[index]
+            assert 50 <= seconds <= 61
+        assert code_of(port, "/healthz") in {200, 503}
+        assert code_of(port, "/") == 200
+
+
+def test_who_shows_no_token_has_not_guessed() -> None:
+    with guarded() as port:
+        for _ in range(2 * MOST_GUESSES):
+            assert code_of(port, "/metrics") == 401
+        assert code_of(port, "/metrics", Authorization=f"Bearer {TOKEN}") == 200
+
+
+def test_the_limit_is_each_addresss_own_passes_with_time_and_is_bounded() -> None:
+    now_s = [1_000.0]
+    wrong = WrongTokens(lambda: now_s[0])
+    for _ in range(MOST_GUESSES):
+        wrong.refuse("192.0.2.1")
+        wrong.add("192.0.2.1")
+        wrong.add("2001:db8::1")
+    for locked in ("192.0.2.1", "2001:db8::1", "2001:db8::ffff:2%eth0"):
+        with pytest.raises(Problem, match="Too many wrong tokens"):
+            wrong.refuse(locked)
+    for other in ("192.0.2.2", "2001:db8:0:1::1", "::ffff:192.0.2.2", "no address"):
+        wrong.refuse(other)
+    now_s[0] += GUESSES_WITHIN_S
+    wrong.refuse("192.0.2.1")
+    for number in range(MOST_ADDRESSES):
+        wrong.add(str(ip_address(number)))
+    wrong.add("198.51.100.1")
+    assert len(wrong._counted) == MOST_ADDRESSES

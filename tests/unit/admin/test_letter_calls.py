@@ -217,6 +217,6 @@ def test_more_readings_than_the_bound_are_refused() -> None:
 
 
 def test_what_changes_something_needs_the_token_as_every_call() -> None:
-    made = MadeUpApi(AdminSettings(token="secret"))
+    made = MadeUpApi(AdminSettings(token="a-token-nobody-guesses"))
     assert replay(made)[0] == 401
     assert made.letters.replays == []

@@ -24,6 +24,7 @@ from proxy.cli.admin_port import (
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
+TOKEN = "a-token-nobody-guesses"
 Call = Callable[..., tuple[int, str, str]]
 JSON_404 = b'HTTP/1.0 404 Not Found\r\n\r\n{"error": "%s", "detail": "It said so."}'
 NO_PROXY = {
@@ -101,11 +102,11 @@ def test_the_admin_port_is_asked_past_an_http_proxy(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104
 def test_the_proxy_of_the_settings_is_found_whatever_it_listens_on(host: str) -> None:
-    admin = AdminSettings(host=host, port=0, token="t")
+    admin = AdminSettings(host=host, port=0, token=TOKEN)
     api = MadeUpApi(admin)
     with closing(AdminServer(admin, CollectorRegistry(), api.statuses, api.api)) as server:
         address = address_of(admin.model_copy(update={"port": server.port}))
-        assert ask(address, "/pauses", "t")
+        assert ask(address, "/pauses", TOKEN)
 
 
 def test_what_does_not_answer_in_time_is_said_to_be_late() -> None:

@@ -155,12 +155,12 @@ def test_pending_without_a_proxy_is_one_sentence(call: Call) -> None:
 def test_pending_without_the_token_says_which_setting(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = MadeUpApi(AdminSettings(port=0, token="secret"))
+    made = MadeUpApi(AdminSettings(port=0, token="a-token-nobody-guesses"))
     server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
     with closing(server):
         address = f"127.0.0.1:{server.port}"
         assert "Set `admin: token`" in call("pending", "--admin", address)[2]
-        monkeypatch.setenv("DELAY_PROXY_ADMIN__TOKEN", "secret")
+        monkeypatch.setenv("DELAY_PROXY_ADMIN__TOKEN", "a-token-nobody-guesses")
         monkeypatch.setenv("DELAY_PROXY_KAFKA__BOOTSTRAP.SERVERS", "127.0.0.1:1")
         assert call("pending", "--admin", address)[0] == 0
 

@@ -145,7 +145,10 @@ def test_lists_in_variables_are_written_with_commas_or_as_json(load: Load, text:
 
 
 def test_null_in_a_variable_takes_a_value_away(load: Load) -> None:
-    assert load("admin: {token: secret}", DELAY_PROXY_ADMIN__TOKEN="null").admin.token is None
+    assert (
+        load("admin: {token: a-token-nobody-guesses}", DELAY_PROXY_ADMIN__TOKEN="null").admin.token
+        is None
+    )
 
 
 def test_workers_auto_is_decided_when_the_partitions_are_known(load: Load) -> None:
@@ -204,6 +207,8 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ),
         ('admin: {token: "tok\\n"}', "it cannot be sent in a header"),
         ("admin: {token: tök}", "it cannot be sent in a header"),
+        ('admin: {token: ""}', "it has 0 characters and can be guessed: take 16 or more"),
+        ("admin: {token: fifteen-letters}", "it has 15 characters and can be guessed"),
         ("max_delay: soon", "'soon' is not a delay"),
         ("max_delay: 0", "greater than 0"),
         ("levels: 5s 1s", "must not fall"),
