@@ -11,6 +11,7 @@ from proxy.client.async_delay_producer import AsyncDelayProducer
 from proxy.client.delay_producer import DelayProducer
 from proxy.client.errors import (
     BatchFailed,
+    BrokerError,
     ClientError,
     ConfigRefused,
     HandlersHang,
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncDelayProducer",
     "AsyncRetryConsumer",
     "BatchFailed",
+    "BrokerError",
     "ClientError",
     "ConfigRefused",
     "DeadLetter",

@@ -90,6 +90,17 @@ class RetryNotStored(ClientError):
     """
 
 
+class BrokerError(ClientError):
+    """The broker refuses a consumer, for want of a right maybe, or does not answer.
+
+    `error` is Kafka's own.
+    """
+
+    def __init__(self, error: KafkaError, what: str) -> None:
+        super().__init__(what)
+        self.error = error
+
+
 class HandlersHang(ClientError):
     """Handlers were given up because they did not return in time, and still run: too many of them,
     or one that blocks the event loop.

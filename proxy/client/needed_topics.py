@@ -11,11 +11,15 @@ from confluent_kafka.cimpl import NewTopic
 from proxy.client.errors import TopicsMissing
 from proxy.client.kafka_settings import Settings, connection_settings
 from proxy.client.place import Partition
+from proxy.client.rights import grant
 
 ASK_WITHIN_S: Final = 30.0
 SEEN_WITHIN_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.05
 BROKERS_DEFAULT: Final = -1
+REFUSED: Final = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+)
 IDS_WITHIN_S: Final = 3.0
 NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """What a broker without topic ids says (before Kafka 2.8)."""
@@ -113,9 +117,12 @@ def _make(missing: Sequence[str], settings: Settings) -> None:
             made.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                remedy = grant(settings, ["Create"], "topic", topic)
+                if error.args[0].code() not in REFUSED:
+                    remedy = "See whether the brokers in bootstrap.servers can be reached"
                 raise TopicsMissing(
                     f"the topic {topic} does not exist and could not be made "
-                    f"({error.args[0].str()}): create it, or grant this user Create on it"
+                    f"({error.args[0].str()}). Create it, or mend this: {remedy}"
                 ) from error
 
 

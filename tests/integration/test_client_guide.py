@@ -46,6 +46,7 @@ def test_the_guide_s_code_runs_as_it_stands(kafka: str, monkeypatch: pytest.Monk
     for made in (DelayProducer, TransactionalDelayProducer, AsyncDelayProducer):
         defaults = cast(dict[str, Any], made.__init__.__kwdefaults__)
         monkeypatch.setitem(defaults, "ingress", ingress)
+    monkeypatch.setenv("RETRY_SIGNING_KEY", uuid.uuid4().hex)
     monkeypatch.setattr(RetryConsumer, "run", RetryConsumer.stop)
     monkeypatch.setattr(AsyncRetryConsumer, "run", lambda _: asyncio.sleep(0))
     before = signal.getsignal(signal.SIGTERM)

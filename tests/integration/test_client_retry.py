@@ -25,7 +25,7 @@ from tests.integration.retry_world import (
 from tests.support.installation.other_kafka import FROM_KAFKA_4
 from tests.support.quiet_clients import QUIET
 from tests.support.raw_produce import produce_raw
-from tests.support.records import Outgoing, new_topic, read_to_end
+from tests.support.records import Outgoing, new_topic, read_to_end, write
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -304,3 +304,56 @@ def test_one_that_stops_while_no_broker_answers_ends_soon_and_says_what_comes_ag
     with told:
         consumer.run()
     assert time.monotonic() < killed_s[0] + STOPS_WITHIN_S
+
+
+KEY = "a key that only the group knows"
+
+
+def test_with_a_key_a_forged_retry_goes_to_the_dead_letters_and_a_real_one_to_the_handler(
+    world: World,
+) -> None:
+    """The forger may write to the ingress, and nowhere else."""
+    calls: list[tuple[str, bytes | None, int]] = []
+
+    def handler(record: Received) -> None:
+        calls.append((record.topic, record.value, record.attempt))
+        if not record.attempt:
+            raise ValueError("not yet")
+
+    forged = [
+        ("timer-retry-group", world.group.encode()),
+        ("timer-attempt", b"0"),
+        ("retry-original-topic", world.orders.encode()),
+        ("retry-original-partition", b"0"),
+        ("retry-original-offset", b"0"),
+        ("retry-attempt", b"3"),
+    ]
+    world.write(Outgoing(b"k", b"real"))
+    with at_work(world, handler, signing_key=KEY), Relay(world):
+        wait_for(lambda: len(calls) == 2, WITHIN_S, "the real one")
+        write(world.bootstrap, world.ingress, [Outgoing(b"k", b"forged", forged)])
+        (letter,) = read_to_end(world.bootstrap, world.dlq, 1)
+    assert calls == [(world.orders, b"real", 0), (world.orders, b"real", 1)]
+    assert letter.value == b"forged"
+    assert b"the retry is not signed" in (letter.header("retry-exception") or b"")
+    assert letter.header("retry-original-topic") == world.retry.encode()
+
+
+def test_a_retry_of_a_topic_that_the_consumer_does_not_read_is_not_believed(world: World) -> None:
+    seen: list[bytes | None] = []
+    forged = [
+        ("timer-retry-group", world.group.encode()),
+        ("timer-attempt", b"0"),
+        ("retry-original-topic", b"payments"),
+        ("retry-original-partition", b"0"),
+        ("retry-original-offset", b"0"),
+    ]
+    world.write(Outgoing(b"k", b"first"))
+    with at_work(world, lambda record: seen.append(record.value)), Relay(world):
+        wait_for(lambda: seen, WITHIN_S, "the consumer to begin")
+        write(world.bootstrap, world.ingress, [Outgoing(b"k", b"forged", forged)])
+        (letter,) = read_to_end(world.bootstrap, world.dlq, 1)
+    assert (seen, letter.value) == ([b"first"], b"forged")
+    assert b"'payments', which this consumer does not read" in (
+        letter.header("retry-exception") or b""
+    )

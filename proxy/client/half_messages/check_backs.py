@@ -4,14 +4,15 @@ import logging
 import threading
 from typing import Final, Protocol
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from proxy.client.errors import ClientError
+from proxy.client.errors import BrokerError, ClientError
 from proxy.client.half_messages.half_message import HalfMessage, State, check_back, decision
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.kafka_settings import Settings
 from proxy.client.needed_topics import ensure_topics
 from proxy.client.place import UnreadableHeaders, headers_of, place_of
+from proxy.client.rights import broker_error
 
 POLL_S: Final = 0.5
 STOP_WITHIN_S: Final = 35.0
@@ -45,10 +46,14 @@ class CheckBacks:
         writer: IngressWriter,
     ) -> None:
         self._listener, self._writer = listener, writer
+        self._settings, self._check_topic = settings, check_topic
         self._consumer = Consumer(dict(settings))
         try:
             ensure_topics(self._consumer, settings, [check_topic])
             self._consumer.subscribe([check_topic])
+        except KafkaException as error:
+            self._consumer.close()
+            raise self._told(error.args[0]) from error
         except BaseException:
             self._consumer.close()
             raise
@@ -56,7 +61,7 @@ class CheckBacks:
     def serve(self, timeout_s: float) -> int:
         """Answer one check-back, if one comes in time; how many were answered, 0 or 1.
 
-        Raises KafkaException when the broker refuses the consumer for good, ClientError when the
+        Raises BrokerError when the broker refuses the consumer for good, ClientError when the
         answer cannot be stored.
         """
         message = self._consumer.poll(timeout_s)
@@ -64,8 +69,8 @@ class CheckBacks:
             return 0
         if (error := message.error()) is not None:
             if error.fatal():
-                raise KafkaException(error)
-            log.warning("check-backs go on after: %s", error.str())
+                raise self._told(error)
+            log.warning("check-backs go on after: %s", self._told(error))
             return 0
         answered = self._answer(message)
         self._consumer.commit(message=message, asynchronous=True)
@@ -74,6 +79,10 @@ class CheckBacks:
     def close(self) -> None:
         """Leave the group; its other members get the check-backs."""
         self._consumer.close()
+
+    def _told(self, error: KafkaError) -> BrokerError:
+        group = str(self._settings.get("group.id"))
+        return broker_error(error, self._settings, group, [self._check_topic])
 
     def _answer(self, message: Message) -> int:
         half = _half_in(message)

@@ -15,6 +15,7 @@ from proxy.client.retries.handling.failure_rules import Exceptions
 from proxy.client.retries.handling.handler_tasks import AsyncHandler, HandlerTasks
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_consumer import RetryConsumer
+from proxy.client.retries.signer import SigningKey
 from proxy.client.when import Delay
 
 log = logging.getLogger("proxy.client")
@@ -35,6 +36,7 @@ class RetryOptions(TypedDict, total=False):
     max_hanging: int
     orderly: bool
     orderly_delays: str | None
+    signing_key: SigningKey | None
 
 
 class AsyncRetryConsumer:

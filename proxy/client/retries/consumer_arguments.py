@@ -2,13 +2,10 @@
 
 from collections.abc import Sequence
 from inspect import iscoroutinefunction
-from typing import Final
 
 from proxy.client.errors import ConfigRefused
+from proxy.client.retries.received import BY_PATTERN
 from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
-
-BY_PATTERN: Final = "^"
-"""How a topic begins that librdkafka takes as a regular expression."""
 
 
 def checked_topics(topics: object, group: object, ingress: object) -> list[str]:

@@ -20,7 +20,7 @@ from proxy.client.retries.handling.failure_rules import FailureRules
 from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
 from proxy.client.retries.local_retries import LocalRetries
 from proxy.client.retries.pauses import Pauses
-from proxy.client.retries.received import Received, received
+from proxy.client.retries.received import Believed, NotBelieved, Received, received
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
@@ -62,14 +62,14 @@ class ConsumerLoop:
         handling: Handling,
         rules: FailureRules,
         request_of: RequestOf,
-        retry_topic: str,
+        believed: Believed,
         max_hanging: int,
         revoke_within_s: float,
         watch: TopicWatch,
         local_retries: LocalRetries | None = None,
     ) -> None:
         self._consumer, self._settlement, self._handling = consumer, settlement, handling
-        self._rules, self._request_of, self._retry_topic = rules, request_of, retry_topic
+        self._rules, self._request_of, self._believed = rules, request_of, believed
         self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
         self._watch, self._local_retries = watch, local_retries
         self._backlog, self._pauses = Backlog(), Pauses(consumer)
@@ -178,12 +178,25 @@ class ConsumerLoop:
         if not self._backlog.taken(place, message.leader_epoch() or 0):
             log.debug("%s is done, or in hand, and is left out", place)
             return
-        try:
-            record = received(message, self._retry_topic)
-        except UnreadableHeaders as error:
-            self._failed(_without_headers(message), Failure(str(error), is_final=True))
+        record, why = self._read(message)
+        if why is None:
+            self._handling.add(record)
             return
-        self._handling.add(record)
+        log.warning("%s goes to the dead letters: %s", place, why)
+        is_refused = place.topic == self._believed.retry_topic
+        self._failed(record, Failure(str(why), is_final=True, is_refused=is_refused))
+
+    def _read(self, message: Message) -> tuple[Received, Exception | None]:
+        """Return the record, and why no handler may have it."""
+        try:
+            record = received(message, self._believed.retry_topic)
+        except UnreadableHeaders as error:
+            return _without_headers(message), error
+        try:
+            self._believed.need(record)
+        except NotBelieved as error:
+            return replace(record, original=record.read_from, attempt=0), error
+        return record, None
 
     def _is_of_this_log(self, place: Place, epoch: int) -> bool:
         """False when the log is another, or may be, than the one that was read before.

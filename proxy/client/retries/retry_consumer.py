@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 from proxy.client.delay_producer import INGRESS
 from proxy.client.errors import ConfigRefused, StillUnsent
@@ -36,7 +36,10 @@ from proxy.client.retries.handling.handling import Handling
 from proxy.client.retries.handling.job import Runner
 from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
 from proxy.client.retries.local_retries import local_retries
+from proxy.client.retries.received import Believed
 from proxy.client.retries.retry_request import retry_request
+from proxy.client.retries.signer import Signer, SigningKey
+from proxy.client.rights import broker_error
 from proxy.client.when import Delay, delay_text
 from proxy.requests.times import parse_delay_ms
 
@@ -79,6 +82,10 @@ class RetryConsumer:
     committed up to its first record that is not done. After a crash everything behind that offset
     comes again, and a failure that was handed over may be handed over again.
 
+    `signing_key` (str or bytes, the same for all members of the group) signs retry requests. A
+    retry that is not signed with it is forged, and goes to the dead letters. A list of keys is for
+    changing them: the first signs, all verify; docs/client.md#forged-retries.
+
     Unless `orderly`, it is the proxy that gives up, by its settings. Where these differ,
     `retry_topic` and `max_attempts` must be what they say; the topic of dead letters is then yours
     to make. How often a record has failed arrives in `retry-attempt`; `timer-attempt` is taken off
@@ -104,6 +111,7 @@ class RetryConsumer:
         max_hanging: int = MAX_HANGING,
         orderly: bool = False,
         orderly_delays: str | None = None,
+        signing_key: SigningKey | None = None,
     ) -> None:
         refuse_unusable_handler(handler)
         self._topics = checked_topics(topics, group, ingress)
@@ -118,6 +126,7 @@ class RetryConsumer:
         self._local_retries = local_retries(orderly, orderly_delays, max_attempts)
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
+        self._signer = None if signing_key is None else Signer(group, signing_key)
         self._stopping = threading.Event()
         self._handling: Handling | None = None
         """That of the last run: some of its handlers may still be running."""
@@ -127,8 +136,8 @@ class RetryConsumer:
 
         Raises RetryNotStored when a failed record cannot be handed over: its offset stays
         uncommitted, so that nothing is lost. HandlersHang when too many handlers do not return;
-        KafkaException when the broker refuses the consumer; what a handler raises that is no
-        Exception.
+        BrokerError when the broker refuses the consumer, for want of a right maybe; what a handler
+        raises that is no Exception.
         """
         self.run_with(HandlerThreads(self._handler, self._parallel))
 
@@ -160,6 +169,10 @@ class RetryConsumer:
                 self._work(consumer, writer, handling)
         except LogsBeganAnew:
             return False
+        except KafkaException as error:
+            topics = [*self._topics, self._retry_topic]
+            settings = self._consumer_settings
+            raise broker_error(error.args[0], settings, self._group, topics) from error
         return True
 
     def _work(self, consumer: Consumer, writer: IngressWriter, handling: Handling) -> None:
@@ -170,6 +183,7 @@ class RetryConsumer:
             group=self._group,
             max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
             target=self._retry_target,
+            signer=self._signer,
         )
         loop = ConsumerLoop(
             consumer,
@@ -177,7 +191,7 @@ class RetryConsumer:
             handling,
             self._rules,
             request_of,
-            self._retry_topic,
+            Believed(self._topics, self._retry_topic, self._signer),
             self._max_hanging,
             _poll_interval_s(self._consumer_settings) / 2,
             TopicWatch(ids_from(self._consumer_settings)),

@@ -16,6 +16,7 @@ from proxy.client.retries.received import (
     STORY,
     Received,
 )
+from proxy.client.retries.signer import SIGNATURE, Signer
 from proxy.records.headers import ATTEMPT as TIMER_ATTEMPT
 from proxy.records.headers import DELAY, PREFIX, RETRY_GROUP, TOPIC
 
@@ -23,7 +24,12 @@ LONGEST_EXCEPTION: Final = 1_000
 
 
 def retry_request(
-    record: Received, failure: Failure, group: str, max_attempts: int, target: str | None = None
+    record: Received,
+    failure: Failure,
+    group: str,
+    max_attempts: int,
+    target: str | None = None,
+    signer: Signer | None = None,
 ) -> Request:
     """The ingress record that brings a failed record again, or ends it in `dlq.<group>`.
 
@@ -41,7 +47,11 @@ def retry_request(
         for name, value in record.headers
         if not name.startswith(PREFIX) and name not in STORY
     ]
-    return Request(record.key, record.value, asked + own + _story(record, failure.reason))
+    story = _story(record, failure.reason)
+    if signer is not None and not failure.is_refused:
+        signed = signer.signature(record.original, record.attempt + 1, record.key, record.value)
+        story.append((SIGNATURE, signed))
+    return Request(record.key, record.value, asked + own + story)
 
 
 def _story(record: Received, reason: str) -> WireHeaders:

@@ -21,7 +21,7 @@ from proxy.client.retries.handling.handling import Handling
 from proxy.client.retries.handling.job import Job, Jobs
 from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
 from proxy.client.retries.local_retries import LocalRetries
-from proxy.client.retries.received import Received
+from proxy.client.retries.received import Believed, Received
 from proxy.client.retries.retry_request import retry_request
 from tests.support.simulation.manual_clock import ManualTime
 from tests.unit.client.group_stand_in import TOPIC, GroupStandIn, MemberStandIn
@@ -135,7 +135,7 @@ class Member:
             ),
             FailureRules(ignore=[KeyError]),
             partial(retry_request, group="billing", max_attempts=1_000 if is_orderly else 16),
-            "retry.billing",
+            Believed([TOPIC], "retry.billing", None),
             max_hanging=1_000,
             revoke_within_s=revoke_within_s,
             watch=TopicWatch(group.ids_of),

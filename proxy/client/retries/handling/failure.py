@@ -35,12 +35,14 @@ class RetryLater(Exception):
 class Failure(NamedTuple):
     """Why a record was not handled and what is next: a retry, after `delay` if it names one.
 
-    `is_final`: no retry, to the dead letters at once.
+    `is_final`: no retry, to the dead letters at once. `is_refused`: its story is not believed, so
+    that this group does not sign it.
     """
 
     reason: str
     is_final: bool = False
     delay: str | None = None
+    is_refused: bool = False
 
 
 def text_of(given: object) -> str:

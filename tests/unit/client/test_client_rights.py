@@ -1,0 +1,76 @@
+"""What a consumer is told when the broker refuses it."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from proxy.client import BrokerError, ClientError, RetryConsumer, TransactionalDelayProducer
+from proxy.client.half_messages import check_backs
+from proxy.client.retries import retry_consumer
+from proxy.client.retries.consumer_loop import ConsumerLoop
+from tests.unit.client.mock_kafka import MockKafka
+
+TOPIC_REFUSED = KafkaError(
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    "Subscribed topic not available: orders: Broker: Topic authorization failed",
+)
+GROUP_REFUSED = KafkaError(
+    KafkaError.GROUP_AUTHORIZATION_FAILED, "Broker: Group authorization failed"
+)
+
+
+def refused(mock_kafka: MockKafka, error: KafkaError) -> BrokerError:
+    config = {"sasl.username": "billing-app", **mock_kafka.settings}
+    consumer = RetryConsumer(config, "billing", ["orders", "refunds"], print)
+    with (
+        patch.object(retry_consumer, "ensure_topics"),
+        patch.object(ConsumerLoop, "run", side_effect=KafkaException(error)),
+        pytest.raises(BrokerError) as raised,
+    ):
+        consumer.run()
+    assert raised.value.error is error
+    return raised.value
+
+
+def test_a_topic_without_the_right_is_named_with_the_line_that_grants_it(
+    mock_kafka: MockKafka,
+) -> None:
+    said = str(refused(mock_kafka, TOPIC_REFUSED))
+    assert said.count("Grant it:") == 1
+    assert said.endswith(
+        f"Grant it: kafka-acls.sh --bootstrap-server {mock_kafka.bootstrap} --command-config "
+        "admin.properties --add --allow-principal User:billing-app --operation Read --operation "
+        "Describe --topic orders"
+    )
+
+
+def test_so_is_the_group(mock_kafka: MockKafka) -> None:
+    assert str(refused(mock_kafka, GROUP_REFUSED)).endswith("--operation Read --group billing")
+
+
+def test_where_the_broker_names_no_topic_all_are_named(mock_kafka: MockKafka) -> None:
+    said = str(refused(mock_kafka, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "refused")))
+    assert all(f"--topic {topic}" in said for topic in ("orders", "refunds", "retry.billing"))
+
+
+def test_a_static_member_that_another_process_has_fenced_is_told_so(mock_kafka: MockKafka) -> None:
+    error = KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True)
+    assert "Another process has the same group.instance.id" in str(refused(mock_kafka, error))
+
+
+class Listener:
+    """Is not asked."""
+
+    def check(self, _half: object) -> None:
+        """Says nothing."""
+
+
+def test_a_producer_of_half_messages_is_told_alike(mock_kafka: MockKafka) -> None:
+    with (
+        patch.object(check_backs, "ensure_topics", side_effect=KafkaException(GROUP_REFUSED)),
+        pytest.raises(ClientError, match="Grant it: .* --operation Read --group checks.listeners"),
+    ):
+        TransactionalDelayProducer(mock_kafka.settings, Listener(), "checks")  # type: ignore[arg-type]
