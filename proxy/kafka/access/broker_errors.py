@@ -4,6 +4,8 @@ A call that fails mostly says that no broker answers. Why, the client tells its 
 """
 
 import re
+import socket
+import ssl
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +45,7 @@ LOCKED_OUT: Final = frozenset(
     }
 )
 HEARD_AT_MOST: Final = 100
+TLS_WITHIN_S: Final = 2.0
 NOBODY_LISTENS: Final = re.compile("Connection refused|Failed to resolve")
 
 
@@ -132,6 +135,12 @@ class HearingAdminClient(AdminClient):
             cause = min([*self._heard, cause], key=_vagueness)
         sentence = explain(cause, self._settings)
         if isinstance(sentence, BrokerUnreachable) and not self._listens_nobody():
+            if address := _address_that_wants_tls(self._settings):
+                return BrokerRefused(
+                    f"The listener at {address} wants TLS, and the proxy comes without.",
+                    "Set `security.protocol` under `kafka` to SSL, or to SASL_SSL where it asks "
+                    "for a login.",
+                )
             return BrokerLate(self._settings.bootstrap_servers, cause.str().rstrip("."))
         return sentence
 
@@ -145,6 +154,31 @@ class HearingAdminClient(AdminClient):
         tried = {cause.partition("/")[0] for cause in causes}
         is_all = are_down or len(tried) >= len(self._settings.bootstrap_servers.split(","))
         return is_all and bool(causes) and all(map(NOBODY_LISTENS.search, causes))
+
+
+def _address_that_wants_tls(settings: Settings) -> str | None:
+    """Find a broker address that answers a TLS handshake, if the proxy connects without TLS.
+
+    A broker closes such a connection without a word, so the client cannot tell.
+    """
+    if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
+        return None
+    addresses = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
+    return next(filter(_speaks_tls, addresses), None)
+
+
+def _speaks_tls(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), TLS_WITHIN_S) as plain:
+            context.wrap_socket(plain, server_hostname=host).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 @contextmanager

@@ -1,5 +1,11 @@
 """What the client library says becomes a sentence that names the setting to correct."""
 
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, SettingsError
 from proxy.kafka.access.broker_errors import HearingAdminClient, explain, explained
+from tests.support.installation.certificates import Authority
 
 LIBRDKAFKA: Any = KafkaError
 SSL, DOWN = LIBRDKAFKA._SSL, LIBRDKAFKA._ALL_BROKERS_DOWN
@@ -93,3 +100,47 @@ def test_a_refusal_that_needs_no_cause_is_told_as_it_is() -> None:
 def test_settings_that_the_client_library_does_not_take_are_no_defect() -> None:
     with pytest.raises(SettingsError, match="under `kafka`"), explained(Settings()):
         raise KafkaException(KafkaError(LIBRDKAFKA._INVALID_ARG, "no such property"))
+
+
+@contextmanager
+def a_listener(folder: Path, *, with_tls: bool) -> Iterator[str]:
+    """The address of one that closes what it does not understand, as Kafka does."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    if with_tls:
+        identity = Authority().issue("broker")
+        (folder / "both.pem").write_text(identity.certificate + identity.key, "ascii")
+        context.load_cert_chain(folder / "both.pem")
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, suppress(OSError):
+                    if with_tls:
+                        context.wrap_socket(connection, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(
+    ("with_tls", "protocol", "is_said"),
+    [
+        (True, "PLAINTEXT", True),
+        (True, "sasl_plaintext", True),
+        (True, "SASL_SSL", False),
+        (False, "PLAINTEXT", False),
+    ],
+)
+def test_tls_that_was_forgotten_is_said(
+    tmp_path: Path, with_tls: bool, protocol: str, is_said: bool
+) -> None:
+    with a_listener(tmp_path, with_tls=with_tls) as address:
+        kafka = {"bootstrap.servers": address, "security.protocol": protocol}
+        admin = HearingAdminClient(Settings(kafka=kafka), {"log_level": 0})
+        timed_out = KafkaException(KafkaError(TIMED_OUT, "Timed out"))
+        sentence = admin.sentence(timed_out)
+    assert (f"at {address} wants TLS" in sentence.found) is is_said
+    assert ("`security.protocol`" in sentence.remedy) is is_said
