@@ -112,14 +112,14 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
 
 
 def listener_config(settings: Settings) -> dict[str, Any]:
-    """A consumer that is to hear of the next committed record, and never joins the group.
+    """A consumer that is to hear of the next committed record, or of the end behind one that was
+    aborted, and never joins the group.
 
     Answers of the broker are held until there is something, or for half a second. What comes is not
     used, so little is asked for.
     """
     return {
         **lookup_config(settings),
-        "enable.partition.eof": False,
         "fetch.min.bytes": 1,
         "fetch.wait.max.ms": 500,
         "fetch.message.max.bytes": 1_024,

@@ -193,13 +193,17 @@ class Pipeline:
         return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
-        """Another worker gets these: commit how far they were read, write local state, close."""
+        """Another worker gets these: commit how far they were read, and that nothing that has ended
+        is needed any more; write local state, close."""
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
         at = self._clock.moment()
         plans = {p: self.shards[p].plan(at.now_ms, 0) for p in owned if not self._is_replaying(p)}
         moved = {
-            p: plan for p, plan in plans.items() if self._has_moved(p, plan.position.next_offset)
+            p: plan
+            for p, plan in plans.items()
+            if self._has_moved(p, plan.position.next_offset)
+            or plan.position.floor > self.shards[p].position.floor
         }
         self._publish(moved, at)
         self.confirm()

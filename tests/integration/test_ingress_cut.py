@@ -7,9 +7,11 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing, read_to_end
 from tests.support.waiting import wait_for
 
@@ -52,6 +54,30 @@ def test_records_deleted_before_they_were_read_end_the_proxy_with_their_range(
     proxy, end = _proxy_that_lost_records(installation, installation.target())
     assert f"to {end - 1} are still needed" in proxy.log
     assert f"accept_loss_below: {{0: {end}}}" in proxy.log
+
+
+def test_what_a_producer_has_aborted_and_retention_deleted_is_no_loss(
+    installation: Installation, kafka: str
+) -> None:
+    """Nothing else comes behind it: the proxy has to notice the end alone, in quiet."""
+    topic, proxy = installation.target(), installation.proxy()
+    proxy.start_ready()
+    installation.send(_asking(topic, b"before"))
+    installation.await_ends(1)
+    proxy.stop()
+    proxy.start_ready()
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic, **QUIET})
+    producer.init_transactions(ENDS_WITHIN_S)
+    producer.begin_transaction()
+    producer.produce(installation.ingress, b"aborted", partition=0)
+    producer.flush(ENDS_WITHIN_S)
+    producer.abort_transaction(ENDS_WITHIN_S)
+    installation.await_ingested()
+    proxy.stop()
+    assert installation.delete_ingress(0) == 3
+    proxy.start_ready()
+    installation.send(_asking(topic, b"behind"))
+    installation.await_ends(2)
 
 
 def test_a_loss_that_is_accepted_lets_the_proxy_go_on_behind_it(

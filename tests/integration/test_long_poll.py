@@ -33,6 +33,7 @@ class Quiet:
         self._now_s, self._owned = 0.0, 0
         self._listeners: list[Consumer] = []
         self.values: list[bytes | None] = []
+        self.ends: dict[int, int] = {}
         member = Consumer(consumer_config(self._settings, 0))
         self.ingress = Ingress(member, self.topic, self._new_listener, lambda: self._now_s)
         self.ingress.join(self)
@@ -54,9 +55,15 @@ class Quiet:
         self._fetch_until(lambda: len(self.values) >= len(values), "records")
         assert sorted(map(bytes, filter(None, self.values))) == sorted(values)
 
+    def await_end(self, partition: int, offset: int) -> None:
+        """Return once it is known that nothing to be read lies below."""
+        self._fetch_until(lambda: self.ends.get(partition) == offset, "end of the partition")
+
     def fetch(self) -> None:
         """As the loop does while it has nothing to do."""
-        for records in self.ingress.fetch(0.1, is_idle=True).records.values():
+        fetched = self.ingress.fetch(0.1, is_idle=True)
+        self.ends |= fetched.ends
+        for records in fetched.records.values():
             self.values += [record.value() for record in records]
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
@@ -112,7 +119,27 @@ def test_a_transaction_is_heard_once_it_is_committed(kafka: str, quiet: Quiet) -
         assert quiet.is_waiting
         assert quiet.values == []
         end(WITHIN_S)
+        if number == 0:
+            quiet.await_end(1, 2)
+            quiet.wait_long()
     quiet.await_values(b"1")
+
+
+def test_behind_what_was_aborted_it_waits_as_before(kafka: str, quiet: Quiet) -> None:
+    quiet.wait_long()
+    producer = Producer(
+        {"bootstrap.servers": kafka, "transactional.id": f"{quiet.topic}-writer", **QUIET}
+    )
+    producer.init_transactions(WITHIN_S)
+    producer.begin_transaction()
+    producer.produce(quiet.topic, b"aborted", partition=1)
+    producer.flush(WITHIN_S)
+    producer.abort_transaction(WITHIN_S)
+    quiet.await_end(1, 2)
+    quiet.wait_long()
+    for _ in range(20):
+        quiet.fetch()
+        assert quiet.is_waiting
 
 
 def test_after_a_broker_was_away_all_that_comes_is_read(own_broker: StartBroker) -> None:

@@ -166,6 +166,8 @@ class Ingress:
                 self._long_poll.heard()
             for partition, records in fetched.records.items():
                 fetched.records[partition] = self._positions.fresh(partition, records)
+            for partition, end in fetched.ends.items():
+                self._positions.reach(partition, end)
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:

@@ -2,16 +2,18 @@
 
 The group's consumer asks a hundred times a second, so that many records come with each answer. It
 cannot be told to ask less often: meanwhile its partitions are paused, and another consumer asks,
-whose answers the broker holds until there is something, or half a second is over.
+whose answers the broker holds until there is something, or half a second is over. A transaction
+that was aborted is something, too: the partition ends behind it.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from proxy.kafka.ingress.resuming import resume_at
+from proxy.records.message import Message
 
 QUIET_S: Final = 2.0
 LONGEST_S: Final = 30.0
@@ -38,6 +40,7 @@ class LongPoll:
         self._topic, self._now_s = topic, now_s
         self._made: Consumer | None = None
         self._paused: Sequence[TopicPartition] = ()
+        self._offsets: Mapping[int, int] = {}
         self._next_s = now_s() + QUIET_S
         """When it may begin, or, once it has, when it is to end."""
 
@@ -48,14 +51,15 @@ class LongPoll:
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at or beyond the offsets, by partition; how much of the time is left to
-        wait for the consumer. It begins with that only when `is_idle`."""
+        """Wait for a record at or beyond the offsets, by partition, or for an end beyond them; how
+        much of the time is left to wait for the consumer. It begins with that only when `is_idle`.
+        """
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
             self._begin(next_offsets())
         if not self._paused:
             return wait_s
-        if self._listener.poll(wait_s) is not None:
+        if self._hears(began_s + wait_s):
             self.end()
             return max(0.0, wait_s - (self._now_s() - began_s))
         if began_s >= self._next_s:
@@ -77,11 +81,22 @@ class LongPoll:
             self._made.close()
         self._made, self._paused = None, ()
 
+    def _hears(self, until_s: float) -> bool:
+        """Until then: that a partition ends where it is read on is nothing new."""
+        while True:
+            message = cast(Message | None, self._listener.poll(max(0.0, until_s - self._now_s())))
+            if message is None:
+                return False
+            error = cast(KafkaError | None, message.error())
+            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+            if not is_end or message.offset() > self._offsets.get(message.partition(), -1):
+                return True
+
     def _begin(self, offsets: Mapping[int, int]) -> None:
         places = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
         if places:
             self._consumer.pause(places)
-            self._paused = places
+            self._paused, self._offsets = places, dict(offsets)
             self._listener.assign(places)
         self._next_s = self._now_s() + LONGEST_S
 

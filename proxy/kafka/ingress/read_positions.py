@@ -35,6 +35,11 @@ class ReadPositions:
         for partition in partitions:
             self._next.pop(partition, None)
 
+    def reach(self, partition: int, end_offset: int) -> None:
+        """Below it lies nothing that is not read: aborted records at most."""
+        if partition in self._next:
+            self._next[partition] = max(self._next[partition], end_offset)
+
     def fresh(self, partition: int, records: list[Message]) -> list[Message]:
         """The records, of one partition, without those that were given before."""
         next_offset = self._next.get(partition)

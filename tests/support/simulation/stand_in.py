@@ -29,6 +29,7 @@ class Record:
 
     `is_missing`: compacted away; consumers of the group still see it, `StandInReader` does not.
     `timestamp_ms` is the broker's time, `stamp_ms` what the proxy's producer gave.
+    `is_aborted`: with its transaction, or the end of one; no consumer sees it.
     """
 
     topic_: str
@@ -41,6 +42,7 @@ class Record:
     error_: KafkaError | None = None
     is_missing: bool = False
     stamp_ms: int | None = None
+    is_aborted: bool = False
 
     def partition(self) -> int:
         return self.partition_
@@ -85,7 +87,8 @@ class StandInKafka:
     happens while the next transaction commits, just before it does. Partitions that are
     `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
     first_partition: of the ingress; several stand-ins side by side may have other numbers each.
-    stable_ends: of the ingress; from there on a transaction is open, and nothing is read.
+    stable_ends: of the ingress; from there on a transaction is open, and nothing is read;
+    undecided: its records.
     generation: the group's; a transaction with the offsets of an older one is refused.
     is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
     `time_limits`: by topic, how many ms before and after the broker's time a record may be stamped.
@@ -101,6 +104,7 @@ class StandInKafka:
     topics: dict[str, int] = field(default_factory=dict)
     log_starts: dict[int, int] = field(default_factory=dict)
     stable_ends: dict[int, int] = field(default_factory=dict)
+    undecided: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
     max_sent_bytes: int = 1 << 30
@@ -130,7 +134,21 @@ class StandInKafka:
 
     def read(self, topic: str) -> list[Record]:
         """All of a topic's committed records, partition by partition."""
-        return [r for (name, _), log in sorted(self.logs.items()) if name == topic for r in log]
+        logs = [log for (name, _), log in sorted(self.logs.items()) if name == topic]
+        return [record for log in logs for record in log if not record.is_aborted]
+
+    def open_transaction(self, partition: int, *written: Callable[[], Record]) -> None:
+        """A producer of the ingress writes this, and more may follow, in a transaction."""
+        self.stable_ends.setdefault(partition, self.end(partition))
+        self.undecided[partition] += [write() for write in written]
+
+    def end_transaction(self, partition: int, *, is_committed: bool) -> None:
+        """It is committed or aborted; where none is open, nothing happens."""
+        if self.stable_ends.pop(partition, None) is None:
+            return
+        for record in self.undecided.pop(partition, []):
+            record.is_aborted = not is_committed
+        self.append(INGRESS, partition).is_aborted = True
 
     def refusal(
         self, topic: str, key: bytes | None, value: bytes | None, size_bytes: int, stamp_ms: int
@@ -349,11 +367,11 @@ class StandInConsumer:
             log = self._kafka.logs[INGRESS, partition]
             stable_end = self._kafka.stable_end(partition)
             taken = log[position : min(position + self._batch_records, stable_end)]
-            batch += taken
-            self._positions[partition] = position + len(taken)
-            if not taken:
+            batch += [record for record in taken if not record.is_aborted]
+            self._positions[partition] = reached = position + len(taken)
+            if reached == stable_end:
                 end = KafkaError(KafkaError._PARTITION_EOF, "end")
-                batch.append(Record(INGRESS, partition, position, None, None, [], -1, end))
+                batch.append(Record(INGRESS, partition, reached, None, None, [], -1, end))
         return batch
 
 
@@ -391,7 +409,7 @@ class StandInReader:
             return self._error(KafkaError._PARTITION_EOF) if is_new else None
         self._place.offset += 1
         record = self._kafka.logs[INGRESS, partition][offset]
-        return self.poll(timeout) if record.is_missing else record
+        return self.poll(timeout) if record.is_missing or record.is_aborted else record
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
         found = [self.poll(timeout) for _ in range(min(limit, 3))]

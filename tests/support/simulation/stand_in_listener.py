@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
 
@@ -23,8 +23,13 @@ class StandInListener:
     def poll(self, timeout: float) -> Record | None:
         for place in self._places:
             end = self._kafka.stable_end(place.partition)
+            log = self._kafka.logs[INGRESS, place.partition]
+            for record in log[place.offset : end]:
+                if not record.is_aborted:
+                    return record
             if place.offset < end:
-                return self._kafka.logs[INGRESS, place.partition][place.offset]
+                error = KafkaError(KafkaError._PARTITION_EOF, "end")
+                return Record(INGRESS, place.partition, end, None, None, [], -1, error)
         return None
 
     close = unassign

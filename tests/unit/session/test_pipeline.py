@@ -1,6 +1,7 @@
 """The journey of records through a whole proxy on the stand-in Kafka, by hand-made time."""
 
 import json
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError
@@ -337,6 +338,38 @@ def test_records_deleted_by_retention_while_needed_are_named() -> None:
         world.turn()
     world.accept_loss_below = {0: 2}
     world.settle()
+
+
+@pytest.mark.parametrize("quiet_ms", [0, 60_000])
+@pytest.mark.parametrize("end", ["aborted", "open, then aborted", "committed"])
+def test_what_was_aborted_at_the_end_and_deleted_since_is_no_loss(end: str, quiet_ms: int) -> None:
+    world = World()
+    world.settle()
+    world.time.pass_ms(quiet_ms)
+    world.turn(2)
+    write = partial(world.send, after("0"))
+    world.kafka.open_transaction(0, write, write)
+    if end == "open, then aborted":
+        world.turn(3)
+    world.kafka.end_transaction(0, is_committed=end == "committed")
+    world.turn(5)
+    world.stop()
+    world.kafka.log_starts[0] = world.kafka.end(0)
+    world.settle()
+    assert [position.next_offset for position in world.positions()] == [3]
+    assert len(world.delivered()) == (2 if end == "committed" else 0)
+
+
+def test_what_has_ended_by_a_stop_is_not_needed_any_more() -> None:
+    """Without local state all from the floor on would be."""
+    world = World()
+    world.send(after("0"))
+    world.turn()
+    assert len(world.delivered()) == 1
+    world.stop()
+    world.kafka.log_starts[0] = 1
+    world.settle()
+    assert [position.floor for position in world.positions()] == [1]
 
 
 def test_metadata_written_by_another_tool_is_refused_with_what_to_do() -> None:

@@ -9,8 +9,10 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.long_poll import LONGEST_S, MOMENT_S, QUIET_S, LongPoll
+from tests.support.simulation.stand_in import Record
 
 NEXT = {0: 17, 3: 5}
+END = KafkaError(KafkaError._PARTITION_EOF, "end")
 
 
 class Fetching:
@@ -33,21 +35,26 @@ class Fetching:
 
 
 class Listening:
-    """The other one: for what it waits, and whether something comes."""
+    """The other one: for what it waits, and whether something comes. That each partition ends there
+    it says once."""
 
     def __init__(self) -> None:
         self.waits_for: dict[int, int] = {}
+        self.ends: list[tuple[int, int]] = []
         self.comes = False
         self.is_open = True
 
     def assign(self, places: list[TopicPartition]) -> None:
         self.waits_for = {place.partition: place.offset for place in places}
+        self.ends = [*self.waits_for.items()]
 
     def unassign(self) -> None:
         self.waits_for = {}
 
-    def poll(self, _wait_s: float) -> object:
-        return object() if self.comes else None
+    def poll(self, _wait_s: float) -> Record | None:
+        if self.ends:
+            return Record("", *self.ends.pop(), None, None, [], -1, END)
+        return Record("", 0, 17, None, None, [], 0) if self.comes else None
 
     def close(self) -> None:
         self.is_open = False
@@ -113,6 +120,16 @@ def test_once_something_comes_the_rest_of_the_time_is_the_consumer_s(quiet: Quie
     assert not quiet.is_waiting()
     assert quiet.consumer.sought == NEXT, "else it may sleep for a second"
     assert quiet.wait() == 0.05, "and not at once again"
+
+
+def test_an_end_beyond_what_is_read_is_something(quiet: Quiet) -> None:
+    """What lies between was aborted."""
+    quiet.listener.ends = [(3, 5), (0, 17)]
+    assert quiet.wait() == 0.0
+    assert quiet.is_waiting()
+    quiet.listener.ends = [(3, 5), (0, 18)]
+    assert quiet.wait() == 0.05
+    assert not quiet.is_waiting()
 
 
 def test_nothing_is_asked_for_where_nothing_is_to_be_read() -> None:
