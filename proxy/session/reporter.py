@@ -54,6 +54,7 @@ class Reporter:
                 self._release.limits,
                 self._pipeline.is_ingest_paused,
                 self._rate.set_at_run_time,
+                self._metrics.refused.now(),
             )
         )
         self._show_gauges(now_ms)
@@ -111,6 +112,7 @@ class Reporter:
 
     def _show_gauges(self, now_ms: int) -> None:
         dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]
+        dues += [one.oldest_due_ms for one in self._metrics.refused.now()]
         lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
         self._metrics.due_lag_seconds.set(max(lags_ms, default=0) / 1000)
         self._metrics.clock_offset_seconds.set(self._clock.offset_ms / 1000)

@@ -10,7 +10,7 @@ from proxy.records.outcome import PURGED_BY, Outcome
 from proxy.records.position import Position
 from proxy.requests.parsed import Purge
 from proxy.requests.times import LATEST_MS
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
 from storage.register import NOTHING
@@ -46,6 +46,7 @@ class TransactionMetrics:
                 self._metrics.count_deliveries(targets_of(batch.deliveries), lateness_ms)
             if batch.outcomes or batch.hops or batch.dead_letters:
                 self._metrics.targets.ended(_ends_by_target(batch))
+                self._count_put_off(batch.hops)
                 self._metrics.count_outcomes(
                     [outcome.what for outcome in batch.outcomes] + [hop.what for hop in batch.hops]
                 )
@@ -53,6 +54,15 @@ class TransactionMetrics:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)
                 _log_dead_letters(batch, reasons)
+
+    def _count_put_off(self, hops: Sequence[Hop]) -> None:
+        """Of these the ones whose target did not take them."""
+        for hop in hops:
+            if hop.failures and hop.not_before_ms is not None:
+                delivery = hop.delivery
+                self._metrics.refused.put_off(
+                    delivery.target, hop.detail, delivery.due_ms, hop.not_before_ms
+                )
 
     def count_purges(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
         """Count what purges have ended, and tell each once as it is taken in and done; `position`

@@ -29,6 +29,7 @@ from proxy.records.rejection import REASONS
 from proxy.telemetry.bounded_names import OTHER
 from proxy.telemetry.histogram_by_series import Numbers
 from proxy.telemetry.intake import Intake
+from proxy.telemetry.refused_targets import RefusedTargets
 from proxy.telemetry.retry_metrics import RetryMetrics
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
 from proxy.telemetry.target_metrics import TargetMetrics
@@ -89,7 +90,7 @@ class Metrics:
             registry=self.registry,
         )
         self.due_lag_seconds = self._gauge(
-            "due_lag_seconds", "How long the oldest due, undelivered record has been due."
+            "due_lag_seconds", "How long the oldest due record has waited, tried again or not."
         )
         self.clock_offset_seconds = self._gauge(
             "clock_offset_seconds", "Wall clock minus the logical clock that decides what is due."
@@ -125,7 +126,8 @@ class Metrics:
         self.intake = Intake(self.targets, retries)
         self.turns = TurnLog()
         status = StatusCollector(read_status, targets_shown)
-        self._register(self.targets, retries, status, TurnMetrics(self.turns))
+        self.refused = RefusedTargets()
+        self._register(self.targets, retries, self.refused, status, TurnMetrics(self.turns))
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
         """Count what a committed transaction delivered, each record to its target so late."""

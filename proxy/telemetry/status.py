@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from proxy.config.target_limit import TargetLimit
+from proxy.telemetry.refused_targets import RefusedTarget
 from storage.store import NO_COUNTS, TargetCounts
 
 ShardState = Literal["recovering", "catching-up", "running", "held", "full"]
@@ -74,6 +75,8 @@ class Status:
     limits: Mapping[str, TargetLimit] = field(default_factory=dict)
     is_ingest_paused: bool = False
     max_per_second: int | None = None
+    refused: tuple[RefusedTarget, ...] = ()
+    """Targets that do not take records; these wait for their next attempt."""
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:

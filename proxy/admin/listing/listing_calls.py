@@ -35,15 +35,22 @@ class ListingCalls:
         page = PageReader(self._workers.ask, sought, partitions_of(statuses), place).read(limit)
         paused = {pattern for status in statuses for pattern in status.paused}
         now_ms = wall_clock_ms()
+        reasons = {
+            one.target: f"{one.reason}: {one.detail}"
+            for status in statuses
+            for one in status.refused
+        }
         reply = {
-            "records": [_shown(record, paused, now_ms) for record in page.records],
+            "records": [_shown(record, paused, reasons, now_ms) for record in page.records],
             "cursor": None if page.next is None else cursor_of(page.next),
             "partitions": page.partitions,
         }
         return as_json(200, reply)
 
 
-def _shown(record: WaitingRecord, paused: set[str], now_ms: int) -> Mapping[str, Any]:
+def _shown(
+    record: WaitingRecord, paused: set[str], reasons: Mapping[str, str], now_ms: int
+) -> Mapping[str, Any]:
     ident = None if record.ident is None else record.ident.decode("utf-8", "backslashreplace")
     return {
         "origin": record.origin,
@@ -54,6 +61,7 @@ def _shown(record: WaitingRecord, paused: set[str], now_ms: int) -> Mapping[str,
         "bytes": record.size_bytes,
         "why": _why(record, paused, now_ms),
         "attempt": record.attempt,
+        "reason": reasons.get(record.target) if record.why == "requeued" else None,
     }
 
 

@@ -61,6 +61,7 @@ class Snapshots:
             "held_targets": [
                 target for target in shown if any(fnmatchcase(target, one) for one in paused)
             ],
+            "refused": _refused(statuses),
             "ingest_paused": any(status.is_ingest_paused for status in statuses),
             "shards": [
                 {
@@ -102,6 +103,17 @@ def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[
     }
     among = {"cancelled": waiting.cancelled, "held": waiting.held}
     return {"from": now_ms, "overdue": until[0], **among, **scales}
+
+
+def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
+    """By target: why it does not take records, how many wait, and since when the oldest is due."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in (one for status in statuses for one in status.refused):
+        shown = found.setdefault(one.target, {"records": 0, "oldest_due": one.oldest_due_ms})
+        shown["why"] = f"{one.reason}: {one.detail}"
+        shown["records"] += one.records
+        shown["oldest_due"] = min(shown["oldest_due"], one.oldest_due_ms)
+    return found
 
 
 def _counted(registry: CollectorRegistry) -> dict[str, Any]:

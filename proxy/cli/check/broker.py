@@ -23,6 +23,7 @@ from proxy.cli.check.broker_state import (
 from proxy.cli.check.clock import clock_findings
 from proxy.cli.check.findings import Finding, advice, lacks, ok, stop, warn
 from proxy.cli.check.retries import group_topic_findings, group_topics
+from proxy.cli.check.targets import target_findings
 from proxy.cli.check.topics import (
     broker_config_findings,
     coordinator_findings,
@@ -99,6 +100,7 @@ def _questions(
     wanted = replication_for(settings.topics, len(cluster.nodes))
     yield from replication_findings(found.values(), wanted)
     yield from group_topic_findings(settings, described, partial(may_create, admin))
+    yield from target_findings(settings, admin)
     yield from broker_config_findings(settings, configs.get("", {}))
     yield from coordinator_findings(configs.get("", {}), len(cluster.nodes))
     yield from _group(admin, settings)

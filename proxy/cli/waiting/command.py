@@ -166,6 +166,7 @@ def _show(records: Iterable[Found]) -> None:
 def _row(record: Found) -> list[str]:
     size_bytes = record.get("bytes")
     attempt = f" {record['attempt']}" if record.get("attempt") else ""
+    reason = f": waits for a retry because {record['reason']}" if record.get("reason") else ""
     return [
         _time(record["fires"]),
         _time(record["due"]),
@@ -173,7 +174,7 @@ def _row(record: Found) -> list[str]:
         plain(record["id"]),
         plain(record["origin"]),
         "" if size_bytes is None else f"{size_bytes:,}",
-        plain(record.get("why") or record.get("state")) + attempt,
+        plain(record.get("why") or record.get("state")) + attempt + plain(reason),
     ]
 
 

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from proxy.admin.query_mailbox import NoAnswer
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.refused_targets import RefusedTarget
 from tests.support.simulation.admin_api import MadeUpApi
 
 LIMIT_S = 60.0
@@ -179,3 +181,16 @@ def test_a_snapshot_says_what_was_delivered_and_how_late() -> None:
     assert snapshot["lateness_sum_s"]["orders"] == 4
     assert snapshot["dead_letters"] == {"no-topic": 2}
     json.dumps(snapshot, allow_nan=False)
+
+
+def test_a_snapshot_says_why_a_target_does_not_take_its_records_over_all_workers() -> None:
+    made = MadeUpApi()
+    why = "not-authorised", "no right to write"
+    each = [
+        replace(status, refused=(RefusedTarget("bills", *why, 2, 9_000 - number),))
+        for number, status in enumerate([*made.statuses(), *made.statuses()][:2])
+    ]
+    snapshot = Snapshots(CollectorRegistry(), lambda: each, made.workers).make(10_000)
+    assert snapshot["refused"] == {
+        "bills": {"why": ": ".join(why), "records": 4, "oldest_due": 8_999}
+    }

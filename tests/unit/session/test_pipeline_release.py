@@ -165,3 +165,15 @@ def test_a_downtime_does_not_let_out_at_once_those_whose_places_have_passed_mean
     assert len(world.delivered("orders")) - before == 2 * 10
     pass_by(world, 7_000)
     assert len(world.delivered("orders")) == 300
+
+
+def test_a_record_between_two_attempts_is_known_by_target_reason_and_its_own_due() -> None:
+    world = a_world()
+    due_ms = world.time.wall_now_ms
+    world.send({"timer-topic": "nowhere"})
+    world.settle()
+    world.time.pass_ms(MINUTE_MS)
+    world.settle()
+    (one,) = world.metrics.refused.now()
+    assert (one.target, one.reason, one.oldest_due_ms) == ("nowhere", "target-unknown", due_ms)
+    assert "attempt 2 of 16" in one.detail

@@ -42,7 +42,8 @@ export function show(now) {
 
 function figures(now, rate) {
   const all = Object.keys(now.delivered).reduce((sum, target) => sum + rate(target), 0);
-  const late = now.by_time?.overdue ?? 0;
+  const putOff = Object.values(now.refused).reduce((sum, one) => sum + one.records, 0);
+  const late = (now.by_time?.overdue ?? 0) + putOff;
   const facts = [
     ["Waiting", number(now.pending), false],
     ["Overdue", now.by_time ? number(late) : "–", late > 0],
@@ -63,17 +64,24 @@ function targets(now, rate) {
   });
   const columns = [["Target", false], ["Waiting", true], ["Share", false], ["Per second", true],
     ["Mean lateness", true], ["Action", false]];
-  draw("targets", [rows, now.pending, now.others, now.paused, now.held_targets], () => [
+  draw("targets", [rows, now.pending, now.others, now.paused, now.held_targets, now.refused], () => [
     rows.length ? table("Targets", columns, rows.map(([name, waiting, perSecond, mean]) => [
-      heading(name, now.held_targets.includes(name)), number(waiting), share(waiting, now.pending), number(perSecond), mean,
+      heading(name, now.held_targets.includes(name), now.refused[name]), number(waiting), share(waiting, now.pending), number(perSecond), mean,
       action(name, now.paused),
     ])) : make("p", { class: "quiet" }, "Nothing waits, and nothing was delivered yet."),
     ...(now.others ? [make("p", { class: "quiet" }, `${number(now.others)} for other targets.`)] : []),
   ]);
 }
 
-const heading = (name, isHeld) => (isHeld
-  ? make("span", {}, name, make("br"), make("span", { class: "quiet" }, "held by a pause")) : name);
+function heading(name, isHeld, refused) {
+  const notes = [
+    ...(isHeld ? ["held by a pause"] : []),
+    ...(refused ? [`${number(refused.records)} wait for a retry because ${refused.why}`] : []),
+  ];
+  return notes.length
+    ? make("span", {}, name, ...notes.flatMap((note) =>
+      [make("br"), make("span", { class: "quiet" }, note)])) : name;
+}
 
 function action(target, patterns) {
   if (target === "(other)") return "";

@@ -44,6 +44,7 @@ def test_a_record_is_shown_with_what_it_waits_for() -> None:
             "bytes": 30,
             "why": "overdue",
             "attempt": 0,
+            "reason": None,
         },
         {
             "origin": f"{INGRESS}/0/2",
@@ -54,6 +55,7 @@ def test_a_record_is_shown_with_what_it_waits_for() -> None:
             "bytes": 40,
             "why": "held-back",
             "attempt": 0,
+            "reason": None,
         },
         {
             "origin": f"{INGRESS}/0/3",
@@ -64,6 +66,7 @@ def test_a_record_is_shown_with_what_it_waits_for() -> None:
             "bytes": None,
             "why": "undecided",
             "attempt": 0,
+            "reason": None,
         },
     ]
 

@@ -1,0 +1,17 @@
+"""A listed record that waits for a retry says why; others say nothing of it."""
+
+from proxy.admin.listing.listing_calls import _shown
+from proxy.scheduling.waiting_records import Reason, WaitingRecord
+
+REASONS = {"orders": "not-authorised: no right to write"}
+
+
+def reason_of(target: str, why: Reason) -> object:
+    record = WaitingRecord(20, 1, "timer.ingress/0/1", None, 5, target, 10, why, 2)
+    return _shown(record, set(), REASONS, 10)["reason"]
+
+
+def test_a_record_between_attempts_has_the_reason_of_its_target() -> None:
+    assert reason_of("orders", "requeued") == REASONS["orders"]
+    assert reason_of("orders", "scheduled") is None
+    assert reason_of("bills", "requeued") is None
