@@ -55,6 +55,7 @@ class Reporter:
                 self._pipeline.is_ingest_paused,
                 self._rate.set_at_run_time,
                 self._metrics.refused.now(),
+                self._pipeline.is_disk_held,
             )
         )
         self._show_gauges(now_ms)

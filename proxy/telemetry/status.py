@@ -77,6 +77,7 @@ class Status:
     max_per_second: int | None = None
     refused: tuple[RefusedTarget, ...] = ()
     """Targets that do not take records; these wait for their next attempt."""
+    is_disk_held: bool = False
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:

@@ -1,22 +1,28 @@
 """One worker: sessions with the broker, one after the other, until a signal says stop."""
 
 import gc
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
 from confluent_kafka import KafkaException
 
 from proxy.clock import Clock
+from proxy.config.disk_reserve import DiskReserve
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, ClientUnusable, InstanceConflict, ProxyError
 from proxy.kafka.access.rights import log_missing_rights
+from proxy.kafka.client_settings import common_config
+from proxy.kafka.group.owners import ask_in_thread
 from proxy.publishing.errors import ClientStuck, SessionLost
 from proxy.session.admin_side import AdminSide
 from proxy.session.session_opening import open_session
 from proxy.tracing.tracer import open_tracer
+from proxy.worker.disk_room import DiskRoom
 from storage.errors import StorageError
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -78,13 +84,17 @@ def run_worker(
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
     clock = Clock(settings.clock.max_step_ms)
     losses = SessionLosses(f"{settings.instance_name}-{worker}")
+    room = _disk_room(settings, side)
     with open_tracer(settings, side.metrics) as tracer:
         trace = None if tracer is None else tracer.committed
         losing: tuple[type[Exception], ...] = LOSSES
         while not is_stopping():
+            room.wait(is_stopping)
             started_s = time.monotonic()
             try:
-                open_session(settings, worker, clock, side, trace).run(is_stopping)
+                open_session(settings, worker, clock, side, trace).run(
+                    lambda: is_stopping() or room.must_leave(is_held=side.board.read().is_disk_held)
+                )
             except losing as lost:
                 losing = ONCE_RUN
                 side.show_lost_session()
@@ -98,3 +108,18 @@ def run_worker(
                 log.exception("session ended by a defect, please report it", why=repr(defect))
                 time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
             gc.collect()
+
+
+def _disk_room(settings: Settings, side: AdminSide) -> DiskRoom:
+    def disk_space() -> tuple[int, int]:
+        size_bytes, _used, free_bytes = shutil.disk_usage(settings.data_dir)
+        return size_bytes, free_bytes
+
+    return DiskRoom(
+        settings.instance_name,
+        settings.data_dir,
+        DiskReserve(settings.disk_reserve_bytes),
+        disk_space,
+        partial(ask_in_thread, common_config(settings), settings.group_id),
+        side.board.heartbeat,
+    )

@@ -102,6 +102,24 @@ def test_below_its_reserve_a_disk_takes_no_new_records_and_none_is_lost(
         assert ends.counts["delivered"] == FIRST + 2 * THEN
 
 
+def test_an_instance_without_room_takes_no_partition_from_one_that_serves(
+    installation: Installation,
+) -> None:
+    """Once it has room it takes its share."""
+    healthy, full = installation.proxy("healthy"), installation.proxy("full")
+    healthy.start_ready()
+    with small_disk(full.data_dir) as is_mounted:
+        if not is_mounted:
+            pytest.skip("no file system may be mounted here")
+        with _filled(full.data_dir):
+            full.start()
+            said = "leaves the partitions to the others"
+            wait_for(lambda: said in full.log, WITHIN_S, said)
+            assert healthy.shards() == PARTITIONS
+            assert full.shards() == -1
+        wait_for(lambda: healthy.shards() == full.shards() == 1, WITHIN_S, "each serves one")
+
+
 def _await_held(proxy: ProxyProcess, held: int) -> None:
     wait_for(lambda: proxy.metric("delay_proxy_disk_held") == held, 30, f"disk held: {held}")
 

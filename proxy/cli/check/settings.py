@@ -91,9 +91,9 @@ def _disk(settings: Settings) -> Finding:
     )
     if not reserve.is_short:
         return ok("disk_reserve", found)
-    return warn(
+    return stop(
         "disk_reserve",
-        f"{found}: no new records will be read",
+        f"{found}: `run` leaves the partitions to other instances, or reads no new records",
         f"Make room on the disk of {settings.data_dir}, or lower `disk_reserve`.",
     )
 

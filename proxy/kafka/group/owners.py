@@ -31,6 +31,8 @@ class GroupOwners(NamedTuple):
 
     is_stable: bool
     owned: frozenset[Place]
+    members: frozenset[str] = frozenset()
+    """Ids of the members, also while the group rebalances."""
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
@@ -61,7 +63,8 @@ def group_owners(groups: list[Any]) -> GroupOwners:
 
     Raises OwnersUnknown where a member's assignment cannot be read.
     """
-    stable = [group for group in groups if group.error is None and group.state == "Stable"]
+    answered = [group for group in groups if group.error is None]
+    stable = [group for group in answered if group.state == "Stable"]
     try:
         owned = frozenset(
             place
@@ -71,7 +74,8 @@ def group_owners(groups: list[Any]) -> GroupOwners:
         )
     except (struct.error, UnicodeDecodeError) as error:
         raise OwnersUnknown(f"the assignment of a member cannot be read: {error}") from error
-    return GroupOwners(bool(stable), owned)
+    members = frozenset(str(member.id) for group in answered for member in group.members)
+    return GroupOwners(bool(stable), owned, members)
 
 
 def _assigned(assignment: bytes) -> Iterator[Place]:

@@ -23,13 +23,11 @@ def test_room_beyond_the_reserve_is_well(tmp_path: Path) -> None:
     assert found.found.endswith("1 bytes stay so")
 
 
-def test_less_than_the_reserve_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_less_than_the_reserve_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: (1 << 30, 0, 1 << 20))
     found = finding(tmp_path, None)
-    assert found.severity is Severity.WARN
-    assert "1 MiB of 1 GiB are free, 51.2 MiB stay so: no new records" in found.found
+    assert found.severity is Severity.STOP
+    assert "1 MiB of 1 GiB are free, 51.2 MiB stay so: `run` leaves the partitions" in found.found
 
 
 def test_a_reserve_larger_than_the_disk_stops(tmp_path: Path) -> None:

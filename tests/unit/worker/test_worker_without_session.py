@@ -6,6 +6,7 @@ import gc
 import math
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +23,10 @@ RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
 
 @pytest.fixture
-def side(monkeypatch: pytest.MonkeyPatch) -> AdminSide:
+def side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AdminSide:
     """Of a worker whose only session served a shard, long ago, and was lost."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
 
     def lost(*_: object) -> None:
         made.board.show(

@@ -24,14 +24,16 @@ def _assignment(owned: dict[str, list[int]]) -> bytes:
 
 
 def _group(*assignments: bytes, state: str = "Stable") -> Any:
-    members = [SimpleNamespace(assignment=assignment) for assignment in assignments]
+    members = [SimpleNamespace(id=f"m{n}", assignment=one) for n, one in enumerate(assignments)]
     return SimpleNamespace(error=None, state=state, members=members)
 
 
 def test_partitions_of_all_members_and_topics_are_told() -> None:
     group = _group(_assignment({"timer.ingress": [0, 2], "ü": [7]}), _assignment({}), b"")
     assert group_owners([group]) == GroupOwners(
-        True, frozenset({("timer.ingress", 0), ("timer.ingress", 2), ("ü", 7)})
+        True,
+        frozenset({("timer.ingress", 0), ("timer.ingress", 2), ("ü", 7)}),
+        frozenset({"m0", "m1", "m2"}),
     )
 
 
@@ -43,7 +45,12 @@ def test_group_that_is_not_there_or_rebalances_is_not_stable(groups: list[Any]) 
 def test_answer_of_a_broker_that_failed_is_left_out() -> None:
     group = _group(_assignment({"t": [0]}))
     group.error = "not the coordinator"
-    assert not group_owners([group]).is_stable
+    assert group_owners([group]) == GroupOwners(False, frozenset())
+
+
+def test_members_are_told_while_the_group_rebalances() -> None:
+    group = _group(b"", state="PreparingRebalance")
+    assert group_owners([group]).members == {"m0"}
 
 
 @given(st.binary(min_size=1, max_size=60))
