@@ -1,13 +1,15 @@
 """The producer of delayed records: a drop-in beside confluent_kafka.Producer."""
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Final, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from proxy.client.batch import Batch
+from proxy.client.errors import FORGETS, BatchFailed, NotStored, TransactionFailed
 from proxy.client.ingress_writer import IngressWriter, OnDelivery
 from proxy.client.kafka_settings import Settings
 from proxy.client.receipt import Receipt
@@ -19,6 +21,10 @@ INGRESS: Final = "timer.ingress"
 MAX_BLOCK_S: Final = 60.0
 CLOSE_WITHIN_S: Final = 30.0
 TRANSACTION_STEP_WITHIN_S: Final = 60.0
+ABORTED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+"""Errors of records whose transaction was aborted, whatever for."""
+
+log = logging.getLogger("proxy.client")
 
 
 class DelayProducer:
@@ -115,11 +121,22 @@ class DelayProducer:
 
         Memory is bounded: a generator may be endless but for the receipts. With `transaction` all
         of it is one Kafka transaction: needs `transactional.id` in the settings, and everything is
-        stored or nothing; keep it within `transaction.timeout.ms` (60 s). Raises BatchFailed, which
-        tells of every record, and what `transaction` raises.
+        stored or nothing; keep it within `transaction.timeout.ms` (60 s). A list whose transaction
+        was aborted, though no record is at fault, is sent once more: a producer that was idle for
+        long has lost its transactional.id. Raises BatchFailed, which tells of every record, and
+        what `transaction` raises.
         """
         if not transaction:
             return Batch(self._writer, is_all_or_nothing=False).write(records)
+        try:
+            return self._send_at_once(records)
+        except (BatchFailed, TransactionFailed) as error:
+            if not isinstance(records, Sequence) or not _may_be_sent_again(error):
+                raise
+            log.info("a batch is sent once more, for its transaction was aborted: %s", error)
+            return self._send_at_once(records)
+
+    def _send_at_once(self, records: Iterable[DelayedRecord]) -> list[Receipt]:
         with self.transaction():
             return Batch(self._writer, is_all_or_nothing=True).write(records)
 
@@ -162,3 +179,11 @@ class DelayProducer:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def _may_be_sent_again(error: BatchFailed | TransactionFailed) -> bool:
+    """Whether the broker aborted the transaction, and not for one of its records."""
+    if isinstance(error, TransactionFailed):
+        return error.error.code() in FORGETS and not error.error.fatal()
+    failures = error.failures.values()
+    return all(isinstance(one, NotStored) and one.error.code() in ABORTED for one in failures)

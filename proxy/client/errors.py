@@ -1,10 +1,17 @@
 """Errors of the client: each says what was found, where, and what to do about it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from confluent_kafka import KafkaError
 
 from proxy.client.receipt import Receipt
+
+FORGETS: Final = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
+FORGOTTEN: Final = (
+    ". The broker forgets a transactional.id that is not used for long "
+    "(transactional.id.expiration.ms). Try again: the next transaction has a new one"
+)
 
 
 class ClientError(Exception):
@@ -71,7 +78,8 @@ class TransactionFailed(ClientError):
     """
 
     def __init__(self, error: KafkaError, what: str) -> None:
-        super().__init__(f"{what}: {error.str()}")
+        remedy = FORGOTTEN if error.code() in FORGETS else ""
+        super().__init__(f"{what}: {error.str()}{remedy}")
         self.error = error
 
 

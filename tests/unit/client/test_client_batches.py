@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, cast
+from unittest.mock import Mock, patch
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError
 from proxy.client import BatchFailed, DelayedRecord, DelayProducer, NotStored, Receipt
 from proxy.client import batch as batches
 from proxy.client.batch import Batch
-from proxy.client.errors import QueueFull
+from proxy.client.errors import ProducerFenced, QueueFull, TransactionFailed, TransactionInDoubt
 from proxy.client.ingress_writer import IngressWriter
 from proxy.client.request import Request
 from tests.unit.client.mock_kafka import MockKafka
@@ -136,3 +137,57 @@ def test_a_batch_in_one_transaction_can_be_followed_by_another(mock_kafka: MockK
         with pytest.raises(BatchFailed, match="taken back"):
             producer.send_batch(refused, transaction=True)
         assert len(producer.send_batch(records("e"), transaction=True)) == 1
+
+
+def aborted(code: int) -> BatchFailed:
+    """What a batch raises whose records failed so."""
+    return BatchFailed([None], {0: NotStored(KafkaError(code), "ingress")}, "taken back")
+
+
+FORGOTTEN = KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "not assigned", False, False, True)
+
+
+def batch_that_fails(mock_kafka: MockKafka, records: Any, *errors: Exception) -> Mock:
+    """Sends a batch whose first attempts end so; returns what was tried."""
+    tried = Mock(side_effect=[*errors, []])
+    with (
+        DelayProducer({**mock_kafka.settings, "transactional.id": mock_kafka.name()}) as producer,
+        patch.object(DelayProducer, "_send_at_once", tried),
+    ):
+        producer.send_batch(records, transaction=True)
+    return tried
+
+
+@pytest.mark.parametrize(
+    "error",
+    [aborted(KafkaError._PURGE_QUEUE), TransactionFailed(FORGOTTEN, "not committed")],
+    ids=["records", "commit"],
+)
+def test_a_list_whose_transaction_the_broker_has_aborted_is_sent_once_more(
+    mock_kafka: MockKafka, error: Exception
+) -> None:
+    """The broker forgets a transactional.id that was idle for long; the next one is a new one."""
+    assert batch_that_fails(mock_kafka, records("a"), error).call_count == 2
+    with pytest.raises(type(error)):
+        batch_that_fails(mock_kafka, records("a"), error, error)
+    with pytest.raises(type(error)):
+        batch_that_fails(mock_kafka, iter(records("a")), error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        aborted(KafkaError.MSG_SIZE_TOO_LARGE),
+        TransactionInDoubt(KafkaError(KafkaError._TIMED_OUT), "not committed"),
+        ProducerFenced(KafkaError(KafkaError._FENCED), "not committed"),
+    ],
+    ids=["a record's fault", "in doubt", "fenced"],
+)
+def test_but_not_for_another_reason(mock_kafka: MockKafka, error: Exception) -> None:
+    with pytest.raises(type(error)):
+        batch_that_fails(mock_kafka, records("a"), error)
+
+
+def test_a_forgotten_id_is_explained() -> None:
+    said = str(TransactionFailed(FORGOTTEN, "not committed"))
+    assert said.endswith("Try again: the next transaction has a new one")
