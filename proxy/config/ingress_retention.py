@@ -72,6 +72,22 @@ def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
         )
 
 
+def takes_bombs(config: Mapping[str, str]) -> Unfit | None:
+    """Return what is wrong where the broker measures batches before it unpacks them.
+
+    A batch of some kilobytes can hold more than any consumer takes.
+    """
+    kind = config.get("compression.type")
+    if kind in {None, "uncompressed"}:
+        return None
+    return Unfit(
+        f"has compression.type={kind}: one small compressed batch can hold more than a consumer "
+        "can read, and its partition would stand still",
+        "Set compression.type=uncompressed: the broker then refuses such batches and still takes "
+        "compressed ones.",
+    )
+
+
 def is_too_short(settings: Settings, retention_ms: int) -> bool:
     """Whether records would be deleted before they have ended or are rewritten."""
     return needed_ms(settings, retention_ms) >= retention_ms

@@ -16,6 +16,7 @@ from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.letters.marks import Mark, Replayed, read_mark, read_mark_key
 from proxy.dead_letters.topic_reader import TopicReader
 from proxy.errors import BrokerRefused
+from proxy.kafka.replication import UNPACKED
 
 ASK_TIMEOUT_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 30.0
@@ -30,7 +31,11 @@ NOT_THERE_YET: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-CONFIG: Final = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+    **UNPACKED,
+}
 
 
 def create_marks_topic(topic: str, admin: AdminClient) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings, TopicSettings
 from proxy.kafka.access.rights import create_right, grant, is_refusal
-from proxy.kafka.replication import MIN_INSYNC, replication_in
+from proxy.kafka.replication import MIN_INSYNC, UNPACKED, replication_in
 
 TIMEOUT_S: Final = 10.0
 LISTED_FOR_S: Final = 5.0
@@ -52,7 +52,7 @@ class DerivedTopics:
                 topic,
                 self._topics.partitions,
                 replication.factor,
-                config={MIN_INSYNC: str(replication.min_insync)},
+                config={MIN_INSYNC: str(replication.min_insync), **UNPACKED},
             )
             self._admin.create_topics(
                 [wanted], operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S

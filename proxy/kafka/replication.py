@@ -8,6 +8,8 @@ from proxy.config.settings import TopicSettings
 
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
+UNPACKED: Final = {"compression.type": "uncompressed"}
+"""The broker unpacks a batch before it measures it, so it refuses one that nobody could read."""
 TIMEOUT_S: Final = 10.0
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
+from proxy.config.ingress_retention import takes_bombs
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access.broker_errors import UNREACHABLE, HearingAdminClient
@@ -28,7 +29,7 @@ from proxy.kafka.access.rights import (
     refuse_missing_rights,
 )
 from proxy.kafka.client_settings import common_config
-from proxy.kafka.replication import MIN_INSYNC, replication_in
+from proxy.kafka.replication import MIN_INSYNC, UNPACKED, replication_in
 
 ASK_TIMEOUT_S: Final = 10.0
 KNOWN_WITHIN_S: Final = 10.0
@@ -69,7 +70,8 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
         names.outcomes: {"retention.ms": stay},
         names.settings: {"cleanup.policy": "compact"},
     }
-    return {name: {"message.timestamp.type": "LogAppendTime", **one} for name, one in more.items()}
+    always = {"message.timestamp.type": "LogAppendTime", **UNPACKED}
+    return {name: {**always, **one} for name, one in more.items()}
 
 
 def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
@@ -240,7 +242,15 @@ def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
     asked = ConfigResource(ResourceType.TOPIC, name)
     answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
     try:
-        return {key: entry.value for key, entry in answer.result().items() if entry.value}
+        config = {key: entry.value for key, entry in answer.result().items() if entry.value}
+        if (problem := takes_bombs(config)) is not None:
+            log.warning(
+                "the ingress takes batches that no consumer may be able to read",
+                topic=name,
+                found=problem.found,
+                remedy=problem.remedy,
+            )
+        return config
     except KafkaException as error:
         log.warning(
             "configuration of the ingress not known: set roll_after, or grant DescribeConfigs",

@@ -6,7 +6,7 @@ from proxy.cli.check.broker_state import TopicConfig, number_in
 from proxy.cli.check.findings import Finding, advice, ok, stop, warn
 from proxy.cli.check.retention import retention_findings
 from proxy.cli.terminal.output import shown_duration
-from proxy.config.ingress_retention import unfit
+from proxy.config.ingress_retention import takes_bombs, unfit
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import session_timeout_ms, transaction_timeout_ms
 from proxy.kafka.replication import MIN_INSYNC, Replication
@@ -22,6 +22,8 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
     """Findings about the topics that exist, by their role in the settings' `topics`."""
     if ingress := topics.get("ingress"):
         yield from (stop(f"topic {ingress.name}", *why) for why in unfit(settings, ingress.config))
+        if problem := takes_bombs(ingress.config):
+            yield warn(f"topic {ingress.name}", *problem)
         yield from _timestamps(ingress, settings)
         yield from retention_findings(settings, ingress)
         yield from _largest(ingress, settings)

@@ -19,6 +19,7 @@ GOOD_INGRESS = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "max.message.bytes": "1048588",
+    "compression.type": "uncompressed",
 }
 
 
@@ -51,6 +52,13 @@ def test_partitions_that_may_have_been_added_are_said_to_move_keys() -> None:
     (finding,) = [f for f in topic_findings(Settings(), topics) if f.severity is not Severity.OK]
     assert finding.severity is Severity.ADVICE
     assert "misses a record" in finding.remedy
+
+
+@pytest.mark.parametrize("kind", ["producer", "zstd", "gzip"])
+def test_an_ingress_that_takes_batches_nobody_can_read_is_warned_of(kind: str) -> None:
+    (finding,) = found_in_ingress(compression_type=kind)
+    assert finding.severity is Severity.WARN
+    assert "compression.type=uncompressed" in finding.remedy
 
 
 def test_a_compacted_ingress_topic_would_stop_the_proxy() -> None:

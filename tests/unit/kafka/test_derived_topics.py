@@ -57,7 +57,10 @@ def test_topic_of_a_group_is_replicated_like_the_others() -> None:
     admin = Admin()
     made(admin, "retry.one")
     (wanted,) = admin.wanted
-    assert (wanted.replication_factor, wanted.config) == (2, {"min.insync.replicas": "1"})
+    assert (wanted.replication_factor, wanted.config) == (
+        2,
+        {"min.insync.replicas": "1", "compression.type": "uncompressed"},
+    )
 
 
 @pytest.mark.parametrize("topic", ["retry.named", "dlq.one"])
