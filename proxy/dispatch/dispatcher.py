@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
-from proxy.dispatch.hops import failures, is_move
-from proxy.dispatch.known_targets import UNTIMELY, KnownTargets
+from proxy.dispatch.hops import failures, is_move, successor
+from proxy.dispatch.known_targets import UNTIMELY, KnownTargets, record_batch_bytes
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.refusals import BY_RECORD_BATCH, RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
@@ -69,6 +69,7 @@ class Dispatcher:
         """Targets for which a record names a partition beyond those that are known."""
         self._released: dict[RecordRef, Disposition] = {}
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
+        self._put_off_ms: dict[RecordRef, int] = {}
 
     def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
         """Whether a record is more than a delivery by key to a topic known to take it.
@@ -95,6 +96,8 @@ class Dispatcher:
                 end = self._decide(prefix, delivery)
             except Exception as error:  # noqa: BLE001 (one record must not stop the others)
                 end = unforeseen(error)
+            if isinstance(end, Hop):
+                end = self._unless_refused(batch.ingress, end)
             if end is None:
                 deliveries.append(self._placed(delivery))
                 self._refused_before_hop.pop(ref, None)
@@ -127,7 +130,7 @@ class Dispatcher:
             if refusal.code == "partition-bad":
                 self.doubted.add(delivery.target)
             return self._requeue(delivery, refusal)
-        return self._against_rules(prefix, delivery)
+        return self._against_rules(prefix, delivery) or self._put_off(prefix, delivery)
 
     def _rolled(self, delivery: Delivery) -> Hop:
         """Rewritten before its copy is deleted; a record that a pause held back may go sooner."""
@@ -178,6 +181,45 @@ class Dispatcher:
         why = f"the record takes {size_bytes} bytes, the topic {target} {told} (max.message.bytes)"
         return Rejection("too-large", why)
 
+    def _put_off(self, prefix: str, delivery: Delivery) -> Hop | None:
+        """Try a record apart from all others if some like it were refused in this transaction."""
+        target = delivery.target
+        if not self._refusals.is_tired(target):
+            return None
+        size_bytes = record_batch_bytes(
+            delivery.key, delivery.value, delivery_headers(prefix, delivery)
+        )
+        if not self._refusals.is_suspect(self._targets, target, size_bytes):
+            return None
+        ref = prefix, delivery.offset
+        if ref not in self._put_off_ms:
+            self._put_off_ms[ref] = self._refusals.later_ms(self._now_ms)
+        why = f"{target} has refused records like it: it is tried apart from others"
+        return Hop(delivery, REQUEUED, why, self._put_off_ms[ref])
+
+    def _unless_refused(self, ingress: IngressPartition, hop: Hop) -> Hop | Rejection:
+        """The hop, unless the ingress is known to refuse a record so large."""
+        if ingress.topic not in self._refusals.limited:
+            return hop
+        record = successor(ingress, hop)
+        if not self._exceeds(record):
+            return hop
+        why = f"the record cannot be written to {ingress.topic} again: it has become too large"
+        return Rejection("too-large", why)
+
+    def _exceeds(self, record: AuxiliaryRecord) -> bool:
+        """Whether its topic is known to refuse a record so large, or has refused enough of them.
+
+        What was known before this transaction does not count: these topics are asked about rarely.
+        """
+        _, topic, _, key, value, headers, _ = record
+        if topic not in self._refusals.limited:
+            return False
+        if self._targets.exceeding_bytes(topic, key, value, headers) is not None:
+            return True
+        size_bytes = record_batch_bytes(key, value, headers)
+        return self._refusals.is_too_large(self._targets, topic, size_bytes)
+
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
         """What cannot be written is left out where nothing is lost by that.
 
@@ -190,8 +232,10 @@ class Dispatcher:
         refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
         if record.topic == ingress.topic:
             is_at_fault = refused is not None and refused.code in BY_RECORD_BATCH
-            return not (is_at_fault and is_move(record))
+            return not (is_move(record) and (is_at_fault or self._exceeds(record)))
         why = refused or self._targets.refusal_at(record.topic, record.partition, record.key)
+        if why is None and self._exceeds(record):
+            why = Rejection("too-large", f"{record.topic} takes no record so large")
         if why is not None:
             log.warning("check-back not written", topic=record.topic, why=why.detail)
         return why is None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from proxy.dispatch.hops import outcome_of, successor
-from proxy.dispatch.known_targets import KnownTargets
+from proxy.dispatch.known_targets import KnownTargets, record_batch_bytes
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
 from proxy.records.body import Headers
 from proxy.records.delivery import Delivery
@@ -116,8 +116,10 @@ class OutgoingRecords:
             return False
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
             return True
-        return topic in refusals.limited and bool(
-            self._targets.exceeding_bytes(topic, kept.key, kept.value, headers)
+        size_bytes = record_batch_bytes(kept.key, kept.value, headers)
+        return topic in refusals.limited and (
+            refusals.is_too_large(self._targets, topic, size_bytes)
+            or bool(self._targets.exceeding_bytes(topic, kept.key, kept.value, headers))
         )
 
     def _outcome(self, ingress: IngressPartition, outcome: Outcome) -> OutgoingRecord:

@@ -25,7 +25,7 @@ class Publisher:
     `new_producer`, `new_commits` and `timeout_s` are as `KafkaTransactions` takes them. `retry`
     says when what could not be published is tried again, `release` what is held back though it
     could be; `authenticator` signs what goes to the ingress; `stamp_ms` gives the time that records
-    carry.
+    carry; `refusals` are the worker's.
     """
 
     def __init__(
@@ -41,8 +41,10 @@ class Publisher:
         authenticator: HopAuthenticator,
         stamp_ms: Callable[[], int],
         timeout_s: float,
+        refusals: Refusals,
     ) -> None:
         self._targets, self._retry, self._release = targets, retry, release
+        self._refusals = refusals
         self._authenticator = authenticator
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
         self._kafka = KafkaTransactions(new_producer, new_commits, heartbeat, timeout_s)
@@ -62,7 +64,8 @@ class Publisher:
         offsets of `group_metadata`'s generation, SessionLost when the outcome is not known or this
         producer has been fenced: memory is not to be trusted over the broker.
         """
-        known, refusals = self._targets.known, Refusals()
+        known, refusals = self._targets.known, self._refusals
+        refusals.begin(now_ms)
         contents = TransactionContents(
             batches,
             self._targets,

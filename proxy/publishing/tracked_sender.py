@@ -14,12 +14,11 @@ from proxy.dispatch.known_targets import (
     record_batch_bytes,
 )
 from proxy.dispatch.outgoing_records import OutgoingRecord
-from proxy.dispatch.refusals import RecordRef, Refusals, Report
+from proxy.dispatch.refusals import INVALID, RecordRef, Refusals, Report
 from proxy.publishing.errors import NotFlushed, TransactionAborted
 from proxy.records.rejection import Rejection
 
 FLUSH_TIMEOUT_S: Final = 2.0
-INVALID: Final = "publish-failed"
 REFUSAL_CODES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "not-authorised",
@@ -77,7 +76,9 @@ class TrackedSender:
         was_alone = is_alone or (limit_bytes is not None and fills_bytes > limit_bytes)
         if is_alone or not self._fits(record.topic, fills_bytes, limit_bytes):
             self._flush()
-        on_delivery = partial(_report, self._refusals.reports, record, size_bytes, was_alone)
+        on_delivery = partial(
+            _report, self._refusals, self._refusals.reports, record, size_bytes, was_alone
+        )
         try:
             self._produce(record, on_delivery)
         except KafkaException as raised:
@@ -156,6 +157,7 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
 
 
 def _report(
+    refusals: Refusals,
     reports: dict[RecordRef, Report],
     record: OutgoingRecord,
     size_bytes: int,
@@ -163,8 +165,13 @@ def _report(
     error: KafkaError | None,
     _: Message,
 ) -> None:
-    """Called by the client library once the broker has taken the record, or has not."""
+    """Called by the client library once the broker has taken the record, or has not.
+
+    `reports` are those of the attempt: a producer that was left behind may call this later.
+    """
     code = None if error is None else REFUSAL_CODES.get(error.code())
+    if error is not None and error.code() == KafkaError._INVALID_DIFFERENT_RECORD:  # noqa: SLF001
+        refusals.names_culprits = True
     if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")
         reports[record.ref] = Report(

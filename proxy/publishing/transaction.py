@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from proxy.dispatch.dispatcher import Dispatcher, asked_about
 from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
-from proxy.dispatch.refusals import Refusals
+from proxy.dispatch.refusals import Refusals, auxiliary_ref
 from proxy.publishing.errors import (
     AbortUnfinished,
     GroupMoved,
@@ -75,7 +75,7 @@ class TransactionContents:
             self._writer.renew_metadata(topic)
         known = self._targets.known
         is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
-        self._is_tracked = is_again or is_limited
+        self._is_tracked = is_again or is_limited or self._refusals.are_known
         self._resolved = None
         if self._is_tracked or self._dispatcher.is_needed(self.topics, self._batches):
             self._resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
@@ -114,6 +114,18 @@ class TransactionContents:
             )
         self._targets.forget(self.topics | self._refusals.limited)
         return learnt
+
+    def committed(self) -> None:
+        """Its records have ended: nothing needs to be remembered of them."""
+        for batch in self._resolved or ():
+            prefix = batch.ingress.prefix
+            ended = [one.offset for one in batch.deliveries]
+            ended += [hop.delivery.offset for hop in batch.hops]
+            ended += [letter.offset for letter in batch.dead_letters]
+            self._refusals.committed((prefix, offset) for offset in ended)
+        for planned in self._batches:
+            refs = (auxiliary_ref(planned.ingress, one) for one in planned.auxiliary)
+            self._refusals.committed(refs)
 
     def _write_as_planned(self) -> Sequence[Batch]:
         for batch in self._batches:
@@ -198,6 +210,7 @@ class Transaction:
             with self._followed():
                 self._kafka.wait_for(self._commit, self._finds_unavailable)
                 self.state = State.COMMITTED
+                self._contents.committed()
         return self._written
 
     def _write(self) -> None:

@@ -17,6 +17,7 @@ from proxy.config.settings import Settings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
 from proxy.kafka.derived_topics import DerivedTopics
@@ -104,8 +105,10 @@ def assemble(
     heartbeat: Callable[[], None],
     now_s: Callable[[], float] = time.monotonic,
     trace: TraceCommitted | None = None,
+    refusals: Refusals | None = None,
 ) -> Parts:
     """Wire a session. `heartbeat` is called while the broker is waited for, `trace` after commits.
+    `refusals` outlive the session.
 
     The policy is written before any offset refers to it, rules for the overdue before any record
     ends by them; the producer comes before the consumer, since its initialisation fences a
@@ -118,7 +121,9 @@ def assemble(
     kafka.settings_topic.ensure_overdue_rules(overdue_rules_json(asked))
     authenticator = HopAuthenticator(signing_key, topic.topic_id)
     retry = policy.retry_of("")
-    publisher = _publisher(kafka, settings, retry, release, authenticator, clock, heartbeat)
+    publisher = _publisher(
+        kafka, settings, retry, release, authenticator, clock, heartbeat, refusals
+    )
     ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
     recovery = Recovery(
@@ -167,6 +172,7 @@ def _publisher(
     authenticator: HopAuthenticator,
     clock: Clock,
     heartbeat: Callable[[], None],
+    refusals: Refusals | None,
 ) -> Publisher:
     create = DerivedTopics(kafka.admin, settings).create
     return Publisher(
@@ -181,4 +187,5 @@ def _publisher(
         authenticator,
         clock.stamp_ms,
         transaction_timeout_s(settings),
+        refusals or Refusals(),
     )

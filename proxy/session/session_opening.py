@@ -10,6 +10,7 @@ from proxy.config.ingress_retention import aging_after_ms, refuse_unfit
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import release_control
 from proxy.kafka.broker_clock import BrokerClock, clock_producer_config
 from proxy.kafka.client_settings import (
@@ -47,6 +48,7 @@ def open_session(
     clock: Clock,
     side: AdminSide,
     trace: TraceCommitted | None,
+    refusals: Refusals,
 ) -> Session:
     """A session ready to run. Raises SettingsError when the ingress keeps records too shortly,
     InstanceConflict when another process of the same name is alive."""
@@ -71,6 +73,7 @@ def open_session(
         side.metrics,
         side.board.heartbeat,
         trace=trace,
+        refusals=refusals,
     )
     side.metrics.ingress_partitions.set(kafka.topic.partitions)
     say_if_too_few(kafka.topic.partitions)

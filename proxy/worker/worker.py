@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from proxy.clock import Clock
 from proxy.config.disk_reserve import DiskReserve
 from proxy.config.settings import Settings
+from proxy.dispatch.refusals import Refusals
 from proxy.errors import BrokerRefused, ClientUnusable, InstanceConflict, ProxyError
 from proxy.kafka.access.rights import log_missing_rights
 from proxy.kafka.client_settings import common_config
@@ -82,7 +83,7 @@ def run_worker(
     """
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
-    clock = Clock(settings.clock.max_step_ms)
+    clock, refusals = Clock(settings.clock.max_step_ms), Refusals()
     losses = SessionLosses(f"{settings.instance_name}-{worker}")
     room = _disk_room(settings, side)
     with open_tracer(settings, side.metrics) as tracer:
@@ -92,7 +93,7 @@ def run_worker(
             room.wait(is_stopping)
             started_s = time.monotonic()
             try:
-                open_session(settings, worker, clock, side, trace).run(
+                open_session(settings, worker, clock, side, trace, refusals).run(
                     lambda: is_stopping() or room.must_leave(is_held=side.board.read().is_disk_held)
                 )
             except losing as lost:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 from proxy.dispatch.known_targets import record_batch_bytes
@@ -11,6 +14,8 @@ from tests.support.records import Headers, Incoming, Outgoing
 pytestmark = pytest.mark.integration
 
 SMALL_BYTES = 2_000
+REFUSED = 150
+GOOD = 20
 
 
 def _to(topic: str, key: bytes | None, size_bytes: int) -> Outgoing:
@@ -83,3 +88,32 @@ def test_dead_letters_go_without_their_value_where_that_does_not_fit(
     ends = installation.judge()
     values = [letter.value for found in ends.dead_letters.values() for letter in found]
     assert (values.count(None), values.count(bytes(10))) == (3, 100)
+
+
+def test_records_that_only_the_broker_can_measure_delay_no_others(
+    installation: Installation,
+) -> None:
+    """Compressed, their size is known to the broker alone, and each refusal costs a transaction."""
+    small = installation.target("small", config={"max.message.bytes": "1500"})
+    good = installation.target("good")
+    compressing = installation.kafka(**{"compression.type": "lz4"})
+    installation.proxy(kafka=compressing).start_ready()
+    due_ms = int(time.time() * 1_000) + 3_000
+
+    def asking(topic: str, value: bytes) -> Outgoing:
+        asked = [("timer-topic", topic.encode()), ("timer-deliver-at", b"%d" % due_ms)]
+        return Outgoing(b"k", value, asked)
+
+    records = [asking(small, os.urandom(2_000)) for _ in range(REFUSED)]
+    records += [asking(small, bytes(2_000)) for _ in range(GOOD)]
+    records += [asking(good, b"v") for _ in range(GOOD)]
+    installation.send(records)
+    ends = installation.judge()
+    assert ends.counts["delivered"] == 2 * GOOD
+    assert ends.counts["dead-lettered"] == REFUSED
+    letters = [letter for found in ends.dead_letters.values() for letter in found]
+    ended_ms = sorted(letter.timestamp_ms for letter in letters)
+    placed = [one for found in ends.deliveries.values() for one in found]
+    last_good_ms = max(one.record.timestamp_ms for one in placed if one.topic == good)
+    assert last_good_ms < ended_ms[REFUSED // 2]
+    assert "session lost" not in installation.proxy().log

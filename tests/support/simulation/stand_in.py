@@ -19,6 +19,8 @@ from proxy.dispatch.partitioning import partition_of
 from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
+COMPRESSIBLE = b"compressible"
+"""A value that begins so takes a tenth of its size."""
 ABSENT = object()
 """Of two names for one argument the second counts only where the first is not given at all."""
 
@@ -116,6 +118,7 @@ class StandInKafka:
     commit_faults: list[tuple[str, Exception]] = field(default_factory=list)
     rebalances: list[tuple[str, int]] = field(default_factory=list)
     generation: int = 1
+    aborts: int = 0
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
 
     def append(
@@ -156,6 +159,8 @@ class StandInKafka:
         """Why the broker does not take this record. It names a time that is refused to the
         transaction, and calls the record invalid."""
         most_bytes = self.max_record_bytes.get(topic, 1 << 30)
+        if (value or b"").startswith(COMPRESSIBLE):
+            size_bytes //= 10
         is_large = len(value or b"") > self.max_bytes.get(topic, 1 << 30)
         if is_large or size_bytes > most_bytes:
             return kafka_error(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
@@ -274,6 +279,7 @@ class StandInProducer:
             raise fault
 
     def abort_transaction(self, timeout: float) -> None:
+        self._kafka.aborts += 1
         self._forget()
 
     def purge(self, blocking: bool) -> None:

@@ -21,6 +21,7 @@ from proxy.config.settings import (
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import find_moving
 from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.topics import TopicFacts
@@ -183,6 +184,8 @@ class World:
         self.metrics = Metrics()
         self.trace: TraceCommitted | None = None
         self.release = ReleaseControl()
+        self.refusals = Refusals()
+        self.compresses = False
         self.cap: WorkerRateLimit = WorkerRateLimit()
         self.admission = AdmissionSettings()
         self.memory = MemorySettings()
@@ -253,7 +256,7 @@ class World:
                 if self._confirms:
                     self.pipeline.confirm()
             except SessionLost:
-                self.crash()
+                self._end_session()
             except StartOverRefused:
                 self.crash()
                 raise
@@ -283,6 +286,10 @@ class World:
 
     def crash(self) -> None:
         """SIGKILL: memory is gone; files are as they are."""
+        self.refusals = Refusals()
+        self._end_session()
+
+    def _end_session(self) -> None:
         if self._parts is not None:
             for shard in self.shards.values():
                 shard.close()
@@ -354,6 +361,7 @@ class World:
         )
         settings = SETTINGS.model_copy(
             update={
+                "kafka": {"compression.type": "lz4" if self.compresses else "none"},
                 "bodies": self.bodies,
                 "admission": self.admission,
                 "memory": self.memory,
@@ -378,4 +386,5 @@ class World:
             heartbeat=lambda: None,
             now_s=lambda: self.time.monotonic_now_ms / 1_000,
             trace=self.trace,
+            refusals=self.refusals,
         )

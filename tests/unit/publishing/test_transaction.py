@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.publishing import kafka_transactions
 from proxy.publishing.errors import (
@@ -70,6 +71,7 @@ def a_publisher(
         HopAuthenticator(HopKey.new(), "id-1"),
         lambda: STAMP_MS,
         timeout_s,
+        Refusals(),
     )
 
 
