@@ -92,6 +92,8 @@ class StandInKafka:
     stable_ends: of the ingress; from there on a transaction is open, and nothing is read;
     undecided: its records.
     generation: the group's; a transaction with the offsets of an older one is refused.
+    wanted, held: with several members of the group, to whom each partition is to go, by number, and
+    who has it. uncommitted: whose transaction, still open, commits offsets of a partition.
     is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
     `time_limits`: by topic, how many ms before and after the broker's time a record may be stamped.
     `keyless_refused`: topics that take no record without a key, as compacted ones do.
@@ -119,6 +121,9 @@ class StandInKafka:
     rebalances: list[tuple[str, int]] = field(default_factory=list)
     generation: int = 1
     aborts: int = 0
+    wanted: dict[int, int] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
+    uncommitted: dict[int, StandInProducer] = field(default_factory=dict)
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
 
     def append(
@@ -172,6 +177,13 @@ class StandInKafka:
             return kafka_error(KafkaError.INVALID_RECORD, why, txn_requires_abort=True)
         return None
 
+    def leave(self, member: int) -> None:
+        """The group notices that this member is gone."""
+        if self.wanted:
+            for partition in [p for p, one in self.held.items() if one == member]:
+                del self.held[partition]
+            self.generation += 1
+
     def end(self, partition: int) -> int:
         return len(self.logs[INGRESS, partition])
 
@@ -188,7 +200,7 @@ class StandInProducer:
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
-        self._open = False
+        self._open = self._is_fenced = False
         self._sent: list[tuple[Any, ...]] = []
         self._offsets: list[TopicPartition] = []
         self._failed: KafkaException | None = None
@@ -203,7 +215,13 @@ class StandInProducer:
     def init_transactions(self, timeout: float) -> None:
         self._forget()
 
+    def fence(self) -> None:
+        """The broker aborts what has been open for too long."""
+        self._forget()
+        self._is_fenced = True
+
     def begin_transaction(self) -> None:
+        self._refuse_if_fenced()
         assert not self._open, "a transaction is open already"
         self._open = True
 
@@ -261,13 +279,16 @@ class StandInProducer:
     ) -> None:
         if self._failed is not None:
             raise self._failed
+        self._refuse_if_fenced()
         if group_metadata != self._kafka.generation:
             raise kafka_error(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
         self._offsets = offsets
+        self._kafka.uncommitted |= {place.partition: self for place in offsets}
 
     def commit_transaction(self, timeout: float) -> None:
         while self._kafka.meanwhile:
             self._kafka.meanwhile.pop(0)()
+        self._refuse_if_fenced()
         when, fault = self._kafka.commit_faults.pop(0) if self._kafka.commit_faults else ("", None)
         if when != "before":
             for *sent, stamp_ms in self._sent:
@@ -285,15 +306,23 @@ class StandInProducer:
     def purge(self, blocking: bool) -> None:
         self._forget()
 
+    def _refuse_if_fenced(self) -> None:
+        if self._is_fenced:
+            raise kafka_error(KafkaError._FENCED, fatal=True)
+
     def _forget(self) -> None:
+        others = self._kafka.uncommitted.items()
+        self._kafka.uncommitted = {p: producer for p, producer in others if producer is not self}
         self._open, self._sent, self._offsets, self._failed = False, [], [], None
 
 
 class StandInConsumer:
-    """The only member of the group: it is assigned every partition at its first poll."""
+    """The only member of the group: it is assigned every partition at its first poll. Or one of
+    several, that gets its own as soon as no other has them."""
 
-    def __init__(self, kafka: StandInKafka, batch_records: int = 1_000) -> None:
-        self._kafka = kafka
+    def __init__(self, kafka: StandInKafka, batch_records: int = 1_000, member: int = 0) -> None:
+        self._kafka, self._member = kafka, member
+        self._generation = -1
         self._batch_records = batch_records
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -304,7 +333,9 @@ class StandInConsumer:
         self._callbacks = callbacks
 
     def poll(self, timeout: float) -> Record | None:
-        if not self._positions:
+        if self._kafka.wanted:
+            self._follow_group()
+        elif not self._positions:
             first = self._kafka.first_partition
             numbers = range(first, first + self._kafka.partitions)
             everything = [TopicPartition(INGRESS, p) for p in numbers]
@@ -323,6 +354,25 @@ class StandInConsumer:
         rest, self._rest = self._rest, None
         return rest
 
+    def _follow_group(self) -> None:
+        held, wanted, mine = self._kafka.held, self._kafka.wanted, self._member
+        owned = list(self._positions)
+        lost = [p for p in owned if held.get(p) != mine]
+        self._tell("on_lost", lost)
+        revoked = [p for p in owned if p not in lost and wanted[p] != mine]
+        self._tell("on_revoke", revoked)
+        for partition in revoked:
+            del held[partition]
+        self._kafka.generation += bool(revoked)
+        is_new, self._generation = self._generation < 0, self._kafka.generation
+        assigned = [p for p, member in wanted.items() if member == mine and p not in held]
+        held |= dict.fromkeys(assigned, mine)
+        self._tell("on_assign", assigned, even_none=is_new)
+
+    def _tell(self, callback: str, partitions: list[int], *, even_none: bool = False) -> None:
+        if partitions or even_none:
+            self._callbacks[callback](self, [TopicPartition(INGRESS, p) for p in partitions])
+
     def _rebalance(self, callback: str, partition: int) -> None:
         """A partition goes and comes back at once."""
         self._callbacks[callback](self, [TopicPartition(INGRESS, partition)])
@@ -337,6 +387,10 @@ class StandInConsumer:
             self._positions.pop(place.partition, None)
 
     def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """A transaction that is still open, and holds offsets, has to end first: it is aborted."""
+        for place in places:
+            if (open_one := self._kafka.uncommitted.get(place.partition)) is not None:
+                open_one.fence()
         known = self._kafka.committed
         return [
             TopicPartition(p.topic, p.partition, *known.get(p.partition, (-1001,))) for p in places
@@ -360,10 +414,11 @@ class StandInConsumer:
         self._positions[place.partition] = place.offset
 
     def consumer_group_metadata(self) -> object:
-        return self._kafka.generation
+        return self._generation if self._kafka.wanted else self._kafka.generation
 
     def close(self) -> None:
         self._callbacks["on_revoke"](self, [TopicPartition(INGRESS, p) for p in self._positions])
+        self._kafka.leave(self._member)
 
     def _next_batch(self) -> list[Record]:
         batch: list[Record] = []
@@ -371,6 +426,9 @@ class StandInConsumer:
             if partition in self._paused:
                 continue
             log = self._kafka.logs[INGRESS, partition]
+            if position < self._kafka.log_starts.get(partition, 0):
+                gone = KafkaError(NOT_IN_THE_LOG, "made")
+                return [Record(INGRESS, partition, position, None, None, [], -1, gone)]
             stable_end = self._kafka.stable_end(partition)
             taken = log[position : min(position + self._batch_records, stable_end)]
             batch += [record for record in taken if not record.is_aborted]

@@ -146,7 +146,8 @@ class World:
     """One proxy, one broker, one clock. `open_store` decides what survives a crash.
 
     With `commits` the transaction of a turn is confirmed by the next one, as in a real proxy, and
-    they decide when it is really committed; without, each turn ends with it.
+    they decide when it is really committed; without, each turn ends with it. beside: another proxy
+    of the same group, on the same broker and by the same clock (`StandInKafka.wanted`).
     """
 
     def __init__(
@@ -157,11 +158,16 @@ class World:
         targets: tuple[str, ...] = ("orders",),
         commits: Executor | None = None,
         open_register: Callable[[int, Position, int], Register] | None = None,
+        beside: World | None = None,
     ) -> None:
-        self.time = ManualTime()
-        self.kafka = StandInKafka(partitions, lambda: self.time.broker_now_ms)
-        self.kafka.topics = dict.fromkeys(targets, 4)
-        self.policies = SettingsTopic(self.kafka)
+        if beside is None:
+            self.time = ManualTime()
+            self.kafka = StandInKafka(partitions, lambda: self.time.broker_now_ms)
+            self.kafka.topics = dict.fromkeys(targets, 4)
+            self.policies = SettingsTopic(self.kafka)
+        else:
+            self.time, self.kafka, self.policies = beside.time, beside.kafka, beside.policies
+        self.member: int = 0 if beside is None else beside.member + 1
         self.policy = Policy(recalls_in=INGRESS)
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
@@ -181,7 +187,7 @@ class World:
         self._commits, self._confirms = commits or AtOnce(), commits is None
         self._parts: Parts | None = None
         self.clock = self.time.clock()
-        self.metrics = Metrics()
+        self.metrics: Metrics = Metrics() if beside is None else beside.metrics
         self.trace: TraceCommitted | None = None
         self.release = ReleaseControl()
         self.refusals = Refusals()
@@ -293,6 +299,7 @@ class World:
         if self._parts is not None:
             for shard in self.shards.values():
                 shard.close()
+            self.kafka.leave(self.member)
         self._parts = None
 
     def stop(self) -> None:
@@ -354,7 +361,7 @@ class World:
             self.policies,
             cast(Any, StandInAdmin(self.kafka)),
             lambda _number: cast(Any, StandInProducer(self.kafka)),
-            lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records)),
+            lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records, self.member)),
             lambda: cast(Any, StandInListener(self.kafka)),
             lambda: cast(Any, StandInReader(self.kafka)),
             lambda: self._commits,
