@@ -312,7 +312,10 @@ def _answered(policy: Column) -> list[Select]:
         "fires_ms": f.when(is_entry, fires),
         "hop_from": f.when(kind != names.PREPARE, hop),
         "first_origin": headers.text(names.FIRST_ORIGIN),
-        "first_offset": f.when(hop.isNotNull(), digits(headers.text(names.HOP_FIRST))),
+        "first_offset": f.when(
+            kind.isin(controls.RECORD, REFUSED) & hop.isNotNull(),
+            digits(headers.text(names.HOP_FIRST)),
+        ),
         "recalled": f.when(kind == controls.RECALLS, recalled),
         "purge_from_ms": f.when(is_purge, from_ms),
         "purge_to_ms": f.when(is_purge, to_ms),
