@@ -35,6 +35,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         recalls_in=settings.topics.ingress,
         reserved=RESERVED,
         marks=(settings.topics.replay_marks_of(f"{settings.topics.dlq_prefix}*"),),
+        checks_groups=True,
     )
 
 

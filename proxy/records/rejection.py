@@ -22,7 +22,8 @@ REASONS: Final = {
     "served",
     "target-missing": "no timer-topic header",
     "target-illegal": "timer-topic, timer-check-topic or a retry topic is no legal topic name",
-    "target-refused": "the target is the proxy's own, internal, reserved, denied or not allowed",
+    "target-refused": "the target is the proxy's own, internal, reserved, denied or not allowed, or "
+    "belongs to a consumer group that is not served",
     "time-unreadable": "a header with a time cannot be read, or no timestamp to add to",
     "level-unknown": "timer-level is not a whole number",
     "delay-too-long": "the due time lies beyond max_delay",

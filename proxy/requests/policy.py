@@ -68,6 +68,8 @@ class Policy:
     """Patterns of names that no header may ask for, unless `allow` holds the very name."""
     marks: tuple[str, ...] = ()
     """The same for all names, also for those that the proxy makes of a consumer group."""
+    checks_groups: bool = False
+    """Whether consumer groups must be named or allowed; False: written before they were checked."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""
@@ -96,6 +98,20 @@ class Policy:
                 return retry
         delays_ms = self.levels_ms[self.retry_first_level - 1 :] or self.levels_ms[-1:]
         return RetryGroup(group, delays_ms, self.retry_max_attempts)
+
+    def group_refusal(self, group: str) -> str | None:
+        """Why the topics of a consumer group are not written to, as a sentence; None when they are.
+
+        Any producer can invent groups, so a narrowed `targets.allow` counts for them too.
+        """
+        topic = self.retry_prefix + group
+        is_allowed = any(fnmatchcase(topic, pattern) for pattern in self.allow)
+        if not self.checks_groups or is_allowed or any(group == g.name for g in self.retry_groups):
+            return None
+        return (
+            f"the consumer group {group} is not served: name it under the setting retry.groups, or "
+            f"let targets.allow fit {topic}"
+        )
 
     def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
         """Why `topic` may not be a target, as a sentence; None when it may.

@@ -218,11 +218,11 @@ class SpecialRequests:
         group = raw.decode("utf-8", "replace")
         retry = self._policy.retry_of(group)
         if failures >= retry.max_attempts:
-            return or_raise(self._names.derived(self._policy.dlq_prefix + group, raw)), None
+            return or_raise(self._names.derived(self._policy.dlq_prefix, group, raw)), None
         delay_ms = retry.delays_ms[min(failures, len(retry.delays_ms) - 1)]
         if asked.get(TOPIC) is not None:
             return or_raise(self._names.target(asked)), delay_ms
-        return or_raise(self._names.derived(self._policy.retry_prefix + group, raw)), delay_ms
+        return or_raise(self._names.derived(self._policy.retry_prefix, group, raw)), delay_ms
 
     def _prepared(self, record: UnparsedRecord, ident: bytes) -> Prepare:
         asked, policy = record.asked, self._policy

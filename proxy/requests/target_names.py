@@ -27,14 +27,16 @@ class TargetNames:
         """The topic that another header asks for."""
         return self._named(header, raw or b"")
 
-    def derived(self, name: str, raw: bytes | None) -> str | Rejection:
-        """A topic whose name the proxy makes of a header's value: it need not be allowed."""
+    def derived(self, prefix: str, group: str, raw: bytes) -> str | Rejection:
+        """A topic whose name the proxy makes of a consumer group's, which `raw` has."""
+        name = prefix + group
         if not is_legal_topic(name):
             return Rejection(
                 "target-illegal",
                 f"{shown(raw)} makes the topic name {name[:80]!r}: {TOPIC_NAME_RULE}",
             )
-        refusal = self._policy.refusal(name, is_derived=True)
+        policy = self._policy
+        refusal = policy.refusal(name, is_derived=True) or policy.group_refusal(group)
         return Rejection("target-refused", refusal) if refusal else name
 
     def _learn(self, raw: bytes) -> str | Rejection:

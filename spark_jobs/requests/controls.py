@@ -151,7 +151,7 @@ def check_code(headers: RequestHeaders, policy: Column) -> Column:
             codes.TIME_UNREADABLE,
             headers.has(names.CHECK_IMMUNITY) & _immunity_ms(headers).isNull(),
         ),
-        f.when(headers.has(names.CHECK_TOPIC), target_code(topic, f.lit(False), policy)),
+        f.when(headers.has(names.CHECK_TOPIC), target_code(topic, f.lit(None), policy)),
     )
 
 

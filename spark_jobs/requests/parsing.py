@@ -227,7 +227,7 @@ def _addressed(policy: Column) -> list[Select]:
             "*",
             f.when(is_retry, retry.code).alias("retry_code"),
             f.when(is_retry, retry.topic).otherwise(headers.text(names.TOPIC)).alias("topic"),
-            f.when(is_retry, retry.is_derived).otherwise(f.lit(False)).alias("is_derived"),
+            f.when(is_retry & retry.is_derived, retry.is_served).alias("is_served"),
             f.when(is_retry, retry.delay_ms).alias("retry_ms"),
             f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
             partition.alias("asked_partition"),
@@ -273,7 +273,7 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
             kind.isin(controls.RECORD, names.PREPARE),
             first_of(
                 f.col("retry_code"),
-                target_code(f.col("topic"), f.col("is_derived"), policy),
+                target_code(f.col("topic"), f.col("is_served"), policy),
                 f.col("due_code"),
                 partition_code(headers.has(names.PARTITION), partition),
                 f.when(f.col("is_special"), controls.move_code(headers)),

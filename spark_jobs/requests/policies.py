@@ -35,6 +35,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "max_past_ms": None,
     "reserved": [],
     "marks": [],
+    "checks_groups": False,
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
@@ -72,6 +73,7 @@ POLICY: Final[Schema] = {
     "aliases": "array<string>",
     "recalls_in": "string",
     "max_past_ms": "bigint",
+    "checks_groups": "boolean",
     "hop_topic_id": "string",
     "hop_inner": "string",
     "hop_outer": "string",
@@ -80,7 +82,8 @@ POLICY: Final[Schema] = {
 none is denied or reserved. named: the entries of allow, which take a topic out of the reserved.
 retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
 the proxy signs its own records (`records.hop_macs`), null where it does not. recalls_in: the
-ingress topic, null where there are no recalls."""
+ingress topic, null where there are no recalls. checks_groups: whether consumer groups must be
+named or allowed."""
 
 
 class InForce(NamedTuple):

@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from spark_jobs.records.header_names import ATTEMPT, RETRY_GROUP, TOPIC
 from spark_jobs.records.headers import RequestHeaders
 from spark_jobs.requests.error_codes import RETRY_BAD, refused
+from spark_jobs.requests.targets import is_topic_allowed
 from spark_jobs.requests.times import digits
 
 ATTEMPT_DIGITS: Final = 9
@@ -20,7 +21,8 @@ ATTEMPT_DIGITS: Final = 9
 class Retry(NamedTuple):
     """What a retry asks for.
 
-    delay_ms: null for a record that has failed too often. is_derived: the topic is the group's.
+    delay_ms: null for a record that has failed too often. is_derived: the topic is the group's;
+    is_served: whether that group may have one.
     """
 
     code: Column
@@ -28,6 +30,7 @@ class Retry(NamedTuple):
     delay_ms: Column
     topic: Column
     is_derived: Column
+    is_served: Column
 
 
 def asks_retry(headers: RequestHeaders) -> Column:
@@ -61,7 +64,15 @@ def retry_of(headers: RequestHeaders, policy: Column, attempt: Column, rule: Col
         .when(names_topic, headers.text(TOPIC))
         .otherwise(f.concat(policy["retry_prefix"], group)),
         is_exhausted | ~names_topic,
+        _is_served(group, policy),
     )
+
+
+def _is_served(group: Column, policy: Column) -> Column:
+    """Whether the settings name the group, or allow its retry topic."""
+    is_named = policy["retry_groups"][group].isNotNull()
+    is_allowed = is_topic_allowed(f.concat(policy["retry_prefix"], group), policy)
+    return ~policy["checks_groups"] | is_named | is_allowed
 
 
 def _delay_ms(delays_ms: Column, attempt: Column) -> Column:

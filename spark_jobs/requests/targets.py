@@ -14,17 +14,18 @@ PARTITION_DIGITS: Final = 10
 LARGEST_PARTITION: Final = 2**31 - 1
 
 
-def target_code(topic: Column, is_derived: Column, policy: Column) -> Column:
+def target_code(topic: Column, is_served: Column, policy: Column) -> Column:
     """Why the topic (null: none is named) cannot be a target.
 
-    is_derived: named by the proxy itself, so that it need not be allowed.
+    is_served: whether the consumer group is, of whose name the proxy makes that of the topic; null
+    where it does not.
     """
     return first_of(
         refused(codes.TARGET_MISSING, topic.isNull()),
         refused(codes.TARGET_ILLEGAL, ~is_legal(topic)),
         refused(codes.TARGET_REFUSED, _is_forbidden(topic, policy)),
-        refused(codes.TARGET_REFUSED, _is_reserved(topic, is_derived, policy)),
-        refused(codes.TARGET_REFUSED, ~is_derived & ~_is_allowed(topic, policy)),
+        refused(codes.TARGET_REFUSED, _is_reserved(topic, is_served.isNotNull(), policy)),
+        refused(codes.TARGET_REFUSED, ~f.coalesce(is_served, is_topic_allowed(topic, policy))),
     )
 
 
@@ -58,5 +59,6 @@ def _matches(topic: Column, pattern: Column) -> Column:
     return pattern.isNotNull() & f.rlike(topic, pattern)
 
 
-def _is_allowed(topic: Column, policy: Column) -> Column:
+def is_topic_allowed(topic: Column, policy: Column) -> Column:
+    """Whether `targets.allow` has a pattern for it."""
     return policy["allow"].isNull() | f.rlike(topic, policy["allow"])

@@ -276,7 +276,7 @@ def _policy(retention: str | None = None, hops: str = "signed", **told: Any) -> 
     retention_ms = None if retention is None else parse_delay_ms(retention)
     policy = policy_of(Settings.model_validate(told), retention_ms)
     if hops == "unsigned":
-        return replace(policy, recalls_in=None)
+        return replace(policy, recalls_in=None, checks_groups=False)
     return replace(policy, hop_key=signer().key.digest)
 
 

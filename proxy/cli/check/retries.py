@@ -34,6 +34,13 @@ def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
             "Give them two prefixes: what has failed too often would be tried again for ever.",
         )
     yield from _names(settings)
+    if policy_of(settings, None).group_refusal(ANY_GROUP) and not settings.retry.groups:
+        yield advice(
+            "retry",
+            "targets.allow is narrowed and no consumer group is named: retries end as dead letters",
+            "Name the groups under `retry: groups`, or add their `retry.<group>` to "
+            "`targets: allow`.",
+        )
 
 
 def _names(settings: Settings) -> Iterator[Finding]:

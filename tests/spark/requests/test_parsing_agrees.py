@@ -45,6 +45,14 @@ POLICIES: Final = [
         check_interval_ms=3,
         max_checks=2,
     ),
+    Policy(
+        allow=("orders", "again-o*", "d*"),
+        retry_groups=(RetryGroup("secret", (0, 7), 16),),
+        retry_prefix="again-",
+        dlq_prefix="d",
+        retry_max_attempts=2,
+        checks_groups=True,
+    ),
     Policy(retry_first_level=40, retry_max_attempts=1, deny=("retry.own", "dlq.*"), allow=()),
 ]
 WITH_ALIASES: Final = [

@@ -53,6 +53,14 @@ def test_a_prefix_that_is_denied_is_warned_of() -> None:
     assert "targets.deny" in finding.found
 
 
+def test_narrowed_targets_without_a_group_that_is_served_are_pointed_out() -> None:
+    (finding,) = found(targets={"allow": ["safe-*"]})
+    assert finding.severity is Severity.ADVICE
+    assert "retries end as dead letters" in finding.found
+    assert found(targets={"allow": ["safe-*", "retry.*"]}) == []
+    assert found(targets={"allow": ["safe-*"]}, retry={"groups": {"pay": {}}}) == []
+
+
 def test_topics_of_named_groups_must_be_there_where_the_proxy_makes_none() -> None:
     groups = {"groups": {"slow": {"first_level": 5}}}
     by_hand = settings(retry=groups, topics={"create": False})

@@ -97,10 +97,26 @@ def test_given_up_record_that_is_tried_again_keeps_its_due() -> None:
     assert found.due_ms == 5
 
 
-def test_retry_topics_need_not_be_allowed_but_may_be_denied() -> None:
+def test_retry_topics_may_be_denied_and_old_policies_did_not_ask_whether_they_were_allowed() -> (
+    None
+):
     assert scheduled(retried("0")).entry[2] == "retry.g"
     denied = {"timer-topic": "", "timer-retry-group": "secret"}
     assert code({**denied, "timer-attempt": "0"}) == "target-refused"
+
+
+@pytest.mark.parametrize("attempt", ["0", "16"])
+def test_an_invented_group_is_refused_where_few_targets_are_allowed_with_both_remedies(
+    attempt: str,
+) -> None:
+    policy = Policy(allow=("safe-*",), checks_groups=True)
+    refused = read({**retried(attempt), "timer-retry-group": "pay"}, policy)
+    assert isinstance(refused, Rejection)
+    assert refused.code == "target-refused"
+    assert refused.detail == (
+        "the consumer group pay is not served: name it under the setting retry.groups, or let "
+        "targets.allow fit retry.pay"
+    )
 
 
 @pytest.mark.parametrize("attempt", ["-1", "", "two", "1.5", "1" * 10, " 1", "٣"])
